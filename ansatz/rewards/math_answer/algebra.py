@@ -13,7 +13,7 @@ from ansatz.types import Reason
 
 
 def decide(job: dict[str, Any]) -> dict[str, Any]:
-    """Turns {gold, answer, options} into {reason}. The strings are parsed again here and compared with algebra."""
+    """Turn {gold, answer, options} into {reason}. The strings are parsed again here and compared with algebra."""
     pair, options = (job["gold"], job["answer"]), Options(**job["options"])
     try:
         decision = decide_pair(*pair, options, answer_question)
@@ -28,7 +28,7 @@ def decide(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def answer_question(question: Question, gold: Expr, answer: Expr) -> bool:
-    """Evaluates both expressions at points. Asks sympy for a proof if a sum, integral or limit has no number."""
+    """Evaluate both expressions at points. Asks sympy for a proof if a sum, integral or limit has no number."""
     try:
         if question == "rounded":
             return numeric.is_rounding(gold, answer)

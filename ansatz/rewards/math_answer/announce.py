@@ -36,7 +36,7 @@ _NUMBER = re.compile(
 
 
 def announced(text: str, *, choice: bool = False) -> str | None:
-    """The announced answer, or None. choice: the gold is a choice letter, so a sentence may assert one letter.
+    """Return the announced answer, or None. choice: the gold is a choice letter, so a sentence may assert one letter.
 
     A text without an announcement may end in one, see `conclusions`.
     """
@@ -56,13 +56,13 @@ def announced(text: str, *, choice: bool = False) -> str | None:
 
 
 def restated(text: str) -> str | None:
-    """What the text after an answer announces by `####` or an answer phrase; None if it announces nothing."""
+    """Return what the text after an answer announces by `####` or an answer phrase; None if it announces nothing."""
     answer = announced(text) if has_announcement(text) else None
     return answer if answer and any(char.isalnum() for char in answer) else None
 
 
 def has_announcement(text: str) -> bool:
-    """Whether a text contains `####` or an answer phrase."""
+    """Return whether a text contains `####` or an answer phrase."""
     if "####" in text:
         return True
     if _may_announce(text) and any(pattern.search(text) for pattern in _PHRASES):
@@ -71,12 +71,12 @@ def has_announcement(text: str) -> bool:
 
 
 def _may_announce(text: str) -> bool:
-    """A fast check that rules out most texts: every answer phrase contains one of a few words."""
+    """Return a fast check that rules out most texts: every answer phrase contains one of a few words."""
     return any(map(text.lower().__contains__, _ANSWER_WORDS))
 
 
 def until_stop(text: str) -> str:
-    """The text up to the first chat or stop marker, without markers at its start."""
+    """Return the text up to the first chat or stop marker, without markers at its start."""
     opening = _OPENING_STOP.match(text)
     if opening:
         text = text[opening.end() :]
@@ -85,13 +85,13 @@ def until_stop(text: str) -> str:
 
 
 def last_number(text: str) -> str | None:
-    """The last number of a text, or None. For evaluation only: it pays for guesses."""
+    """Return the last number of a text, or None. For evaluation only: it pays for guesses."""
     numbers = _NUMBER.findall(text[-_TAIL:])
     return numbers[-1] if numbers else None
 
 
 def _phrased(text: str, phrases: list[re.Match[str] | None], *, choice: bool) -> str | None:
-    """The answer at the last answer phrase: before it in "5 is our answer", after it in "the answer is 5"."""
+    """Return the answer at the last answer phrase: before it in "5 is our answer", after it in "the answer is 5"."""
     opening, closing, bare = phrases
     bare_is_last = bare and all(other is None or bare.end() > other.end() for other in (opening, closing))
     formula = _formula(text[bare.end() :]) if bare and bare_is_last else None
@@ -123,13 +123,15 @@ def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
 
 
 def _matched(pattern: re.Pattern[str], text: str, start: int) -> int:
-    """Where the match of a pattern that can be empty ends."""
+    """Return where the match of a pattern that can be empty ends."""
     match = pattern.match(text, start)
     return match.end() if match else start
 
 
 def _statement(text: str, *, choice: bool) -> str | None:
-    """The answer at the head of a text: one formula with at most a harmless remark, or the first sentence's value."""
+    """Return the answer at the head of a text: one formula with at most a harmless remark, or the first
+    sentence's value.
+    """
     fenced = _FENCED.match(text)
     if fenced:
         return None if taken_back(text, fenced.end(), "") is not None else value_said(fenced[1].strip())
@@ -146,13 +148,17 @@ def _statement(text: str, *, choice: bool) -> str | None:
 
 
 def _disowned(text: str, end: re.Match[str]) -> bool:
-    """Whether the end of a sentence, or what follows it, asks for the answer in it, denies it or takes it back."""
+    """Return whether the end of a sentence, or what follows it, asks for the answer in it, denies it or takes it
+    back.
+    """
     is_denied = end[0] in _ASKED or _PHRASE["disowned"].match(text, end.start()) is not None
     return is_denied or taken_back(text, end.end(), "") is not None
 
 
 def _formula(text: str) -> str | None:
-    """The formula at the head of a text with its unit, "" if it cannot be an answer; None if the sentence has more."""
+    """Return the formula at the head of a text with its unit, "" if it cannot be an answer; None if the sentence
+    has more.
+    """
     for left, right in (("\\[", "\\]"), ("\\(", "\\)"), ("$$", "$$"), ("$", "$")):
         if not text.startswith(left) or (left == "$" and is_currency(text)):
             continue

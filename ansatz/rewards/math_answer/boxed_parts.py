@@ -24,7 +24,9 @@ _ORDERS = ("abcdefgh", "12345678", ("i", "ii", "iii", "iv", "v"))
 
 
 def labelled(text: str, boxes: Sequence[tuple[int, int, str]]) -> tuple[str, bool] | None:
-    """One answer for all boxes of a text, each as (start, end, content), and whether its order counts; or None."""
+    """Return one answer for all boxes of a text, each as (start, end, content), and whether its order counts; or
+    None.
+    """
     if not 1 < len(boxes) <= MAX_PARTS:
         return None
     gaps = [
@@ -50,11 +52,11 @@ def labelled(text: str, boxes: Sequence[tuple[int, int, str]]) -> tuple[str, boo
 
 
 def without_labels(gold: str, count: int) -> str:
-    """A gold such as "(a) 10; (b) 4" without the labels of its parts; any other as it is."""
+    """Return a gold such as "(a) 10; (b) 4" without the labels of its parts; any other as it is."""
     before, *parts = _LABEL.split(gold)
     return ", ".join(part.strip(" ;,.") for part in parts) if not before.strip() and len(parts) == count else gold
 
 
 def _together(text: str, boxes: Sequence[tuple[int, int, str]]) -> str:
-    """The contents of boxes as one list, each with the unit behind its box."""
+    """Return the contents of boxes as one list, each with the unit behind its box."""
     return ", ".join(content + unit_behind(text, end) for _, end, content in boxes)

@@ -43,7 +43,7 @@ class Quotient:
 
 
 def canonical(value: Expr) -> Quotient:
-    """The normal form. Raises TooLarge, or Undefined for a division by zero."""
+    """Return the normal form. Raises TooLarge, or Undefined for a division by zero."""
     if isinstance(value, v.Num):
         return Quotient({(): value.value} if value.value else {}, _ONE, True)
     if isinstance(value, v.Name):
@@ -71,7 +71,7 @@ def canonical(value: Expr) -> Quotient:
 
 
 def difference(left: Quotient, right: Quotient) -> Polynomial:
-    """A polynomial that is zero exactly where the two are equal."""
+    """Return a polynomial that is zero exactly where the two are equal."""
     return plus(times(left.top, right.bottom), times(right.top, left.bottom), -1)
 
 
@@ -109,7 +109,7 @@ def times(left: Polynomial, right: Polynomial) -> Polynomial:
 
 
 def key(value: Quotient) -> str:
-    """A text that is equal for equal normal forms, up to a common factor of numerator and denominator."""
+    """Return a text that is equal for equal normal forms, up to a common factor of numerator and denominator."""
     lead = value.bottom[min(value.bottom, key=str)] if value.bottom else Fraction(1)
     parts = [sorted(f"{m}:{c / lead}" for m, c in polynomial.items()) for polynomial in (value.top, value.bottom)]
     text = repr(parts)
@@ -126,7 +126,7 @@ def _added(left: Quotient, right: Quotient) -> Quotient:
 
 
 def _joined(left: Monomial, right: Monomial) -> tuple[Monomial, Fraction]:
-    """The product of two monomials, and a number that it produces: sqrt 2 * sqrt 2 = 2, i * i = -1."""
+    """Return the product of two monomials, and a number that it produces: sqrt 2 * sqrt 2 = 2, i * i = -1."""
     if not left or not right:
         return left or right, _UNIT
     exponents = dict(left)
@@ -181,7 +181,7 @@ def _repeated(base: Quotient, count: int) -> Quotient:
 
 
 def _rooted(base: Quotient, exponent: Fraction) -> Quotient | None:
-    """A rational power of a rational number or of a single name; None for other bases."""
+    """Return a rational power of a rational number or of a single name; None for other bases."""
     if base.bottom != _ONE or len(base.top) != 1:
         return None
     (monomial, number), *_ = base.top.items()
@@ -193,7 +193,7 @@ def _rooted(base: Quotient, exponent: Fraction) -> Quotient | None:
 
 
 def _root_of_number(number: Fraction, exponent: Fraction) -> Quotient | None:
-    """A product of roots of primes. A negative number has a real odd root, and a square root that contains i."""
+    """Return a product of roots of primes. A negative number has a real odd root, and a square root that contains i."""
     if number < 0:
         if exponent.denominator % 2:
             sign = -1 if exponent.numerator % 2 else 1
@@ -219,7 +219,10 @@ def _root_of_number(number: Fraction, exponent: Fraction) -> Quotient | None:
 
 
 def _factors(number: int) -> list[tuple[int, int, bool]]:
-    """(factor, multiplicity, whether it is surely prime). The part without small primes stays whole, or is a square."""
+    """Return (factor, multiplicity, whether it is surely prime).
+
+    The part without small primes stays whole, or is a square.
+    """
     factors: list[tuple[int, int, bool]] = []
     if number.bit_length() > 4_000:
         raise TooLarge

@@ -40,7 +40,7 @@ _LOOSE_SPACE = re.compile(r"(?<![0-9A-Za-z])\s+|\s+(?![0-9A-Za-z])")
 
 
 def clean(text: str) -> str:
-    """Replaces special characters by plain spellings, and drops sizing commands and wrappers around the whole text."""
+    """Replace special characters by plain spellings, and drops sizing commands and wrappers around the whole text."""
     if not text.isascii():
         text = _RAISED.sub(lambda m: "^{" + "".join(_SUPERSCRIPTS[c] for c in m[0]) + "}", text)
         text = _LOWERED.sub(lambda m: "_{" + "".join(_SUBSCRIPTS[c] for c in m[0]) + "}", text)
@@ -64,7 +64,7 @@ def clean(text: str) -> str:
 
 
 def unwrap(text: str) -> str:
-    """Removes outer dollars, math brackets, boxes, bold marks and final punctuation."""
+    """Remove outer dollars, math brackets, boxes, bold marks and final punctuation."""
     while True:
         before = text
         text = text.strip()
@@ -88,7 +88,7 @@ def unwrap(text: str) -> str:
 
 
 def _closes_last(text: str, start: int) -> bool:
-    """Whether the last character closes the brace at `start`."""
+    """Return whether the last character closes the brace at `start`."""
     depth = 0
     for index in range(start, len(text)):
         if text[index] == "{" and text[index - 1] != "\\":
@@ -101,5 +101,5 @@ def _closes_last(text: str, start: int) -> bool:
 
 
 def squeeze(text: str) -> str:
-    """Removes spaces without a meaning from a cleaned text. `1 1/2` keeps its space, because it is not `11/2`."""
+    """Remove spaces without a meaning from a cleaned text. `1 1/2` keeps its space, because it is not `11/2`."""
     return _LOOSE_SPACE.sub("", text)

@@ -22,7 +22,7 @@ class Commands(Grammar, ABC):
     """The parser's rules for what has arguments or encloses something."""
 
     def argument(self) -> Expr:
-        """One argument of a LaTeX command: a group or a single token; of a number, only its first digit."""
+        """Return one argument of a LaTeX command: a group or a single token; of a number, only its first digit."""
         self.deeper()
         token = self.token
         if token.kind == "num" and len(token.text) > 1 and token.text.isdigit():
@@ -39,7 +39,7 @@ class Commands(Grammar, ABC):
         return value
 
     def command(self, name: str) -> Value:
-        """A LaTeX command with its arguments; its name was just taken."""
+        """Return a LaTeX command with its arguments; its name was just taken."""
         if name == "frac":
             top, bottom = self.argument(), self.argument()
             self.note_division(top, bottom)
@@ -59,7 +59,7 @@ class Commands(Grammar, ABC):
         raise UnreadableAnswer(f"\\{name} is not supported here")
 
     def _with_bounds(self, name: str) -> Value:
-        """A sum, product, integral or limit: its variable, bounds and body."""
+        """Return a sum, product, integral or limit: its variable, bounds and body."""
         self.deeper()
         low: Value | None = None
         high: Expr | None = None
@@ -100,7 +100,7 @@ class Commands(Grammar, ABC):
         return v.power(radicand, v.divide(v.ONE, index))
 
     def function(self, name: str) -> Value:
-        """A known function with its exponent, base and arguments; its name was just taken."""
+        """Return a known function with its exponent, base and arguments; its name was just taken."""
         if name == "det" and self.token.kind == "env" and self.token.text.startswith("begin "):
             return determinant(self.primary())
         self.deeper()
@@ -124,14 +124,14 @@ class Commands(Grammar, ABC):
         return v.power(value, exponent) if exponent is not None else value
 
     def _tight_product(self) -> Expr:
-        """The argument of a function without parentheses, as in `\\sin 2x` and `\\ln 5`."""
+        """Return the argument of a function without parentheses, as in `\\sin 2x` and `\\ln 5`."""
         factors = [expression(self.unary())]
         while self.token.kind in ("num", "name", "cmd") and self.starts_factor():
             factors.append(expression(self.postfix()))
         return v.multiply(*factors)
 
     def arguments(self) -> tuple[Expr, ...]:
-        """The bracketed arguments of a function."""
+        """Return the bracketed arguments of a function."""
         opening = self.token.text
         self.at += 1
         self.deeper()
@@ -143,7 +143,7 @@ class Commands(Grammar, ABC):
         return tuple(arguments)
 
     def absolute(self) -> Value:
-        """An absolute value, or the determinant of a matrix between bars."""
+        """Return an absolute value, or the determinant of a matrix between bars."""
         self.deeper()
         if self.token.kind == "env" and self.token.text.startswith("begin "):
             self.at += 1
@@ -161,7 +161,7 @@ class Commands(Grammar, ABC):
         return apply("abs", (inner,), None)
 
     def bracketed(self, opening: str) -> Value:
-        """What a bracket holds, through its close; the opening was just taken."""
+        """Return what a bracket holds, through its close; the opening was just taken."""
         self.deeper()
         closing = _CLOSED_BY[opening]
         if self.token.kind == "close" and self.token.text in closing:
@@ -204,7 +204,7 @@ class Commands(Grammar, ABC):
         return v.Bracket(opening, items, close)
 
     def _skip_to_condition(self) -> bool:
-        """Skips `x |`, `x :` or `x in R |` at the head of a set, and says whether it was there."""
+        """Skip `x |`, `x :` or `x in R |` at the head of a set, and says whether it was there."""
         ahead = [token.text for token in self.tokens[self.at : self.at + 4]]
         if self.token.kind == "name" and len(ahead) == 4:
             if ahead[1] in ("|", ":"):
@@ -217,5 +217,5 @@ class Commands(Grammar, ABC):
 
 
 def is_condition(value: Value) -> bool:
-    """Whether a value describes a set: a relation, or several of them."""
+    """Return whether a value describes a set: a relation, or several of them."""
     return isinstance(value, v.Relation) or (isinstance(value, v.Listing) and isinstance(value.items[0], v.Relation))

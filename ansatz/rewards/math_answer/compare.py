@@ -26,7 +26,10 @@ class Comparison(Equality):
     """Compares values of any kind."""
 
     def same(self, gold: Value, answer: Value) -> bool:
-        """Whether two values are the same answer. Raises Undecided, or Hedged for an answer that contradicts itself."""
+        """Return whether two values are the same answer.
+
+        Raises Undecided, or Hedged for an answer that contradicts itself.
+        """
         if isinstance(gold, v.Num) and isinstance(answer, v.Num):
             return self.equal(gold, answer)
         if isinstance(gold, v.Choice) or isinstance(answer, v.Choice):
@@ -89,7 +92,10 @@ class Comparison(Equality):
         return False
 
     def _percents(self, gold: Expr, gold_signed: bool, answer: Expr, answer_signed: bool) -> bool:
-        """10 % is 0.1. A bare 10 is correct if the gold has the percent sign, or if the option allows it."""
+        """Compare percentages: 10 % is 0.1.
+
+        A bare 10 is correct if the gold has the percent sign, or if the option allows it.
+        """
         if gold_signed and answer_signed:
             return self.equal(gold, answer)
         hundred = v.integer(100)
@@ -119,14 +125,14 @@ class Comparison(Equality):
         return gold == answer
 
     def _proportional(self, gold: Sequence[Expr], answer: Sequence[Expr]) -> bool:
-        """Whether two ratios agree up to a factor. A ratio with a zero only equals itself."""
+        """Return whether two ratios agree up to a factor. A ratio with a zero only equals itself."""
         if len(gold) != len(answer) or _has_zero(gold) or _has_zero(answer):
             return tuple(gold) == tuple(answer)
         pairs = zip(gold[1:], answer[1:], strict=True)
         return all(self.equal(v.multiply(g, answer[0]), v.multiply(a, gold[0])) for g, a in pairs)
 
     def _choices(self, gold: Value, answer: Value) -> bool:
-        """The letters agree in case too: the gold has the case that the question uses."""
+        """Return the letters agree in case too: the gold has the case that the question uses."""
         if isinstance(gold, v.Choice):
             return gold.letter == (answer.letter if isinstance(answer, v.Choice) else getattr(answer, "name", None))
         assert isinstance(answer, v.Choice)
@@ -171,7 +177,7 @@ class Comparison(Equality):
         return self._matched(golds, answers, once=False) and self._matched(answers, golds, once=False)
 
     def _with_chains_resolved(self, value: Value) -> Value:
-        """A list of chains such as `x = 8/2 = 4, y = 5 - 4 = 1` as the list of what they state."""
+        """Return a list of chains such as `x = 8/2 = 4, y = 5 - 4 = 1` as the list of what they state."""
         if not isinstance(value, v.Listing) or not any(_is_chain(item) for item in value.items):
             return value
         return v.Listing(tuple(self._resolved(item) if _is_chain(item) else item for item in value.items), value.choice)
@@ -180,7 +186,7 @@ class Comparison(Equality):
         return len(golds) == len(answers) and self._all(zip(golds, answers, strict=True))
 
     def _all(self, pairs: Iterable[tuple[Value, Value]]) -> bool:
-        """Whether all pairs are the same. A pair that differs decides it, even if another pair needs algebra."""
+        """Return whether all pairs are the same. A pair that differs decides it, even if another pair needs algebra."""
         undecided: Undecided | None = None
         for gold, answer in pairs:
             try:
@@ -193,7 +199,7 @@ class Comparison(Equality):
         return True
 
     def _matched(self, golds: Sequence[Value], answers: Sequence[Value], *, once: bool) -> bool:
-        """Whether each gold item equals an answer item. once: an answer item serves one gold item only."""
+        """Return whether each gold item equals an answer item. once: an answer item serves one gold item only."""
         free = list(answers)
         undecided = False
         for gold in golds:
@@ -215,7 +221,7 @@ class Comparison(Equality):
         return True
 
     def _matrices(self, gold: Value, answer: Value) -> bool:
-        """Compares entry by entry. A row or a column also equals the point with the same entries."""
+        """Compare entry by entry. A row or a column also equals the point with the same entries."""
         if isinstance(gold, v.Matrix) and isinstance(answer, v.Matrix):
             shape = gold.determinant == answer.determinant and len(gold.rows) == len(answer.rows)
             rows = zip(gold.rows, answer.rows, strict=True) if shape else ()
@@ -233,7 +239,7 @@ class Comparison(Equality):
         return self._in_order(entries, point.items)
 
     def _cases(self, gold: v.Cases, answer: v.Cases) -> bool:
-        """Whether two functions by cases have the same pieces, in any order."""
+        """Return whether two functions by cases have the same pieces, in any order."""
         free = views.conditions_of(answer)
         for value, condition in views.conditions_of(gold):
             match = next((pair for pair in free if self._same_piece(value, condition, *pair)), None)
@@ -265,14 +271,14 @@ class Comparison(Equality):
         )
 
     def _pieces(self, gold: Value, answer: Value) -> bool:
-        """Compares unions piece by piece, for ends that contain variables."""
+        """Compare unions piece by piece, for ends that contain variables."""
         if isinstance(gold, v.Combination) and isinstance(answer, v.Combination) and gold.operator == answer.operator:
             golds, answers = views.flattened(gold), views.flattened(answer)
             return len(golds) == len(answers) and self._matched(golds, answers, once=True)
         raise sets.Unordered
 
     def _families(self, gold: Value, answer: Value) -> bool:
-        """Whether two families have the same members; the names of their parameters do not count."""
+        """Return whether two families have the same members; the names of their parameters do not count."""
         expected, stated = parameters.family_of(gold), parameters.family_of(answer)
         if expected is None or stated is None or len(expected.parameters) != len(stated.parameters):
             return False
@@ -337,7 +343,10 @@ class Comparison(Equality):
             return False
 
     def _resolved(self, value: Value) -> Value:
-        """The one value that a chain of equalities states, or one relation. Raises Hedged if its members differ."""
+        """Return the one value that a chain of equalities states, or one relation.
+
+        Raises Hedged if its members differ.
+        """
         if not isinstance(value, v.Relation):
             return value
         if value.operators == ("in",):
@@ -362,7 +371,7 @@ class Comparison(Equality):
         return v.Relation((names[0], exact), ("=",)) if names else exact
 
     def _converts(self, value: Value, other: Value) -> bool:
-        """Whether two members of a chain are one amount in two units or bases: 100 cm = 1 m, 12_5 = 7."""
+        """Return whether two members of a chain are one amount in two units or bases: 100 cm = 1 m, 12_5 = 7."""
         amount, unit = views.parted(value)
         if unit == (("deg", 1),) and isinstance(amount, v.EXPRESSIONS) and isinstance(other, v.EXPRESSIONS):
             return self.equal(v.divide(v.multiply(amount, v.PI), v.integer(180)), other)
@@ -370,7 +379,9 @@ class Comparison(Equality):
         return Comparison(options, self._algebra).same(value, other)
 
     def _repeats_decimal(self, gold: Value, answer: Value) -> bool:
-        """Whether the gold is a decimal that a consistent chain repeats as its last member: `1/3 = 0.33` for 0.33."""
+        """Return whether the gold is a decimal that a consistent chain repeats as its last member: `1/3 =
+        0.33` for 0.33.
+        """
         last = answer.sides[-1] if isinstance(answer, v.Relation) else None
         return isinstance(gold, v.Num) and gold.places is not None and gold == last
 
@@ -380,7 +391,7 @@ class Comparison(Equality):
 
 
 def _is_family(value: Value) -> bool:
-    """Whether a value is a family, or a congruence."""
+    """Return whether a value is a family, or a congruence."""
     stated = value.sides[-1] if isinstance(value, v.Relation) else value
     return isinstance(stated, v.Family) or (isinstance(stated, v.Apply) and stated.function == "residues")
 

@@ -37,7 +37,10 @@ _FENCE = re.compile(r"(?:```(?:json)?\s*)?(\{.*\})\s*(?:```)?", re.DOTALL)
 
 
 def last_statement(text: str, *, choice: bool) -> str | None:
-    """What the end of a text states. choice: the gold is a choice letter, so a sentence may assert one letter."""
+    """Return what the end of a text states.
+
+    choice: the gold is a choice letter, so a sentence may assert one letter.
+    """
     text = text.strip()
     text = without_politeness(text)
     answer = _only_answer(text, choice=choice) or _of_json(text) or _last_line(text)
@@ -57,7 +60,7 @@ def last_statement(text: str, *, choice: bool) -> str | None:
 
 
 def without_politeness(text: str) -> str:
-    """A text without the wishes, offers and marks that can follow its last statement."""
+    """Return a text without the wishes, offers and marks that can follow its last statement."""
     for _ in range(4):
         shorter = text[:-_MAX_MARKS] + PHRASE["end_marks"].sub("", text[-_MAX_MARKS:]).rstrip()
         sentence = last_sentence(shorter)
@@ -70,7 +73,7 @@ def without_politeness(text: str) -> str:
 
 
 def _only_answer(text: str, *, choice: bool) -> str | None:
-    """A response that is nothing but a short answer; None for any other."""
+    """Return a response that is nothing but a short answer; None for any other."""
     if not text or len(text) > MAX_BARE_LENGTH:
         return None
     span = SPANS.fullmatch(text.rstrip(". "))
@@ -85,7 +88,10 @@ def _only_answer(text: str, *, choice: bool) -> str | None:
 
 
 def _of_json(text: str) -> str | None:
-    """The answer of a JSON object at the end of a text: `{"answer": 7}`. Two such objects or keys are no answer."""
+    """Return the answer of a JSON object at the end of a text: `{"answer": 7}`.
+
+    Two such objects or keys are no answer.
+    """
     tail = text[-_MAX_JSON:]
     opening = tail.find("{") if text.startswith(("{", "```")) else tail.rfind("\n{") + 1
     candidate = _FENCE.fullmatch(tail[max(opening, 0) :] if tail.startswith("{", opening) else tail)
@@ -107,7 +113,9 @@ def _of_json(text: str) -> str | None:
 
 
 def _last_line(text: str) -> str | None:
-    """The value of a last line that is only a formula or a bold value, if the line before does not deny or list it."""
+    """Return the value of a last line that is only a formula or a bold value, if the line before does not deny or
+    list it.
+    """
     start = text.rfind("\n") + 1
     for left, right in (("\\[", "\\]"), ("$$", "$$")):
         if text.endswith((right, right + ".")):

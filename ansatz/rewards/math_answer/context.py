@@ -58,21 +58,21 @@ _NO_UNITS = frozenset({"%", "deg", "th", "unit", "in"})
 
 
 def refused(clause: str) -> bool:
-    """Whether a clause denies, doubts or bounds something in a language other than English."""
+    """Return whether a clause denies, doubts or bounds something in a language other than English."""
     if clause.isascii() and languages.ASCII_WORDS.isdisjoint(clause.lower().translate(_SPACED).split()):
         return False
     return _REFUSED.search(clause) is not None
 
 
 def separator(gap: str) -> str | None:
-    """What joins two marked answers into a list: " or ", ", ", or None if more than that stands between them."""
+    """Return what joins two marked answers into a list: " or ", ", ", or None if more than that stands between them."""
     if len(gap) > MAX_LINK or not _PHRASE["link"].fullmatch(gap) or _DOUBT.search(gap):
         return None
     return " or " if _CHOICE.search(gap) else ", "
 
 
 def read_before(text: str, start: int) -> tuple[bool, tuple[str, str] | None]:
-    """Reads the words directly before a mark.
+    """Read the words directly before a mark.
 
     First: whether they deny it, doubt it, bound it, or make it part of a formula. Second: a value without a mark that
     they list with it, and its separator, as in "7 or \\boxed{8}".
@@ -99,7 +99,7 @@ def read_before(text: str, start: int) -> tuple[bool, tuple[str, str] | None]:
 
 
 def affirmed_or_denied(text: str, start: int, end: int) -> bool | None:
-    """Whether the sentence of a mark says that nothing else is possible (True) or denies the mark (False)."""
+    """Return whether the sentence of a mark says that nothing else is possible (True) or denies the mark (False)."""
     line = text[max(0, start - _SENTENCE_BEFORE) : start]
     sentence = line[max(line.rfind(". "), line.rfind("\n"), line.rfind("! ")) + 1 :]
     near = sentence[-40:]
@@ -127,7 +127,7 @@ def affirmed_or_denied(text: str, start: int, end: int) -> bool | None:
 
 
 def _denied_by_words(window: str) -> bool:
-    """Walks back from a mark over words such as "the answer is" to the word that governs them."""
+    """Walk back from a mark over words such as "the answer is" to the word that governs them."""
     glued: set[str] = set()
     in_label = False
     for token in reversed(_TOKEN.findall(window.replace("’", "'"))):
@@ -150,7 +150,7 @@ def _denied_by_words(window: str) -> bool:
 
 
 def _in_formula(window: str) -> bool:
-    """Whether the end of a window is inside dollars or math brackets."""
+    """Return whether the end of a window is inside dollars or math brackets."""
     line = window.rpartition("\n")[2]
     return line.count("$") % 2 == 1 or any(
         window.rfind(left) > window.rfind(right) for left, right in (("\\(", "\\)"), ("\\[", "\\]"))
@@ -158,12 +158,12 @@ def _in_formula(window: str) -> bool:
 
 
 def nothing_follows(text: str, end: int) -> bool:
-    """Whether only closing marks and punctuation follow."""
+    """Return whether only closing marks and punctuation follow."""
     return not text[end:].strip(_CLOSING_MARKS) or _PHRASE["nothing"].match(text, end) is not None
 
 
 def listed_after(text: str, end: int) -> tuple[str, str] | None:
-    """A value that is listed directly after a mark or set equal to it, and its separator: "\\boxed{7} or 8"."""
+    """Return a value that is listed directly after a mark or set equal to it, and its separator: "\\boxed{7} or 8"."""
     place = _end(_CLOSED, text, end)
     equal = _EQUAL_TO.match(text, place)
     if equal:
@@ -176,12 +176,12 @@ def listed_after(text: str, end: int) -> tuple[str, str] | None:
 
 
 def named_after(text: str, end: int) -> bool:
-    """Whether another name is offered after a mark whose content is a name: "\\boxed{Leo} or Mia"."""
+    """Return whether another name is offered after a mark whose content is a name: "\\boxed{Leo} or Mia"."""
     return _OTHER_NAME.match(text, _end(_CLOSED, text, end)) is not None
 
 
 def unit_behind(text: str, end: int) -> str:
-    """The unit of measurement that directly follows a mark, as text for the parser; "" if there is none."""
+    """Return the unit of measurement that directly follows a mark, as text for the parser; "" if there is none."""
     match = _PHRASE["unit"].match(text, end)
     if match is None or not all(_is_measure(word) for word in match[1].split()):
         return ""
@@ -197,7 +197,7 @@ def _is_measure(word: str) -> bool:
 
 
 def denied_after(text: str, end: int) -> bool:
-    """Whether the words directly after a mark deny it, doubt it, bound it, or make it part of a formula."""
+    """Return whether the words directly after a mark deny it, doubt it, bound it, or make it part of a formula."""
     if _PHRASE["goes_on"].match(text, end):
         return True
     place = _end(_CLOSED, text, end)
@@ -228,14 +228,19 @@ def denied_after(text: str, end: int) -> bool:
 
 
 def past_contrast(text: str, end: int) -> int:
-    """Where the denial of another value directly after a mark ends, as in "\\boxed{12}, no 24"; `end` without one."""
+    """Return where the denial of another value directly after a mark ends, as in "\\boxed{12}, no 24"; `end`
+    without one.
+    """
     place = _end(_CLOSED, text, end)
     other = _PHRASE["not_that_one"].match(text, place) if text.startswith(",", place) else None
     return other.end() if other and other["word"] is None else end
 
 
 def taken_back(text: str, end: int, answer: str) -> int | None:
-    """How far after a mark the last retraction or doubt ends; None if there is none. "7 is wrong" denies only 7."""
+    """Return how far after a mark the last retraction or doubt ends; None if there is none.
+
+    "7 is wrong" denies only 7.
+    """
     last: int | None = None
     text = _PHRASE["confirmed"].sub(_blank, text[end : end + _REMARKS])
     start = 0

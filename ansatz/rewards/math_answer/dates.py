@@ -22,7 +22,7 @@ _DATE = re.compile(
 
 
 def canonical_date(text: str) -> str | None:
-    """A date in one spelling, such as "5 may 2021 9:10pm"; None if the text is not a date."""
+    """Return a date in one spelling, such as "5 may 2021 9:10pm"; None if the text is not a date."""
     if " " not in text or "\\" in text or len(text) > MAX_LENGTH:
         return None
     match = _DATE.fullmatch(text.strip())
@@ -35,5 +35,5 @@ def canonical_date(text: str) -> str | None:
 
 
 def is_time(text: str) -> bool:
-    """Whether a text is a time of day with a.m. or p.m., or with minutes."""
+    """Return whether a text is a time of day with a.m. or p.m., or with minutes."""
     return re.fullmatch(_CLOCK, text, re.IGNORECASE) is not None

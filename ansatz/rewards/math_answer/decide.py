@@ -27,7 +27,7 @@ class Decision(NamedTuple):
 
 
 def decide_pair(gold: str, answer: str, options: Options, algebra: Algebra | None = None) -> Decision:
-    """Compares an answer string with a gold string. Without `algebra`, the reason can be None."""
+    """Compare an answer string with a gold string. Without `algebra`, the reason can be None."""
     decision = _decide_as_written(gold, answer, options, algebra)
     if gold[1:] == "H" and answer.replace(" ", "") == "H" + gold[:1] != gold:
         return Decision(Reason.DIFFERENT, "string")  # a right coset is not a left one
@@ -39,7 +39,7 @@ def decide_pair(gold: str, answer: str, options: Options, algebra: Algebra | Non
 def decide_restated(
     gold: str, answer: str, options: Options, algebra: Algebra | None = None, *, unevaluated: bool = False
 ) -> Decision | None:
-    """The decision on other spellings of the pair; None if none of them makes the answer equal.
+    """Return the decision on other spellings of the pair; None if none of them makes the answer equal.
 
     unevaluated: see `restatements`.
     """
@@ -74,7 +74,7 @@ def _decide_as_written(gold: str, answer: str, options: Options, algebra: Algebr
 
 
 def _decide_named(gold: str, answer: str, options: Options, algebra: Algebra | None) -> Decision | None:
-    """The decision if events and transforms are names; None if that does not make both sides readable."""
+    """Return the decision if events and transforms are names; None if that does not make both sides readable."""
     renamed = with_names(gold, answer)
     if renamed is None:
         return None
@@ -85,7 +85,8 @@ def _decide_named(gold: str, answer: str, options: Options, algebra: Algebra | N
 
 
 def _decide_products(gold: str, answer: str, options: Options, algebra: Algebra | None) -> Decision | None:
-    """The decision if letters outside \\text{} are products; None if they are not, or if that makes nothing equal.
+    """Return the decision if letters outside \\text{} are products; None if they are not, or if that makes
+    nothing equal.
 
     A run that the other side has as one name is one name: SRMC is not SMRC.
     """
@@ -150,7 +151,7 @@ def _decide_values(
 
 
 def _renamings(gold: Value, answer: Value) -> Iterator[tuple[Value, Value]]:
-    """The pair with its arbitrary letters named alike, and in other forms of the same statement."""
+    """Return the pair with its arbitrary letters named alike, and in other forms of the same statement."""
     for renaming in (
         *parameters.with_constants_renamed(gold, answer),
         *parameters.with_parameter_renamed(gold, answer),
@@ -172,7 +173,7 @@ def _renamings(gold: Value, answer: Value) -> Iterator[tuple[Value, Value]]:
 
 
 def _bars_of_a_name(answer: Value) -> bool:
-    """Whether an inequality has only a name in its bars: |x| > 2 is solved, and |x - 1| > 2 is not."""
+    """Return whether an inequality has only a name in its bars: |x| > 2 is solved, and |x - 1| > 2 is not."""
     sides = answer.sides if isinstance(answer, v.Relation) else ()
     return any(isinstance(side, v.Apply) and isinstance(side.arguments[0], v.Name) for side in sides)
 

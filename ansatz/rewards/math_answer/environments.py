@@ -16,7 +16,7 @@ _TRANSPARENT = frozenset({"aligned", "align", "gathered", "split", "equation", "
 
 
 def matrix_from(parser: Grammar, name: str) -> Value:
-    """The environment whose `\\begin` was just taken, through its `\\end`. Empty last rows are dropped."""
+    """Return the environment whose `\\begin` was just taken, through its `\\end`. Empty last rows are dropped."""
     if name in _TRANSPARENT:
         value = parser.expr()
         _end(parser, name)
@@ -42,7 +42,7 @@ def matrix_from(parser: Grammar, name: str) -> Value:
 
 
 def system_from(parser: Grammar, name: str) -> Value:
-    """Equations that hold together, one per row. Rows with conditions are a function by cases."""
+    """Read equations that hold together, one per row. Rows with conditions are a function by cases."""
     clauses: list[Value] = [parser.clause()]
     pieces: list[tuple[Value, Value | None]] = []
     while True:
@@ -67,7 +67,7 @@ def _starts_condition(parser: Grammar) -> bool:
 
 
 def _condition(parser: Grammar) -> Value | None:
-    """The condition of a case; None for "otherwise"."""
+    """Return the condition of a case; None for "otherwise"."""
     parser.take_op("&")
     while parser.token.kind == "word" and parser.token.text.lower() in _IF:
         parser.at += 1

@@ -34,7 +34,7 @@ class Equality:
         self._algebra = algebra
 
     def equal(self, gold: Expr, answer: Expr) -> bool:
-        """Equal as functions of their variables.
+        """Return whether two expressions are equal as functions of their variables.
 
         A decimal equals an exact rational number, or a gold decimal an exact constant, as its correct rounding.
         """
@@ -84,14 +84,14 @@ class Equality:
         return near and views.significant_digits(decimal) >= self._options.digits
 
     def rounds(self, exact: Value, decimal: Value) -> bool:
-        """Whether `exact \\approx decimal` holds to the digits that are written."""
+        """Return whether `exact \\approx decimal` holds to the digits that are written."""
         exact, decimal = views.parted(exact)[0], views.parted(decimal)[0]
         if not isinstance(exact, v.EXPRESSIONS) or not isinstance(decimal, v.Num):
             return False
         return abs(sets.approximate(exact) - float(decimal.value)) <= 0.51 * 10.0 ** -(decimal.places or 0)
 
     def same_equation(self, gold: v.Relation, answer: v.Relation) -> bool:
-        """Whether two equations or inequalities agree up to a factor, which is positive for inequalities."""
+        """Return whether two equations or inequalities agree up to a factor, which is positive for inequalities."""
         if len(gold.sides) != 2 or len(answer.sides) != 2:
             return False
         gold_side, answer_side = difference_of(gold), difference_of(answer)

@@ -88,14 +88,14 @@ class Expressions(Commands):
                 value = v.multiply(left, right)
 
     def _unit_follows(self, value: Value) -> bool:
-        """Whether the letters after a number are its unit, as in `5 m/s`."""
+        """Return whether the letters after a number are its unit, as in `5 m/s`."""
         token = self.token
         if token.kind not in ("name", "cmd", "word") and not (token.kind == "op" and token.text == "/"):
             return False
         return not v.names_in(value) and letter_unit(self.tokens, self.at)[1] > self.at
 
     def starts_factor(self) -> bool:
-        """Whether a factor follows without a sign. `5 6` is not a product, but `2^3 3^2` is one."""
+        """Return whether a factor follows without a sign. `5 6` is not a product, but `2^3 3^2` is one."""
         kind, text = self.token.kind, self.token.text
         if kind == "word":  # a longer word after an amount is a unit
             return len(text) == 1 and unit_name(text) is None
@@ -116,7 +116,10 @@ class Expressions(Commands):
         return kind in ("name", "func", "cmd") or (kind == "env" and text.startswith("begin"))
 
     def _powers_before(self) -> int:
-        """How many powers of numbers, such as `2^3` and `2^{10}`, directly precede the next token. Stops at 2."""
+        """Return how many powers of numbers, such as `2^3` and `2^{10}`, directly precede the next token.
+
+        Stops at 2.
+        """
         end, powers = self.at, 0
         while True:
             before = self.tokens[max(0, end - 5) : end]
@@ -166,7 +169,9 @@ class Expressions(Commands):
         raise UnreadableAnswer(f"more than {MAX_DEPTH} marks on one value")
 
     def _is_call(self, name: str) -> bool:
-        """Whether the bracket after a name holds arguments: always for f, g and the like, else one number or name."""
+        """Return whether the bracket after a name holds arguments: always for f, g and the like, else one
+        number or name.
+        """
         symbol = name.split("_")[0].rstrip("'")
         if symbol in self.functions or COMPOSED in symbol:
             return True
@@ -184,7 +189,7 @@ class Expressions(Commands):
         return True
 
     def _after_argument(self, at: int) -> int | None:
-        """The place after a single number or name at `at`, None if there is something else."""
+        """Return the place after a single number or name at `at`, None if there is something else."""
         at += self.tokens[at].kind == "op" and self.tokens[at].text in ("+", "-")
         argument = self.tokens[at]
         if argument.kind not in ("num", "name"):
@@ -195,7 +200,7 @@ class Expressions(Commands):
         return at if at < len(self.tokens) else None
 
     def _call_arguments(self) -> tuple[Expr, ...]:
-        """The arguments of a function of the problem. `0^+` and `0^-` are names: limits at zero."""
+        """Return the arguments of a function of the problem. `0^+` and `0^-` are names: limits at zero."""
         ahead = "".join(token.text for token in self.tokens[self.at : self.at + 6]).replace("{", "").replace("}", "")
         if ahead[:5] not in ("(0^+)", "(0^-)"):
             return self.arguments()
@@ -247,7 +252,7 @@ class Expressions(Commands):
         return v.power(expression(base), self.exponent())
 
     def _inverse(self, base: Value) -> Value | None:
-        """`f^{-1}(x)`, for the letters of functions only; None for other powers."""
+        """Read `f^{-1}(x)`, for the letters of functions only; None for other powers."""
         if not isinstance(base, v.Name):
             return None
         ahead = [token.text for token in self.tokens[self.at : self.at + 5]]
@@ -258,7 +263,7 @@ class Expressions(Commands):
         return v.Apply(f"{base.name}^-1", self.arguments())
 
     def exponent(self) -> Expr:
-        """What follows ^: a group or one signed primary. `2^10` has the exponent 10, as in plain text."""
+        """Return what follows ^: a group or one signed primary. `2^10` has the exponent 10, as in plain text."""
         self.deeper()
         sign = self.take_op("+", "-")
         value = expression(self.primary())
@@ -327,7 +332,9 @@ class Expressions(Commands):
         return v.Name(token.text)
 
     def _mixed(self, number: v.Num, text: str) -> Value:
-        """A mixed number such as `3 1/2` or `3\\frac{1}{2}` if a proper fraction follows, else the number itself."""
+        """Return a mixed number such as `3 1/2` or `3\\frac{1}{2}` if a proper fraction follows, else the
+        number itself.
+        """
         if not text.isdigit() or (self.at >= 2 and self.tokens[self.at - 2].text == "^"):
             return number
         start = self.at
@@ -352,7 +359,7 @@ class Expressions(Commands):
 
 
 def _composed(name: str, arguments: tuple[Expr, ...]) -> Expr:
-    """f(x), or f(g(x)) for a name such as that of `f \\circ g`."""
+    """Return f(x), or f(g(x)) for a name such as that of `f \\circ g`."""
     outer, _, inner = name.partition(COMPOSED)
     if name == "C" and len(arguments) == 2 and all(isinstance(argument, v.Num) for argument in arguments):
         return functions.binomial(*arguments)

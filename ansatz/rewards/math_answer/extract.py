@@ -49,7 +49,10 @@ def extract(
     require_think: bool = False,
     ignore_unclosed_think: bool = False,
 ) -> str | None:
-    """The answer string, or None. choice: the gold is a choice letter, which strict mode does not need to know."""
+    """Return the answer string, or None.
+
+    choice: the gold is a choice letter, which strict mode does not need to know.
+    """
     text = _after_thought(response, require=require_think, ignore_unclosed=ignore_unclosed_think)
     if text is None:
         return None
@@ -68,7 +71,7 @@ def extract(
 
 
 def extract_parts(response: str, count: int) -> tuple[str, bool] | None:
-    """The answer that as many labelled boxes give together, and whether its order counts; see `boxed_parts`."""
+    """Return the answer that as many labelled boxes give together, and whether its order counts; see `boxed_parts`."""
     text = _after_thought(response, require=False, ignore_unclosed=True) or ""
     places = [match.start() for match in _BOX.finditer(text)]
     if len(places) != count or "</answer>" in text:
@@ -80,7 +83,7 @@ def extract_parts(response: str, count: int) -> tuple[str, bool] | None:
 
 
 def stated_answer(text: str, *, gold: bool = False) -> str:
-    """The answer within a gold, or within a bare answer that comes with words around it; else the text itself.
+    """Return the answer within a gold, or within a bare answer that comes with words around it; else the text itself.
 
     A gold may be a whole solution. Its last box counts, with a percent sign that follows the box; a gold without a box
     states what it announces. A bare answer with several boxes, or with a box inside a formula as in `-\\boxed{5}`, is
@@ -109,7 +112,7 @@ def _only_box(text: str, *, gold: bool) -> str | None:
 
 
 def _after_thought(response: str, *, require: bool, ignore_unclosed: bool) -> str | None:
-    """What follows the last `</think>`; None when a thought is left open, or when one is required and absent."""
+    """Return what follows the last `</think>`; None when a thought is left open, or when one is required and absent."""
     end = response.rfind("</think>")
     text = response[end + len("</think>") :] if end >= 0 else response
     if "<think>" in text and not ignore_unclosed:
@@ -118,7 +121,7 @@ def _after_thought(response: str, *, require: bool, ignore_unclosed: bool) -> st
 
 
 def _tagged(text: str, start: int, close: int, *, mode: Mode, join: bool) -> str | None:
-    """What the last answer tag states; the tag begins at `start` and its content ends at `close`."""
+    """Return what the last answer tag states; the tag begins at `start` and its content ends at `close`."""
     inner, end = text[start + len("<answer>") : close], close + len("</answer>")
     if _BOX.search(inner):
         answer = _boxed(inner, join=join)
@@ -167,7 +170,9 @@ def _boxed(text: str, *, join: bool) -> str | None:
 
 
 def _contrasted(text: str, start: int) -> tuple[str, int] | None:
-    """The box before the last one and its place, if the last is only its contrast: "\\boxed{8}, not \\boxed{9}"."""
+    """Return the box before the last one and its place, if the last is only its contrast: "\\boxed{8}, not
+    \\boxed{9}".
+    """
     near = max(0, start - _MAX_LINKED_LENGTH)
     earlier = max(text.rfind("\\boxed", near, start), text.rfind("\\fbox", near, start))
     if earlier < 0 or not _MAYBE_NOT.search(text, max(0, start - context.MAX_LINK), start):
@@ -177,7 +182,7 @@ def _contrasted(text: str, start: int) -> tuple[str, int] | None:
 
 
 def _against(text: str, start: int, end: int) -> bool:
-    """Whether a box holds what would be, and the last sentence after it states what is."""
+    """Return whether a box holds what would be, and the last sentence after it states what is."""
     if " would " not in text[max(0, start - 200) : start]:
         return False
     line = text[max(0, start - 200) : start]
@@ -189,7 +194,9 @@ def _against(text: str, start: int, end: int) -> bool:
 
 
 def _around(text: str, start: int, end: int) -> tuple[str, int, int] | None:
-    """The outermost box around the box at `start`, with no box inside: its content and where it starts and ends."""
+    """Return the outermost box around the box at `start`, with no box inside: its content and where it starts and
+    ends.
+    """
     near, far = max(0, start - _MAX_LINKED_LENGTH), end + _MAX_LINKED_LENGTH
     for match in _BOX.finditer(text, near, start):
         content, close = _box_at(text[:far], match.start())
@@ -199,7 +206,7 @@ def _around(text: str, start: int, end: int) -> tuple[str, int, int] | None:
 
 
 def _linked(text: str, start: int, content: str) -> tuple[str, int]:
-    """A box and the boxes before it that belong to one list with it, as one answer, and where they start."""
+    """Return a box and the boxes before it that belong to one list with it, as one answer, and where they start."""
     contents, link = [content], ", "
     while len(contents) < _MAX_LINKED and _MAYBE_BOX.search(text, max(0, start - context.MAX_LINK), start):
         near = max(0, start - _MAX_LINKED_LENGTH)
@@ -214,7 +221,7 @@ def _linked(text: str, start: int, content: str) -> tuple[str, int]:
 
 
 def _after(text: str, end: int, answer: str) -> str | None:
-    """The answer in view of what follows its mark; None if that denies it or takes it back."""
+    """Return the answer in view of what follows its mark; None if that denies it or takes it back."""
     if context.nothing_follows(text, end):
         return answer
     if context.denied_after(text, end):
@@ -240,14 +247,14 @@ def _after(text: str, end: int, answer: str) -> str | None:
 
 
 def _listed(answers: list[str], link: str) -> str:
-    """Several answers as one; the same answer twice is one answer."""
+    """Return several answers as one; the same answer twice is one answer."""
     if len(answers) == 1:
         return answers[0]
     return answers[0] if len({squeeze(clean(answer)) for answer in answers}) == 1 else link.join(answers)
 
 
 def _box_at(text: str, start: int) -> tuple[str | None, int]:
-    """The content of the box at `start`, None if it is empty or does not close, and the place after the box."""
+    """Return the content of the box at `start`, None if it is empty or does not close, and the place after the box."""
     command = _BOX.match(text, start)
     if command is None:
         return None, start
@@ -273,7 +280,7 @@ def _box_at(text: str, start: int) -> tuple[str | None, int]:
 
 
 def _all_boxes(text: str) -> list[str]:
-    """The contents of all complete outermost boxes, in order, in one pass."""
+    """Return the contents of all complete outermost boxes, in order, in one pass."""
     contents: list[str] = []
     opened: list[int | None] = []  # for each open brace: where its content starts if it belongs to a box
     for match in _BRACES.finditer(text):

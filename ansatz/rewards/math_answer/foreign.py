@@ -37,7 +37,7 @@ _MAX_WORDS = 4  # of an answer in words
 
 
 def phrased(text: str) -> tuple[int, str | None] | None:
-    """Where the last answer phrase ends, and the bare value after it or None; None if there is no phrase."""
+    """Return where the last answer phrase ends, and the bare value after it or None; None if there is no phrase."""
     if text.isascii() and not any(map(text.lower().__contains__, languages.ANSWER_WORDS)):
         return None
     for pattern in (_ANSWER, _RESULT):
@@ -53,7 +53,7 @@ def phrased(text: str) -> tuple[int, str | None] | None:
 
 
 def _value_of(text: str, phrase: re.Match[str]) -> str | None:
-    """The value after an answer phrase that does not speak of another answer or of one of several."""
+    """Return the value after an answer phrase that does not speak of another answer or of one of several."""
     opening = _OPENING.search(text, max(0, phrase.start() - _NEAR), phrase.start())
     subject = opening[0].strip() if opening else ""
     if subject and (_OTHER_QUANTITY.search(subject) or _PHRASE["indefinite"].match(subject + " ")):
@@ -73,14 +73,14 @@ def _value_of(text: str, phrase: re.Match[str]) -> str | None:
 
 
 def _localized(value: str | None, phrase: re.Match[str]) -> str | None:
-    """The value after a phrase, with a decimal point if the language of the phrase writes a comma."""
+    """Return the value after a phrase, with a decimal point if the language of the phrase writes a comma."""
     european = not _UNSPACED.search(phrase[0]) and not phrase[0].isascii()
     european = european or not phrase[0].strip("#* \n").lower().startswith(("the", "final", "result", "solution"))
     return with_point(value) if value is not None and european and "," in value else value
 
 
 def value_after(text: str, start: int) -> str | None:
-    """The bare value at a place, if nothing behind it takes it back."""
+    """Return the bare value at a place, if nothing behind it takes it back."""
     match = _LEAD.match(text, start)
     text = text[match.end() if match else start :]
     span = SPANS.match(text)
@@ -92,7 +92,7 @@ def value_after(text: str, start: int) -> str | None:
 
 
 def bare_value(text: str) -> str | None:
-    """The value that a text consists of, with its unit in the parser's spelling; None if it says more."""
+    """Return the value that a text consists of, with its unit in the parser's spelling; None if it says more."""
     text = _AFTER.sub("", BOLD.sub(r"\1", text.strip().strip("*` "))).strip().strip("*` ")
     unit = _UNIT.search(text)
     written = languages.UNIT_OF_WORD[unit[1].lower()] if unit else ""
@@ -110,7 +110,7 @@ def bare_value(text: str) -> str | None:
 
 
 def concluded(sentence: str) -> str | None:
-    """The value of a concluding sentence in another language, or None."""
+    """Return the value of a concluding sentence in another language, or None."""
     opening = _CONCLUSION.match(sentence) or _PHRASE["inner_conclusion"].search(sentence[:MAX_CONCLUSION])
     if opening is None or len(sentence) > MAX_CONCLUSION:
         return None
@@ -134,7 +134,7 @@ def concluded(sentence: str) -> str | None:
 
 
 def _verb_second(rest: str) -> str | None:
-    """The value of "Daher ist die Fläche 5": the verb comes before the subject."""
+    """Return the value of "Daher ist die Fläche 5": the verb comes before the subject."""
     match = re.match(
         r"(?:ist|sind|beträgt|betragen|ergibt|lautet)\s+([^\d$\\]{1,80}?)\s+(?:gleich\s+)?(\**(?:[$\\]|[-+]?\d).*)",
         rest,
@@ -143,7 +143,7 @@ def _verb_second(rest: str) -> str | None:
 
 
 def _verb_last(rest: str) -> str | None:
-    """The value of a Hindi sentence, whose verb is at its end."""
+    """Return the value of a Hindi sentence, whose verb is at its end."""
     match = re.fullmatch(r"([^\d$\\]{1,80}?)\s+(\**(?:[$\\]|[-+]?\d).*?)\s*(?:है|हैं|होगा|होगी)", rest)
     return bare_value(match[2]) if match else None
 
@@ -174,7 +174,7 @@ _MAX_WORDS_BEHIND = 6
 
 
 def stated(sentence: str, *, answered: bool = False) -> str | None:
-    """The value that a sentence in another language states, read by its structure.
+    """Return the value that a sentence in another language states, read by its structure.
 
     The value is the only number or formula of the last clause and stands at its end or before its last words, after no
     preposition. Nothing in the sentence denies, doubts, bounds, supposes or rounds it, or speaks of each, another or an
@@ -212,7 +212,9 @@ def _unit_behind(after: str) -> str:
 
 
 def is_foreign(sentence: str) -> bool:
-    """Whether a sentence has a word of another language, or a letter that English lacks, and no common English word."""
+    """Return whether a sentence has a word of another language, or a letter that English lacks, and no common
+    English word.
+    """
     words = re.findall(r"[^\W\d_]{2,}", sentence.lower())
     if not languages.ENGLISH_WORDS.isdisjoint(words):
         return False
@@ -221,7 +223,7 @@ def is_foreign(sentence: str) -> bool:
 
 
 def _with_unit(value: str, after: str, *, plural: bool) -> str | None:
-    """A value with the unit behind it, or without the counted noun behind it."""
+    """Return a value with the unit behind it, or without the counted noun behind it."""
     bare = bare_value(with_point(value, plural=plural) + after)
     if bare is not None:
         return bare
@@ -229,5 +231,5 @@ def _with_unit(value: str, after: str, *, plural: bool) -> str | None:
 
 
 def with_point(value: str, *, plural: bool = False) -> str:
-    """A number with a decimal comma, as European languages write it, with a point. plural: it can be a list."""
+    """Return a number with a decimal comma, as European languages write it, with a point. plural: it can be a list."""
     return value if plural else _DECIMAL_COMMA.sub(r"\1.\2", value)

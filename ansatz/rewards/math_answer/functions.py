@@ -47,7 +47,7 @@ def modulo(left: Expr, right: Expr) -> Expr:
 
 
 def _residue(value: Expr, modulus: int) -> int | None:
-    """The residue of an integer expression, with fast exponentiation; None if it is not an integer."""
+    """Return the residue of an integer expression, with fast exponentiation; None if it is not an integer."""
     n = _int(value)
     if n is not None:
         return n % modulus
@@ -63,7 +63,7 @@ def _residue(value: Expr, modulus: int) -> int | None:
 
 
 def apply(name: str, arguments: tuple[Expr, ...], base: Expr | None) -> Expr:
-    """Applies a known function to its arguments. base: the base of a logarithm."""
+    """Apply a known function to its arguments. base: the base of a logarithm."""
     first = arguments[0]
     if name == "sqrt":
         return v.power(first, v.HALF)
@@ -86,7 +86,7 @@ def apply(name: str, arguments: tuple[Expr, ...], base: Expr | None) -> Expr:
 
 
 def _logarithm(name: str, argument: Expr, base: Expr | None) -> Expr:
-    """A quotient of natural logarithms. A `log` without a base stays an atom, because its base is not known."""
+    """Return a quotient of natural logarithms. A `log` without a base stays an atom, because its base is not known."""
     if name == "ln" or base == v.E:
         return v.ZERO if argument == v.ONE else v.Apply("ln", (argument,))
     base = base or (v.integer(10) if name == "lg" else None)
@@ -112,7 +112,7 @@ def _folded(name: str, numbers: list[Fraction]) -> Fraction | None:
 
 
 def based(digits: str, label: str) -> v.Based:
-    """Digits with their base. Raises UnreadableAnswer for digits that the base does not have."""
+    """Return digits with their base. Raises UnreadableAnswer for digits that the base does not have."""
     label = label.strip("()").lower()
     whole, point, decimals = digits.partition(".")
     base = int(label) if label.isdigit() and len(label) < 4 else _BASE_WORDS.get(label, 0)
@@ -127,7 +127,10 @@ def based(digits: str, label: str) -> v.Based:
 
 
 def with_bounds(name: str, low: Value | None, high: Expr | None, body: Expr) -> Expr:
-    """A sum, product, integral or limit. Short sums and products are computed here; the rest is left to algebra."""
+    """Return a sum, product, integral or limit.
+
+    Short sums and products are computed here; the rest is left to algebra.
+    """
     if name == "int":
         variable, inner = _integrand(body)
         bounds = () if low is None and high is None else (_expression(low), _expression(high))
@@ -160,7 +163,7 @@ def substitute(value: Expr, name: str, by: Expr) -> Expr:
 
 
 def multiplied_out(value: Value, functions: frozenset[str]) -> Value:
-    """The value with x(2) as the product 2x, unless x is one of the functions.
+    """Return the value with x(2) as the product 2x, unless x is one of the functions.
 
     x(0) stays, and so does a call that is a whole side of an equation.
     """
@@ -204,7 +207,7 @@ def _expression(value: Value | None) -> Expr:
 
 
 def _integrand(body: Expr) -> tuple[v.Name, Expr]:
-    """The variable and the integrand. `x^2 dx` is parsed as a product that ends in d and x."""
+    """Return the variable and the integrand. `x^2 dx` is parsed as a product that ends in d and x."""
     factors = body.factors if isinstance(body, v.Product) else (body,)
     if len(factors) >= 2 and factors[-2] == v.Name("d") and isinstance(factors[-1], v.Name):
         return factors[-1], v.multiply(v.ONE, *factors[:-2])
@@ -212,7 +215,7 @@ def _integrand(body: Expr) -> tuple[v.Name, Expr]:
 
 
 def determinant(value: Value) -> Value:
-    """The determinant of a square matrix of up to MAX_DETERMINANT rows; a larger one stays a matrix."""
+    """Return the determinant of a square matrix of up to MAX_DETERMINANT rows; a larger one stays a matrix."""
     if not isinstance(value, v.Matrix) or len(value.rows) != len(value.rows[0]):
         raise UnreadableAnswer("a determinant needs a square matrix")
     if len(value.rows) > MAX_DETERMINANT:
@@ -221,7 +224,7 @@ def determinant(value: Value) -> Value:
 
 
 def _expanded(rows: list[list[Expr]]) -> Expr:
-    """Laplace expansion along the first row."""
+    """Expand a determinant (Laplace) along the first row."""
     if len(rows) == 1:
         return rows[0][0]
     terms: list[Expr] = []
@@ -233,18 +236,18 @@ def _expanded(rows: list[list[Expr]]) -> Expr:
 
 
 def is_vector(value: Value) -> bool:
-    """Whether a value can be multiplied by a number and added entry by entry: a point or a matrix."""
+    """Return whether a value can be multiplied by a number and added entry by entry: a point or a matrix."""
     points = isinstance(value, v.Bracket) and (value.left, value.right) == ("(", ")")
     return points or (isinstance(value, v.Matrix) and not value.determinant)
 
 
 def scaled(vector: Value, factor: Expr) -> Value:
-    """A number times a point or a matrix."""
+    """Return a number times a point or a matrix."""
     return _entrywise(lambda entry: v.multiply(factor, entry), vector)
 
 
 def vector_sum(left: Value, right: Value) -> Value:
-    """The sum of two points, or of two matrices of one shape. UnreadableAnswer for anything else."""
+    """Return the sum of two points, or of two matrices of one shape. UnreadableAnswer for anything else."""
     if isinstance(left, v.Bracket) and isinstance(right, v.Bracket) and len(left.items) == len(right.items):
         return v.Bracket("(", _row_sum(left.items, right.items), ")")
     if isinstance(left, v.Matrix) and isinstance(right, v.Matrix) and _shape(left) == _shape(right):

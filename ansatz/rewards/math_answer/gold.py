@@ -20,7 +20,7 @@ class UnreadableGold(NamedTuple):
 
 
 def unreadable_golds(problems: Iterable[Problem], **options: Any) -> list[UnreadableGold]:
-    """The problems whose gold is empty, has no value, or has a form that is not supported.
+    """Return the problems whose gold is empty, has no value, or has a form that is not supported.
 
     The line of a problem is its `meta["line"]` if its source provides one, else its position among `problems`.
     """
@@ -34,13 +34,13 @@ def unreadable_golds(problems: Iterable[Problem], **options: Any) -> list[Unread
 
 
 def gold_problem(answer: str, options: Options = DEFAULT) -> str:
-    """Why one of the gold answers of a problem cannot be read; empty if all can."""
+    """Say why one of the gold answers of a problem cannot be read; empty if all can."""
     readings = (parse_gold(gold, options) for gold in golds_of(answer))
     return next((reading.problem for reading in readings if reading.value is None), "")
 
 
 def check_golds(problems: Iterable[Problem], **options: Any) -> None:
-    """Raises DataError if golds cannot be parsed; names the first ten."""
+    """Raise DataError if golds cannot be parsed; names the first ten."""
     unreadable = unreadable_golds(problems, **options)
     if len(unreadable) == 1:
         gold = unreadable[0]

@@ -30,7 +30,7 @@ class Parser(Expressions):
     """The whole parser. `answer` reads all tokens as one value."""
 
     def answer(self) -> Value:
-        """All tokens as one value."""
+        """Return all tokens as one value."""
         value = _as_family(self.list())
         if self.token.kind == "word" and not v.names_in(value):
             label = self._trailing_words()
@@ -43,7 +43,9 @@ class Parser(Expressions):
         return value
 
     def _trailing_words(self) -> str:
-        """The words of a `\\text{...}` at the end of the answer; "" if one of them doubts or changes the number."""
+        """Return the words of a `\\text{...}` at the end of the answer; "" if one of them doubts or changes
+        the number.
+        """
         start = self.at
         while self.token.kind == "word" and self.token.upright:
             self.at += 1
@@ -78,7 +80,7 @@ class Parser(Expressions):
         return flat[0] if len(flat) == 1 else v.Listing(tuple(flat), choice)
 
     def _signed_clause(self) -> Value:
-        """A clause; both of its readings if it holds a `\\pm`."""
+        """Return a clause; both of its readings if it holds a `\\pm`."""
         token = self.tokens[self.at]
         if token.number is not None and self._ends_at(self.at + 1):  # by far the most common clause
             self.at += 1
@@ -95,7 +97,7 @@ class Parser(Expressions):
         return value
 
     def _ends_at(self, at: int) -> bool:
-        """Whether a clause ends before a place, so that nothing there belongs to its last number."""
+        """Return whether a clause ends before a place, so that nothing there belongs to its last number."""
         token = self.tokens[at]
         return token.kind in ("end", "close") or token.text in (",", ";")
 
@@ -116,7 +118,7 @@ class Parser(Expressions):
         return sides[0]
 
     def _side(self) -> Value:
-        """One side of a relation: a quantity, or a ratio of several."""
+        """Return one side of a relation: a quantity, or a ratio of several."""
         first = self._quantity()
         if not (self.is_op(":") or self.is_word("to")):
             return first
@@ -127,7 +129,7 @@ class Parser(Expressions):
         return v.Ratio(tuple(terms))
 
     def _modulus(self) -> Expr | None:
-        """`\\pmod 7` or `(mod 7)` after a side."""
+        """Read `\\pmod 7` or `(mod 7)` after a side."""
         if self.token.kind == "cmd" and self.token.text == "pmod":
             self.at += 1
             return self.argument()
@@ -141,7 +143,7 @@ class Parser(Expressions):
         return None
 
     def _quantity(self) -> Value:
-        """A value with the unit that follows it, if any."""
+        """Return a value with the unit that follows it, if any."""
         negative = self.is_op("-") and any(self.next_is(sign) for sign in _CURRENCY_SIGNS)
         self.at += negative
         sign = self.take_op(*_CURRENCY_SIGNS)
@@ -171,7 +173,7 @@ class Parser(Expressions):
         return value
 
     def _written_unit(self, value: Value) -> Unit:
-        """The unit that is written after a value; empty if there is none."""
+        """Return the unit that is written after a value; empty if there is none."""
         unit: Unit = ()
         if self.token.kind in ("word", "cmd"):
             unit, self.at = read_unit(self.tokens, self.at)
@@ -180,7 +182,7 @@ class Parser(Expressions):
         return unit
 
     def _compound(self, first: Expr, unit: Unit) -> Value:
-        """`1 hour 30 minutes`: both amounts in the second unit."""
+        """Read `1 hour 30 minutes`: both amounts in the second unit."""
         rest = self._quantity()
         if not isinstance(rest, v.Quantity):
             return bad("a number after a unit")
@@ -205,7 +207,7 @@ class Parser(Expressions):
 
 
 def _added(items: list[Value]) -> list[Value]:
-    """`2 hours and 5 minutes`, `1 hour, 2 minutes and 3 seconds`: one amount in the last unit; else the items."""
+    """Add `2 hours and 5 minutes`, `1 hour, 2 minutes and 3 seconds`: one amount in the last unit; else the items."""
     total: Expr = v.ZERO
     above: tuple[Fraction, Unit] | None = None
     for item in items:
@@ -228,7 +230,7 @@ class Both(v.Listing):
 
 
 def _as_family(value: Value) -> Value:
-    """A list that ends in `k in Z` as a family; any other value as it is."""
+    """Return a list that ends in `k in Z` as a family; any other value as it is."""
     if not isinstance(value, v.Listing):
         return value
     items, parameters = list(value.items), list[str]()

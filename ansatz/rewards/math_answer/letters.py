@@ -19,7 +19,7 @@ _SENTENCE_END = re.compile(r"[.!?。！？](?=\s)|\n")
 
 
 def asserted_letter(text: str) -> str | None:
-    """The one choice letter that a text asserts; None when it asserts none or several.
+    """Return the one choice letter that a text asserts; None when it asserts none or several.
 
     "For sure D, it can't be A or B" asserts D: a denial covers the letters after it in its clause, or those before it
     where none follows. Letters in a clause that gives a reason do not count.
@@ -43,7 +43,10 @@ def asserted_letter(text: str) -> str | None:
 
 
 def last_letter(text: str) -> str | None:
-    """The letter that the last sentence with a choice letter asserts. For evaluation only: it pays for guesses."""
+    """Return the letter that the last sentence with a choice letter asserts.
+
+    For evaluation only: it pays for guesses.
+    """
     for sentence in reversed(_SENTENCE_END.split(text[-_SEARCHED:])):
         if _LETTER.search(sentence):
             return asserted_letter(sentence)

@@ -29,13 +29,13 @@ class Token(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """As a message shows it."""
+        """Return the token as a message shows it."""
         return "end of the answer" if self.kind == "end" else repr(self.text)
 
 
 @lru_cache(maxsize=2_048)
 def _token(kind: str, text: str, upright: bool) -> Token:
-    """Builds a token without a number, once for the many answers that share it."""
+    """Build a token without a number, once for the many answers that share it."""
     return Token(kind, text, None, upright)
 
 
@@ -309,7 +309,7 @@ def _group_end(text: str, start: int) -> int:
 
 
 def is_product(run: str) -> bool:
-    """Whether letters without spaces can be a product: they are few, and no word of the grammar."""
+    """Return whether letters without spaces can be a product: they are few, and no word of the grammar."""
     return len(run) <= _MAX_PRODUCT and run.lower() not in lexicon.KEPT_WORDS
 
 
@@ -327,7 +327,7 @@ def _is_word(run: str) -> bool:
 
 
 def _number(digits: str, match: re.Match[str]) -> Num:
-    """The value of a matched number with its decimals, recurring digits and exponent."""
+    """Return the value of a matched number with its decimals, recurring digits and exponent."""
     if match["point"] is None and match["exp"] is None:
         return integer(int(digits or "0"))
     decimals = (match["point"] or "")[1:]
@@ -344,7 +344,7 @@ def _number(digits: str, match: re.Match[str]) -> Num:
 
 
 def _period(recurring: str, decimals: str) -> str:
-    """The recurring digits: the marked ones, or those that `0.333...` repeats before its dots."""
+    """Return the recurring digits: the marked ones, or those that `0.333...` repeats before its dots."""
     digits = re.sub(r"\D", "", recurring)
     if digits:
         return digits

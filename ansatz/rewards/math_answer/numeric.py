@@ -53,7 +53,10 @@ _CONSTANT_POINT = Point({})
 
 
 def agree(gold: Expr, answer: Expr) -> bool:
-    """Whether two expressions are equal wherever both are defined. Raises NoNumber if there are too few such points."""
+    """Return whether two expressions are equal wherever both are defined.
+
+    Raises NoNumber if there are too few such points.
+    """
     digits = _digits_for(gold, answer)
 
     def same_at(point: Point) -> bool:
@@ -63,7 +66,7 @@ def agree(gold: Expr, answer: Expr) -> bool:
 
 
 def proportional(gold: Expr, answer: Expr, *, positive: bool) -> bool:
-    """Whether answer / gold is the same number, other than zero, at all points."""
+    """Return whether answer / gold is the same number, other than zero, at all points."""
     digits = _digits_for(gold, answer)
     first: list[Point] = []
 
@@ -87,7 +90,7 @@ def proportional(gold: Expr, answer: Expr, *, positive: bool) -> bool:
 
 
 def _holds(same_at: Callable[[Point], bool], gold: Expr, answer: Expr) -> bool:
-    """Whether a test holds at all points where it has a value: at real ones, or else at any."""
+    """Return whether a test holds at all points where it has a value: at real ones, or else at any."""
     for real in (True, False) if _has_abs(gold) == _has_abs(answer) else (False,):
         agreed = 0
         for point in _points(gold, answer, real=real):
@@ -105,7 +108,7 @@ def _holds(same_at: Callable[[Point], bool], gold: Expr, answer: Expr) -> bool:
 
 
 def is_rounding(exact: Expr, decimal: Expr) -> bool:
-    """Whether a decimal is an exact constant, correctly rounded to the last digit of the decimal."""
+    """Return whether a decimal is an exact constant, correctly rounded to the last digit of the decimal."""
     assert isinstance(decimal, v.Num)
     assert decimal.places is not None
     with mp.workdps(_digits_for(exact, decimal)):
@@ -117,7 +120,9 @@ def is_rounding(exact: Expr, decimal: Expr) -> bool:
 
 
 def _is_zero(difference: Callable[[], Number], digits: int) -> bool:
-    """Whether a difference is zero: a rounding error shrinks as precision grows, a small true difference does not."""
+    """Return whether a difference is zero: a rounding error shrinks as precision grows, a small true difference
+    does not.
+    """
     with mp.workdps(digits):
         rough = abs(difference())
         if rough == 0:
@@ -131,7 +136,7 @@ def _is_zero(difference: Callable[[], Number], digits: int) -> bool:
 
 
 def _digits_for(*expressions: Expr) -> int:
-    """More digits than all constants have together. Raises NoNumber if the evaluation would take too long."""
+    """Return more digits than all constants have together. Raises NoNumber if the evaluation would take too long."""
     bits = sum(_bits(expression) for expression in expressions)
     digits = _BASE_DIGITS + bits * 302 // 1000
     if digits * sum(map(v.size_of, expressions)) > _MAX_WORK:
@@ -146,7 +151,7 @@ def _bits(value: object) -> int:
 
 
 def _points(*expressions: Expr, real: bool) -> Iterator[Point]:
-    """Points for all free names: positive ones, then all names negative, then one after the other.
+    """Yield points for all free names: positive ones, then all names negative, then one after the other.
 
     A name under a root or a logarithm stays positive at real points, so that `ln x^2` is `2 ln x`; `sqrt(x^2)` does not
     make x positive. needed: the test has to pass there if both sides have a value.
@@ -179,7 +184,9 @@ def _has_steps(value: Expr) -> bool:
 
 
 def _positive_names(value: Expr) -> frozenset[str]:
-    """The names that are positive where an expression is real, as far as monomials under roots and logarithms tell."""
+    """Return the names that are positive where an expression is real, as far as monomials under roots and
+    logarithms tell.
+    """
     names: frozenset[str] = frozenset().union(*map(_positive_names, v.children(value)))
     if isinstance(value, v.Apply) and value.function in ("ln", "log"):
         return names | (_odd_names(value.arguments[0]) or frozenset())
@@ -189,7 +196,7 @@ def _positive_names(value: Expr) -> frozenset[str]:
 
 
 def _odd_names(value: Expr) -> frozenset[str] | None:
-    """The names with an odd power in a monomial with a positive coefficient; None for other expressions."""
+    """Return the names with an odd power in a monomial with a positive coefficient; None for other expressions."""
     if isinstance(value, v.Num):
         return frozenset() if value.value > 0 else None
     if isinstance(value, v.Name):
@@ -289,7 +296,10 @@ def _apply(name: str, arguments: list[Number]) -> Number:
 
 
 def _unknown_function(name: str, arguments: list[Number], point: Point) -> Number:
-    """A number for f(x) that depends only on f and the value of x, so f(x + 1) equals f(1 + x). f differs by point."""
+    """Return a number for f(x) that depends only on f and the value of x, so f(x + 1) equals f(1 + x).
+
+    f differs by point.
+    """
     key = repr((name, [mp.nstr(number, _ARGUMENT_DIGITS) for number in (point.numbers[name], *arguments)]))
     digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
     return 1 + mp.mpf(int.from_bytes(digest)) / 2**64

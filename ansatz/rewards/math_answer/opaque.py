@@ -21,7 +21,7 @@ MARKS = ("\\cap", "\\cup", "\\mid", "\\mathcal", "|", "^c", "'", "\\overline", "
 
 
 def with_names(gold: str, answer: str) -> tuple[str, str] | None:
-    """A gold and an answer with a name for each application; None if neither has one."""
+    """Return a gold and an answer with a name for each application; None if neither has one."""
     names: dict[str, str] = {}
 
     def name(spelling: str) -> str:
@@ -38,7 +38,7 @@ def with_names(gold: str, answer: str) -> tuple[str, str] | None:
 
 
 def _canonical(argument: str) -> str:
-    """An argument without spaces, and with the parts of one intersection or union in order."""
+    """Return an argument without spaces, and with the parts of one intersection or union in order."""
     for spelling, mark in _BARS.items():
         argument = argument.replace(spelling, mark)
     argument = _SPACES.sub("", argument)

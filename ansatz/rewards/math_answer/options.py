@@ -55,7 +55,7 @@ DEFAULT = Options()
 
 
 def options_from(settings: dict[str, Any]) -> Options:
-    """Builds options from keyword settings. An unknown name raises a ConfigError that suggests a similar one."""
+    """Build options from keyword settings. An unknown name raises a ConfigError that suggests a similar one."""
     return _build(tuple(sorted(settings.items()))) if settings else DEFAULT
 
 

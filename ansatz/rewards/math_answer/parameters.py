@@ -28,7 +28,7 @@ _INTEGERS = v.Name("blackboard Z")
 
 
 def renamed(value: Value, names: dict[str, Expr]) -> Value:
-    """The value with all the names replaced at once."""
+    """Return the value with all the names replaced at once."""
     return mapped(value, lambda part: names.get(part.name, part) if isinstance(part, v.Name) else part)
 
 
@@ -36,7 +36,7 @@ def renamed(value: Value, names: dict[str, Expr]) -> Value:
 
 
 def family_of(value: Value) -> v.Family | None:
-    """The family that a value states: a congruence is one, and so is `5k + 2` without a word about k."""
+    """Return the family that a value states: a congruence is one, and so is `5k + 2` without a word about k."""
     if isinstance(value, v.Family):
         return value
     name, stated = (value.sides[0], value.sides[1]) if _names_a_value(value) else (None, value)
@@ -54,7 +54,7 @@ def _names_a_value(value: Value) -> TypeGuard[v.Relation]:
 
 
 def members_of(family: v.Family) -> list[tuple[Value | None, Value]]:
-    """(name, expression) of each member; name: None if it has none."""
+    """Return (name, expression) of each member; name: None if it has none."""
     items = family.body.items if isinstance(family.body, v.Listing) else (family.body,)
     pairs: list[tuple[Value | None, Value]] = []
     for item in items:
@@ -68,7 +68,7 @@ def members_of(family: v.Family) -> list[tuple[Value | None, Value]]:
 
 
 def same_progression(gold: Expr, parameter: str, answer: Expr, other: str) -> bool | None:
-    """Whether `a k + b` and `c n + d` have the same values for all integers; None if one is not of this form."""
+    """Return whether `a k + b` and `c n + d` have the same values for all integers; None if one is not of this form."""
     try:
         line, other_line = _linear(gold, parameter), _linear(answer, other)
     except (TooLarge, v.UnreadableAnswer):
@@ -98,7 +98,7 @@ def _linear(value: Expr, name: str) -> tuple[Expr, Expr] | None:
 
 
 def same_arguments(gold: v.Relation, answer: v.Relation) -> v.Relation | None:
-    """The answer with the arguments of its function named as in the gold; None if that changes its meaning."""
+    """Return the answer with the arguments of its function named as in the gold; None if that changes its meaning."""
     expected, stated = assigned(gold), assigned(answer)
     if expected is None or stated is None:
         return None
@@ -123,7 +123,7 @@ def _plain_names(label: v.Apply) -> tuple[str, ...]:
 
 
 def with_constants_renamed(gold: Value, answer: Value) -> Iterator[Value]:
-    """The answer with its arbitrary constants named as in the gold, in every order."""
+    """Return the answer with its arbitrary constants named as in the gold, in every order."""
     expected, stated = _stated(gold), _stated(answer)
     if expected is None or stated is None or isinstance(expected, v.Num) or isinstance(stated, v.Num):
         return
@@ -145,7 +145,7 @@ def with_constants_renamed(gold: Value, answer: Value) -> Iterator[Value]:
 
 
 def with_parameter_renamed(gold: Value, answer: Value) -> Iterator[Value]:
-    """The answer with the parameter of a line, such as `(1, 2) + s(3, 4)`, named as in the gold."""
+    """Return the answer with the parameter of a line, such as `(1, 2) + s(3, 4)`, named as in the gold."""
     sides = [side.sides[-1] if isinstance(side, v.Relation) else side for side in (gold, answer)]
     if not all(map(is_vector, sides)):
         return
@@ -155,7 +155,8 @@ def with_parameter_renamed(gold: Value, answer: Value) -> Iterator[Value]:
 
 
 def with_domain_renamed(gold: Value, answer: Value) -> tuple[Value, Value] | None:
-    """Both sides without the real parameter that each of them names, as in `f(x) = cx, c \\in \\mathbb{R}`, or None.
+    """Return both sides without the real parameter that each of them names, as in `f(x) = cx, c \\in
+    \\mathbb{R}`, or None.
 
     The parameter of the answer is named as in the gold.
     """
@@ -169,7 +170,8 @@ def with_domain_renamed(gold: Value, answer: Value) -> tuple[Value, Value] | Non
 
 
 def with_declared_renamed(gold: Value, answer: Value) -> Iterator[tuple[Value, Value]]:
-    """Both sides without the real constants that the gold declares, which are named in the answer as in the gold.
+    """Return both sides without the real constants that the gold declares, which are named in the answer as in
+    the gold.
 
     `f(x) = mx + n` is `f(x) = ax + b, a, b \\in \\mathbb{R}`, and `f(x) = ax` is `f(x) = cx`.
     """
@@ -190,7 +192,7 @@ def with_declared_renamed(gold: Value, answer: Value) -> Iterator[tuple[Value, V
 
 
 def _declared(value: Value) -> tuple[Value, frozenset[str]]:
-    """(body, names) of a value followed by the names that can be any real numbers."""
+    """Return (body, names) of a value followed by the names that can be any real numbers."""
     if not isinstance(value, v.Listing) or len(value.items) < 2:
         return value, frozenset()
     *names, domain = value.items[1:]
@@ -201,7 +203,8 @@ def _declared(value: Value) -> tuple[Value, frozenset[str]]:
 
 
 def with_parameters_declared(gold: Value, answer: Value) -> Iterator[tuple[Value, Value]]:
-    """Both sides as families, where only one of them says that its parameter is an integer, or where nothing else fits.
+    """Return both sides as families, where only one of them says that its parameter is an integer, or where
+    nothing else fits.
 
     Sets such as `\\{2k + 1 : k \\in \\mathbb{Z}\\}` and `3 + 7\\mathbb{Z}` say so. Two solutions of one unknown with pi
     do too, as in `x = \\pi/2 + k\\pi`. Otherwise the letter alone can differ, as in `6k \\pm 1` and `6m \\pm 1`.
@@ -223,7 +226,7 @@ def with_parameters_declared(gold: Value, answer: Value) -> Iterator[tuple[Value
 
 
 def _in_integers(value: Value) -> Value | None:
-    """The family that a value states with the integers; None if it does not speak of them."""
+    """Return the family that a value states with the integers; None if it does not speak of them."""
     if isinstance(value, v.Family):
         return value
     if isinstance(value, v.Relation) and value.operators == ("in",) and isinstance(value.sides[0], v.Name):
@@ -244,7 +247,7 @@ def _in_integers(value: Value) -> Value | None:
 
 
 def _unknown(value: Value) -> str:
-    """The unknown that every part of a solution names; "" if there is none."""
+    """Return the unknown that every part of a solution names; "" if there is none."""
     parts = value.items if isinstance(value, v.Listing) else (value,)
     names = {part.sides[0].name for part in parts if _names_a_value(part) and isinstance(part.sides[0], v.Name)}
     known = len(names) == 1 and (isinstance(parts[0], v.Relation)) and names <= _VARIABLES | {"alpha"}
@@ -256,7 +259,7 @@ def _holds_pi(value: object) -> bool:
 
 
 def _with_real_parameter(value: Value) -> tuple[Value, str] | None:
-    """(body, name) of a value followed by a name that can be any real number."""
+    """Return (body, name) of a value followed by a name that can be any real number."""
     if not isinstance(value, v.Listing) or len(value.items) != 2:
         return None
     body, domain = value.items
@@ -274,7 +277,7 @@ def _stated(value: Value) -> Expr | None:
 
 
 def _is_nested(value: Expr, name: str) -> bool:
-    """Whether a constant is added to variables within one term, as in 1/(x + C), where nothing else is given."""
+    """Return whether a constant is added to variables within one term, as in 1/(x + C), where nothing else is given."""
     others = {other for other in v.names_in(value) if not _CONSTANT.fullmatch(other)}
     if not others or others - _VARIABLES or not name.startswith(("C", "c", "K", "k")):
         return False
@@ -292,7 +295,9 @@ def _constants(value: Expr) -> frozenset[str]:
 
 
 def _is_arbitrary(value: Expr, name: str, *, of_gold: bool) -> bool:
-    """Whether a name looks like the constant of an integral or of a general solution, and is not a given quantity."""
+    """Return whether a name looks like the constant of an integral or of a general solution, and is not a given
+    quantity.
+    """
     terms = value.terms if isinstance(value, v.Sum) else (value,)
     holding = [term for term in terms if name in v.names_in(term)]
     if len(holding) != 1:

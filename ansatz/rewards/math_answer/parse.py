@@ -71,7 +71,7 @@ class ParsedAnswer(NamedTuple):
 
 
 def parse_answer(text: str, options: Options = DEFAULT, *, letters: bool = False) -> ParsedAnswer:
-    """Parses an answer string. Never raises. letters: see `Lexer`."""
+    """Parse an answer string. Never raises. letters: see `Lexer`."""
     if len(text) > MAX_LENGTH * 4:
         return ParsedAnswer(None, "", f"longer than {MAX_LENGTH} characters")
     cleaned = clean(text)
@@ -99,12 +99,18 @@ def parse_answer(text: str, options: Options = DEFAULT, *, letters: bool = False
 
 @lru_cache(maxsize=8_192)
 def parse_gold(text: str, options: Options = DEFAULT, *, letters: bool = False) -> ParsedAnswer:
-    """The value of a gold, which may be a whole solution. Cached, because all rollouts of a group share their gold."""
+    """Return the value of a gold, which may be a whole solution.
+
+    Cached, because all rollouts of a group share their gold.
+    """
     return parse_answer(stated_answer(text, gold=True), options, letters=letters)
 
 
 def runs_of_letters(text: str) -> frozenset[str]:
-    """The runs that can name one thing, such as SRMC, outside \\text{}. Within a formula, AB and BA are the same."""
+    """Return the runs that can name one thing, such as SRMC, outside \\text{}.
+
+    Within a formula, AB and BA are the same.
+    """
     runs = {
         run
         for run in _RUN.findall(_TEXT.sub(" ", text))
@@ -115,29 +121,29 @@ def runs_of_letters(text: str) -> frozenset[str]:
 
 
 def can_be_product(text: str) -> bool:
-    """Whether a text has letters that could be one word, or a product."""
+    """Return whether a text has letters that could be one word, or a product."""
     return _RUN.search(text) is not None or _SPACED_LETTERS.search(text) is not None
 
 
 def is_choice(gold: str) -> bool:
-    """Whether a gold is a choice letter."""
+    """Return whether a gold is a choice letter."""
     return isinstance(parse_gold(gold, DEFAULT).value, v.Choice)
 
 
 def num_parts(gold: str) -> int:
-    """The number of parts of a gold that lists several; 1 for any other."""
+    """Return the number of parts of a gold that lists several; 1 for any other."""
     value = parse_gold(gold, DEFAULT).value
     return len(value.items) if isinstance(value, v.Listing) and not value.choice else 1
 
 
 def fold(text: str) -> str:
-    """Folds a text for comparison: case, leading article, final punctuation and spacing do not count."""
+    """Fold a text for comparison: case, leading article, final punctuation and spacing do not count."""
     words = re.sub(r"[\s\-~]+", " ", text.lower()).strip(" .,;:!\"'()")
     return ("-" if text.lstrip().startswith("-") else "") + _ARTICLE.sub("", words)
 
 
 def same_yes_or_no(gold: str, answer: str) -> bool | None:
-    """Whether two cleaned texts say yes or no alike; None if not both of them begin with yes or no.
+    """Return whether two cleaned texts say yes or no alike; None if not both of them begin with yes or no.
 
     A sentence may follow the word. If both texts have one, the two must be the same.
     """
@@ -153,7 +159,7 @@ def same_yes_or_no(gold: str, answer: str) -> bool | None:
 
 
 def plain(cleaned: str) -> str:
-    """Removes the wrappers of \\text{} and the like."""
+    """Remove the wrappers of \\text{} and the like."""
     if "\\" not in cleaned:
         return cleaned
     return _TEXT.sub(r" \1 ", cleaned).replace("~", " ").replace("\\ ", " ").strip()
@@ -168,7 +174,7 @@ class _Reading(NamedTuple):
 
 
 def _read(cleaned: str, words: str, options: Options, *, letters: bool = False) -> _Reading:
-    """Reads a cleaned text, which is `words` without its wrappers."""
+    """Read a cleaned text, which is `words` without its wrappers."""
     if words[:1].isalpha() or words.startswith("("):
         stated = _in_words(words, wrapped=words != cleaned, options=options, letters=letters)
         if stated is not None:
@@ -208,7 +214,7 @@ def _read(cleaned: str, words: str, options: Options, *, letters: bool = False) 
 
 
 def _in_words(words: str, *, wrapped: bool, options: Options, letters: bool) -> Value | None:
-    """The value of a text that begins with a letter, if it is a choice letter or consists of words."""
+    """Return the value of a text that begins with a letter, if it is a choice letter or consists of words."""
     letter = _PHRASE["letter"].fullmatch(words)
     if letter:
         name = letter[1] or letter[2] or letter[3]
@@ -229,7 +235,7 @@ def _in_words(words: str, *, wrapped: bool, options: Options, letters: bool) -> 
 
 
 def _has_products_only(words: str) -> bool:
-    """Whether words can be products of letters: `mgh`, `m g h`, `mg h - kv`, and not `is it` or `New York`."""
+    """Return whether words can be products of letters: `mgh`, `m g h`, `mg h - kv`, and not `is it` or `New York`."""
     for term in words.split("-"):
         runs = [run for run in re.findall("[A-Za-z]+", term) if len(run) > 1]
         if len(runs) > 1 or not all(is_product(run) and (len(run) < 3 or not run.istitle()) for run in runs):
@@ -238,7 +244,7 @@ def _has_products_only(words: str) -> bool:
 
 
 def _clock(words: str) -> v.Clock | None:
-    """A time of day: `4:30 p.m.`, `16:30` or `16:30:05`. Minutes have two digits, so `3:4` is a ratio."""
+    """Return a time of day: `4:30 p.m.`, `16:30` or `16:30:05`. Minutes have two digits, so `3:4` is a ratio."""
     halved = _CLOCK.fullmatch(words)
     if halved:
         hour, minute, second = int(halved[1]), int(halved[2] or 0), int(halved[3] or 0)
@@ -253,14 +259,17 @@ def _clock(words: str) -> v.Clock | None:
 
 
 def _with_factor_dots(cleaned: str) -> str:
-    """A product of powers with dots between its factors, as in `2^3 . 3^2`, with multiplication signs instead."""
+    """Return a product of powers with dots between its factors, as in `2^3 .
+
+    3^2`, with multiplication signs instead.
+    """
     if "^" not in cleaned or "." not in cleaned or not _DOTTED_POWERS.fullmatch(cleaned):
         return cleaned
     return _FACTOR_DOT.sub(r" \\cdot ", cleaned)
 
 
 def _with_membership(cleaned: str) -> str:
-    """`2k pi for any integer k` and `2k pi (k \\in \\mathbb{Z})` as `2k pi, k \\in \\mathbb{Z}`; constants likewise."""
+    """Write `2k pi for any integer k` as `2k pi, k \\in \\mathbb{Z}`; constants likewise."""
     if "constant" in cleaned:
         words = plain(cleaned)
         tail = _PHRASE["constant_tail"].search(words)
@@ -273,7 +282,7 @@ def _with_membership(cleaned: str) -> str:
 
 
 def _with_selections(cleaned: str) -> str:
-    """Permutations and combinations such as `_5P_2` and `^5C_2` as formulas."""
+    """Write permutations and combinations such as `_5P_2` and `^5C_2` as formulas."""
     if "P_" not in cleaned and "C_" not in cleaned:
         return cleaned
     cleaned = _COMBINATION.sub(r"\\binom{\1}{\2}", cleaned)
@@ -285,7 +294,7 @@ def _listed(value: Value) -> tuple[Value, ...]:
 
 
 def _worded(words: str, *, wrapped: bool, options: Options) -> Value | None:
-    """The value of a text that consists of words; None if it can be mathematics."""
+    """Return the value of a text that consists of words; None if it can be mathematics."""
     if not _WORDY.fullmatch(words):
         return None
     folded = fold(words)

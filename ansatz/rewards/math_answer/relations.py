@@ -17,7 +17,7 @@ _UNKNOWNS = frozenset({"x", "y", "z", "t"})
 
 
 def is_label(value: Value) -> bool:
-    """Whether the left side of an equation only names the right side: x, AB, f(x), det A, (x, y)."""
+    """Return whether the left side of an equation only names the right side: x, AB, f(x), det A, (x, y)."""
     if isinstance(value, v.Bracket):
         return all(isinstance(item, v.Name) and item.name not in v.CONSTANTS for item in value.items)
     if isinstance(value, v.Apply):
@@ -26,7 +26,7 @@ def is_label(value: Value) -> bool:
 
 
 def is_measure(value: Value) -> bool:
-    """Whether a value is a measured thing: a label, a length |AB|, sin A, or a ratio of labels."""
+    """Return whether a value is a measured thing: a label, a length |AB|, sin A, or a ratio of labels."""
     if is_label(value):
         return True
     if isinstance(value, v.Ratio):
@@ -46,21 +46,21 @@ def is_measure(value: Value) -> bool:
 
 
 def _is_length(value: Value) -> bool:
-    """Whether a factor is a name such as AB, V_1 or |AB|, and not an unknown."""
+    """Return whether a factor is a name such as AB, V_1 or |AB|, and not an unknown."""
     if isinstance(value, v.Apply):
         return value.function == "abs" and _is_length(value.arguments[0])
     return isinstance(value, v.Name) and value.name not in v.CONSTANTS | _UNKNOWNS
 
 
 def is_total(value: Value) -> bool:
-    """Whether a value is a plain sum that a problem can ask for, such as m + n, x_1 + x_2 or a^2 + b^2."""
+    """Return whether a value is a plain sum that a problem can ask for, such as m + n, x_1 + x_2 or a^2 + b^2."""
     if not isinstance(value, v.Sum) or len(v.names_in(value)) < 2 or v.names_in(value) & _UNKNOWNS:
         return False
     return all(isinstance(term, v.Name) or (isinstance(term, v.Power) and is_label(term.base)) for term in value.terms)
 
 
 def assigned(relation: v.Relation, *, totals: bool = False) -> tuple[Value, Value] | None:
-    """(name, value) of an equation that gives a name its value, whichever side the name is on.
+    """Return (name, value) of an equation that gives a name its value, whichever side the name is on.
 
     totals: a sum of names counts as a name. This is for answers only: a gold `a + b = 5` is an equation.
     """
@@ -78,7 +78,7 @@ def assigned(relation: v.Relation, *, totals: bool = False) -> tuple[Value, Valu
 
 
 def _calls_values_only(label: Value, value: Value) -> bool:
-    """Whether an application such as y(t) is given by values of the same function, as in y(t) = y(0) e^{kt}."""
+    """Return whether an application such as y(t) is given by values of the same function, as in y(t) = y(0) e^{kt}."""
     if not isinstance(label, v.Apply) or not all(isinstance(argument, v.Name) for argument in label.arguments):
         return False
 
@@ -91,7 +91,7 @@ def _calls_values_only(label: Value, value: Value) -> bool:
 
 
 def same_name(left: Value, right: Value) -> bool:
-    """Whether two names are the same thing: AB, |AB| and an overlined AB are one length, x_1 is a value of x."""
+    """Return whether two names are the same thing: AB, |AB| and an overlined AB are one length, x_1 is a value of x."""
     if isinstance(left, v.Name) and isinstance(right, v.Name) and left.name.split("_")[0] == right.name.split("_")[0]:
         return left == right or ("_" in left.name) != ("_" in right.name)
     return left == right or _length_of(left) == _length_of(right) != ""
@@ -105,7 +105,7 @@ def _length_of(value: Value) -> str:
 
 
 def has_distinct_names(value: Value) -> bool:
-    """Whether a list gives values to different names; x_1 and x_2 count as one name."""
+    """Return whether a list gives values to different names; x_1 and x_2 count as one name."""
     if not isinstance(value, v.Listing):
         return False
     pairs = [assigned(item) if isinstance(item, v.Relation) else None for item in value.items]
@@ -113,7 +113,7 @@ def has_distinct_names(value: Value) -> bool:
 
 
 def named_and_stated(sides: list[Value]) -> tuple[list[Value], list[Value]]:
-    """A chain split in two: the members before its values that only name something, and the values.
+    """Return a chain split in two: the members before its values that only name something, and the values.
 
     The values are the constants at its end. A chain without constants has at most one name, its first member.
     """
@@ -131,14 +131,16 @@ def named_and_stated(sides: list[Value]) -> tuple[list[Value], list[Value]]:
 
 
 def _names_a_thing(side: Value) -> bool:
-    """Whether the first member of a chain is a label, or the absolute value or order of something without unknowns."""
+    """Return whether the first member of a chain is a label, or the absolute value or order of something without
+    unknowns.
+    """
     if isinstance(side, v.Apply) and side.function == "abs":
         return bool(v.names_in(side)) and not v.names_in(side) & _UNKNOWNS - {"z"}
     return is_label(side)
 
 
 def by_entries(value: Value) -> Value:
-    """`(x, y) = (1, 2)` as `x = 1, y = 2`; any other value as it is."""
+    """Write `(x, y) = (1, 2)` as `x = 1, y = 2`; any other value as it is."""
     if not isinstance(value, v.Relation) or value.operators != ("=",):
         return value
     names, entries = value.sides
@@ -151,7 +153,9 @@ def by_entries(value: Value) -> Value:
 
 
 def residue_stated(value: v.Relation) -> v.Num | None:
-    """The residue that a congruence between numbers states, as in 100 = 40 = 4 (mod 6); None if it does not hold."""
+    """Return the residue that a congruence between numbers states, as in 100 = 40 = 4 (mod 6); None if it does
+    not hold.
+    """
     last = value.sides[-1]
     if not isinstance(last, v.Apply) or last.function != "residues" or set(value.operators) != {"="}:
         return None
@@ -162,7 +166,7 @@ def residue_stated(value: v.Relation) -> v.Num | None:
 
 
 def without_bars(value: Value) -> Value:
-    """`|x - 1| < 4` as `-4 < x - 1, x - 1 < 4`, and `|x| >= 2` as a choice; any other value as it is."""
+    """Write `|x - 1| < 4` as `-4 < x - 1, x - 1 < 4`, and `|x| >= 2` as a choice; any other value as it is."""
     if not isinstance(value, v.Relation) or len(value.sides) != 2:
         return value
     inner, bound = value.sides
@@ -186,7 +190,7 @@ def without_bars(value: Value) -> Value:
 
 
 def _solved(inner: Expr) -> tuple[v.Name, Expr, Expr] | None:
-    """(x, -b/a, 1/|a|) of a linear expression a x + b with rational coefficients; None for any other."""
+    """Return (x, -b/a, 1/|a|) of a linear expression a x + b with rational coefficients; None for any other."""
     names = v.names_in(inner)
     if len(names) != 1:
         return None
@@ -201,7 +205,7 @@ def _solved(inner: Expr) -> tuple[v.Name, Expr, Expr] | None:
 
 
 def difference_of(relation: v.Relation) -> tuple[Expr, str] | None:
-    """(left - right, operator) of a relation of two sides, with greater turned into less."""
+    """Return (left - right, operator) of a relation of two sides, with greater turned into less."""
     left, right = (parted(side)[0] for side in relation.sides)
     operator = relation.operators[0]
     if not isinstance(left, v.EXPRESSIONS) or not isinstance(right, v.EXPRESSIONS):

@@ -37,7 +37,7 @@ _WINS = re.compile(r"([a-z]+(?: [a-z]+)??)(?: wins(?: the game)?| is the winner|
 
 
 def restatements(gold: str, answer: str, options: Options, *, unevaluated: bool = False) -> Iterator[tuple[str, str]]:
-    """The pair in other words, each of which decides it if it makes the answer equal.
+    """Return the pair in other words, each of which decides it if it makes the answer equal.
 
     unevaluated: algebra found no number for an expression, so a sum, an integral or a limit only names its value.
     """
@@ -60,14 +60,18 @@ def restatements(gold: str, answer: str, options: Options, *, unevaluated: bool 
 
 
 def with_decimal_comma(gold: str, answer: str, response: str) -> str:
-    """An answer whose decimal comma became a point when it was read, with its comma again if the gold has one too."""
+    """Return an answer whose decimal comma became a point when it was read, with its comma again if the gold has
+    one too.
+    """
     if "." not in answer or "," not in gold or answer in response or not _DECIMAL_COMMA.fullmatch(gold.strip("$ ")):
         return answer
     return answer.replace(".", ",", 1) if answer.startswith(gold.strip("$ ").replace(",", ".")) else answer
 
 
 def same_words(gold: str, answer: str) -> bool:
-    """Whether two texts say the same of one thing: "diverges" and "the series diverges", "Bob wins" and "Bob"."""
+    """Return whether two texts say the same of one thing: "diverges" and "the series diverges", "Bob wins" and
+    "Bob".
+    """
     if len(gold) > _MAX_WORDS or len(answer) > _MAX_WORDS:
         return False
     expected, said = (fold(plain(clean(text))).replace(", ", ",") for text in (gold, answer))
@@ -91,14 +95,16 @@ def _in_short(words: str) -> str:
 
 
 def _cyclic(text: str) -> str:
-    """`\\mathbb{Z}/6\\mathbb{Z}` and `\\mathbb{Z}/6` as `\\mathbb{Z}_6`."""
+    """Write `\\mathbb{Z}/6\\mathbb{Z}` and `\\mathbb{Z}/6` as `\\mathbb{Z}_6`."""
     text = re.sub(r"\\mathbb\s?\{?\s?Z\s?\}?", r"\\mathbb{Z}", clean(text))
     text = re.sub(r"\\mathbb\{Z\}_(\d)", r"\\mathbb{Z}_{\1}", text)
     return re.sub(r"\\mathbb\{Z\}\s?/\s?\(?(\d+)\s?(?:\\mathbb\{Z\})?\)?", r"\\mathbb{Z}_{\1}", text)
 
 
 def _with_points(gold: str, answer: str) -> tuple[str, str] | None:
-    """Both with a decimal point, if the gold can be a decimal with a comma and the answer has its digits and a unit."""
+    """Return both with a decimal point, if the gold can be a decimal with a comma and the answer has its digits
+    and a unit.
+    """
     amount = _AMOUNT.fullmatch(answer)
     if amount is None or gold != f"{amount[1]},{amount[2]}":
         return None
@@ -110,7 +116,7 @@ def _with_points(gold: str, answer: str) -> tuple[str, str] | None:
 
 
 def _without_operations(gold: str, answer: str, options: Options, *, unevaluated: bool) -> tuple[str, str] | None:
-    """A pair without the first members of its chains that name a value and that the parser does not read.
+    """Return a pair without the first members of its chains that name a value and that the parser does not read.
 
     `\\deg(fg) = 1 + 2 = 3` becomes `1 + 2 = 3`, whose members must still agree.
     """
@@ -124,7 +130,7 @@ def _without_operations(gold: str, answer: str, options: Options, *, unevaluated
 
 
 def _stated(text: str, options: Options, unevaluated: bool) -> tuple[str, list[str]]:
-    """A chain without such members, and these members; the text itself if it is not such a chain."""
+    """Return a chain without such members, and these members; the text itself if it is not such a chain."""
     cleaned = clean(text)
     members = _members(cleaned) if "=" in cleaned and len(cleaned) <= MAX_LENGTH else []
     names: list[str] = []
@@ -142,7 +148,7 @@ def _stated(text: str, options: Options, unevaluated: bool) -> tuple[str, list[s
 
 
 def _members(text: str) -> list[tuple[str, str]]:
-    """The members of a chain of equalities, each with its characters outside all brackets."""
+    """Return the members of a chain of equalities, each with its characters outside all brackets."""
     members, outside, start = list[tuple[str, str]](), list[str](), 0
     closing: list[str] = []
     for place, char in enumerate(text):

@@ -32,7 +32,7 @@ def math_answer(
 
 
 def _signature() -> inspect.Signature:
-    """The signature is the schema. Without this, a recipe could not name the settings behind `**settings`."""
+    """Return the signature is the schema. Without this, a recipe could not name the settings behind `**settings`."""
     declared = [
         p for p in inspect.signature(math_answer).parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD
     ]

@@ -38,7 +38,7 @@ def listed(text: str, spans: list[re.Match[str]]) -> str:
 
 
 def value_of(rest: str, subject: str) -> str | None:
-    """The value after a copula: a formula, formulas, an amount with its unit, a list, or a few words."""
+    """Return the value after a copula: a formula, formulas, an amount with its unit, a list, or a few words."""
     rest = rest.strip().rstrip(",")
     if " (" in rest or "," in rest:
         rest = without_remark(rest)
@@ -69,7 +69,7 @@ def value_of(rest: str, subject: str) -> str | None:
 
 
 def amount_of(text: str) -> str | None:
-    """An amount with its unit in the parser's spelling; a counted noun is left out. None for anything else."""
+    """Return an amount with its unit in the parser's spelling; a counted noun is left out. None for anything else."""
     text = text.strip()
     match = _AMOUNT.fullmatch(text)
     if re.fullmatch(AMOUNT_IN_TWO_UNITS, text):
@@ -100,7 +100,7 @@ def amount_of(text: str) -> str | None:
 
 
 def is_unit(words: list[str]) -> bool:
-    """Whether words are a unit of measurement, such as "meters per second" or "cubic inches"."""
+    """Return whether words are a unit of measurement, such as "meters per second" or "cubic inches"."""
     if not words:
         return False
     known = [word for word in words if word.lower() not in (*UNIT_RAISERS, "per", "squared", "cubed", "degrees")]
@@ -120,7 +120,7 @@ def is_unit(words: list[str]) -> bool:
 
 
 def _words(rest: str, subject: str) -> str | None:
-    """A value of a few words, such as a name, a color or a weekday."""
+    """Return a value of a few words, such as a name, a color or a weekday."""
     said = rest.split()
     low = [word.lower().strip(",") for word in said if word != "and"]
     if not 0 < len(said) <= _MAX_WORDS or not re.fullmatch(r"[A-Za-z][A-Za-z ,-]*", rest):

@@ -39,7 +39,7 @@ _MAX_SEARCHED = 2_000  # characters at the end of a line that are searched for i
 
 
 def last_sentence(text: str) -> str:
-    """The last sentence of a text, without the mark at its end."""
+    """Return the last sentence of a text, without the mark at its end."""
     line = text.rstrip().rpartition("\n")[2].strip()
     hidden = masked(line[-_MAX_SEARCHED:])
     shown = line[-_MAX_SEARCHED:]
@@ -48,7 +48,7 @@ def last_sentence(text: str) -> str:
 
 
 def hypothetical(before: str) -> bool:
-    """Whether the text before a last sentence runs into it with words such as "assume that"."""
+    """Return whether the text before a last sentence runs into it with words such as "assume that"."""
     line = before.rpartition("\n")[2][-80:].lower()
     return not line.endswith((".", "!", "。")) and not said.RUNS_ON.isdisjoint(said.WORD.findall(line))
 
@@ -112,7 +112,10 @@ def _last_clause(sentence: str, *, bold: bool, opened: bool) -> _Clause | None:
 
 
 def _heads(text: str, *, clause: bool) -> bool:
-    """Say whether the words before a colon or a dash leave what follows a statement: it has a verb or a formula?"""
+    """Return whether the words before a colon or a dash leave what follows a statement.
+
+    clause: what follows has a verb or a formula.
+    """
     words = _words(text)
     if clause:
         return words.isdisjoint(said.REFUSED - said.IN_REASONS)
@@ -147,7 +150,7 @@ def _ending(clause: str, *, opened: bool) -> str | None:
 
 
 def _named(clause: str, words: set[str], *, opened: bool) -> str | None:
-    """A value in words: the weekday, place, or predicate in which a clause ends."""
+    """Return a value in words: the weekday, place, or predicate in which a clause ends."""
     if not words.isdisjoint(said.REFUSED - {"lies", "later", "after"}):
         return None
     match = (
@@ -194,7 +197,7 @@ def _last_value(clause: str, hidden: str, values: list[re.Match[str]], *, opened
 
 
 def _chained(clause: str, before: str, text: str) -> tuple[str, str] | None:
-    """For "Cost = 4 × 12 = 48": what stands before the chain, and its last value. The calculation must be right."""
+    """Split "Cost = 4 × 12 = 48" into what stands before the chain, and the chain, which must be right."""
     if not before.rstrip().endswith("="):
         return None
     first, *middle = [part.strip() for part in before.rstrip()[:-1].split("=")]
@@ -209,7 +212,7 @@ def _chained(clause: str, before: str, text: str) -> tuple[str, str] | None:
 
 
 def _behind(text: str, after: str, *, formula: bool) -> str | None:
-    """The unit behind a value, "" if there is none; None if the words behind it change its meaning."""
+    """Return the unit behind a value, "" if there is none; None if the words behind it change its meaning."""
     words = after.split()
     if ":" in text and words and words[0] != "to":
         return None
@@ -244,7 +247,7 @@ def _behind(text: str, after: str, *, formula: bool) -> str | None:
 
 
 def _asserted(before: str, text: str, unit: str, *, opened: bool, formula: bool, listed: bool) -> bool:
-    """Whether the words before a value make it a result."""
+    """Return whether the words before a value make it a result."""
     while adverb := PHRASE["adverbs"].search(before):
         before = before[: adverb.start()]
     if not before.strip():
@@ -302,7 +305,7 @@ def _asserted(before: str, text: str, unit: str, *, opened: bool, formula: bool,
 
 
 def _written(text: str, unit: str) -> str:
-    """A value with its unit in the parser's spelling."""
+    """Return a value with its unit in the parser's spelling."""
     if text.startswith(("$", "€", "£", "¥", "₹")):
         return text.replace("$", "\\$")
     if text.endswith("¢"):
@@ -313,7 +316,7 @@ def _written(text: str, unit: str) -> str:
 
 
 def _statement(clause: str) -> str | None:
-    """A clause that is an answer as a whole: there is no solution, the limit does not exist, yes."""
+    """Return a clause that is an answer as a whole: there is no solution, the limit does not exist, yes."""
     match = PHRASE["statements"].fullmatch(clause)
     if match is None:
         return None
@@ -373,7 +376,7 @@ def _head(match: re.Match[str]) -> str:
 
 
 def _dated(clause: str, words: set[str]) -> str | None:
-    """The date or time at which something is due, ends or arrives."""
+    """Return the date or time at which something is due, ends or arrives."""
     match = PHRASE["dated"].fullmatch(clause)
     if match is None or not words.isdisjoint(said.REFUSING - {"may"}):
         return None
@@ -384,7 +387,7 @@ def _dated(clause: str, words: set[str]) -> str | None:
 
 
 def _counted(clause: str, *, opened: bool) -> str | None:
-    """The number of things that a clause says there are, or that its subject needs, takes, costs or has.
+    """Return the number of things that a clause says there are, or that its subject needs, takes, costs or has.
 
     opened: after "so" or before "in total", where any verb will do.
     """

@@ -27,19 +27,19 @@ _ALL = Interval(_NEGATIVE_INFINITY, v.INFINITY, False, False)
 
 
 def intervals(value: Value) -> list[Interval]:
-    """The disjoint intervals of a set, in order, with touching intervals joined. Raises Unordered."""
+    """Return the disjoint intervals of a set, in order, with touching intervals joined. Raises Unordered."""
     return _joined(_parts(value))
 
 
 def is_set_form(value: Value) -> bool:
-    """Whether a value can only be a set of numbers: a union, the reals, an inequality."""
+    """Return whether a value can only be a set of numbers: a union, the reals, an inequality."""
     if isinstance(value, v.Relation):
         return value.operators[-1] != "=" and "~" not in value.operators
     return isinstance(value, v.Combination) or (isinstance(value, v.Name) and value == v.REALS)
 
 
 def approximate(value: Expr) -> float:
-    """A constant as a float, for ordering ends. Raises Unordered."""
+    """Return a constant as a float, for ordering ends. Raises Unordered."""
     try:
         return _float(value)
     except (OverflowError, ValueError, ZeroDivisionError) as error:
@@ -92,7 +92,7 @@ def _parts(value: Value) -> list[Interval]:
 
 
 def _of_listing(value: v.Listing) -> list[Interval]:
-    """`x < 1 or x > 3` is a union, `x > 1, x < 3` an intersection, and `x != 1, 2` excludes both numbers."""
+    """Read `x < 1 or x > 3` is a union, `x > 1, x < 3` an intersection, and `x != 1, 2` excludes both numbers."""
     parts = list(value.items)
     first = parts[0]
     if isinstance(first, v.Relation) and first.operators == ("!=",):

@@ -50,7 +50,7 @@ _BARE_VARIABLE = re.compile(r"\s*[A-Za-z](?:_\{?\w+\}?)?(?:\s*\([A-Za-z,\s]*\))?
 
 
 def value_said(sentence: str) -> str:
-    """The value that a sentence states: the sentence itself if it is bare, its predicate, or its only value."""
+    """Return the value that a sentence states: the sentence itself if it is bare, its predicate, or its only value."""
     if len(sentence) > MAX_SENTENCE_LENGTH:
         return sentence
     sentence = without_remark(BOLD.sub(r"\1", sentence))
@@ -77,7 +77,7 @@ def value_said(sentence: str) -> str:
 
 
 def without_remark(sentence: str) -> str:
-    """A sentence without marks such as a tick at its end, and without a remark that changes nothing.
+    """Return a sentence without marks such as a tick at its end, and without a remark that changes nothing.
 
     "7 (since x > 0)", "7 (we reject -1)" and "7, not 8" are 7. "1/2 (50%)" becomes 1/2 = 50%, whose sides must agree.
     Any other remark stays, so that the sentence is not read.
@@ -118,7 +118,9 @@ def without_remark(sentence: str) -> str:
 
 
 def predicate(sentence: str) -> str | None:
-    """The bare value after the main verb of a sentence that does not doubt it; None if there is no such value."""
+    """Return the bare value after the main verb of a sentence that does not doubt it; None if there is no such
+    value.
+    """
     verbs = list(_PHRASE["verb"].finditer(sentence[:MAX_SENTENCE_LENGTH]))
     if not verbs or _PHRASE["doubt"].search(sentence, 0, verbs[-1].end()):
         return None
@@ -134,13 +136,13 @@ def _hedges(text: str) -> bool:
 
 
 def doubts(sentence: str) -> bool:
-    """Whether a sentence doubts, denies, bounds or rounds what it says."""
+    """Return whether a sentence doubts, denies, bounds or rounds what it says."""
     patterns = (_PHRASE["doubt"], _PHRASE["range"], _PHRASE["about"], _CONDITION, _CONTRACTED)
     return _hedges(sentence) or any(pattern.search(sentence) for pattern in patterns)
 
 
 def is_bare(text: str) -> bool:
-    """Whether a text is an answer without a sentence around it: a formula, an amount with its unit, a name."""
+    """Return whether a text is an answer without a sentence around it: a formula, an amount with its unit, a name."""
     outside = _TEXT_GROUP.sub("", SPANS.sub(" 0 ", _ENVIRONMENT.sub("", text)))
     if not outside.strip(" .") and text:
         return True
@@ -165,7 +167,7 @@ def is_bare(text: str) -> bool:
 
 
 def _values_in(sentence: str) -> list[str]:
-    """The formulas and amounts of a sentence, each once; formulas that only name a variable do not count."""
+    """Return the formulas and amounts of a sentence, each once; formulas that only name a variable do not count."""
     values: list[str] = []
     rest: list[str] = []
     position = 0
@@ -188,13 +190,18 @@ def _values_in(sentence: str) -> list[str]:
 
 
 def is_currency(text: str) -> bool:
-    """Whether the dollar sign at the start of a text means money: an amount follows, then words or no second dollar."""
+    """Return whether the dollar sign at the start of a text means money: an amount follows, then words or no
+    second dollar.
+    """
     inner, closed, _ = text[1:].partition("\n")[0].partition("$")
     return bool(re.match(r"\s?\d", inner)) and (not closed or bool(_ENGLISH.search(_TEXT_GROUP.sub("", inner))))
 
 
 def masked(text: str) -> str:
-    """A text of the same length with zero bytes for formulas. A lone letter is a word, a dollar of money stays."""
+    """Return a text of the same length with zero bytes for formulas.
+
+    A lone letter is a word, a dollar of money stays.
+    """
     parts: list[str] = []
     place = 0
     while span := SPANS.search(text, place):
@@ -207,6 +214,6 @@ def masked(text: str) -> str:
 
 
 def unit_after(remark: str) -> str:
-    """A unit that directly follows a formula, as text for the parser; "" when another word follows."""
+    """Return a unit that directly follows a formula, as text for the parser; "" when another word follows."""
     word = _ENGLISH.match(remark.strip())
     return f" \\text{{{word[0]}}}" if word and word[0] != "in" and lexicon.unit_name(word[0]) else ""

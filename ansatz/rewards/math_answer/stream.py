@@ -118,7 +118,7 @@ class Grammar(TokenStream, ABC):
         return expression(self.sum())
 
     def note_division(self, top: Expr, bottom: Expr) -> None:
-        """Remembers a fraction of integers that is not in lowest terms."""
+        """Remember a fraction of integers that is not in lowest terms."""
         if isinstance(top, v.Num) and isinstance(bottom, v.Num):
             above, below = top.value, bottom.value
             if above.denominator == 1 == below.denominator:
@@ -128,7 +128,7 @@ class Grammar(TokenStream, ABC):
 
 
 def expression(value: Value) -> Expr:
-    """The value as an expression. Raises UnreadableAnswer for any other kind of value."""
+    """Return the value as an expression. Raises UnreadableAnswer for any other kind of value."""
     if isinstance(value, v.EXPRESSIONS):
         return value
     if isinstance(value, v.Quantity) and value.unit == (("deg", 1),):

@@ -35,14 +35,17 @@ _MAX_SIZE = 60  # nodes of an expression
 
 
 def provably_equal(gold: Expr, answer: Expr) -> bool:
-    """Whether sympy simplifies the difference to zero. For worker processes only. Raises NoNumber for large ones."""
+    """Return whether sympy simplifies the difference to zero.
+
+    For worker processes only. Raises NoNumber for large ones.
+    """
     if v.size_of(gold) + v.size_of(answer) > _MAX_SIZE:
         raise NoNumber("too large for sympy")
     return bool(sympy.simplify(build(gold) - build(answer)) == 0)
 
 
 def has_operator(*expressions: object) -> bool:
-    """Whether an expression contains a sum, product, integral or limit."""
+    """Return whether an expression contains a sum, product, integral or limit."""
     return any(
         (isinstance(value, v.Apply) and value.function in OPERATORS) or has_operator(*v.children(value))
         for value in expressions
@@ -50,7 +53,7 @@ def has_operator(*expressions: object) -> bool:
 
 
 def build(value: Expr) -> Any:
-    """The sympy object of a tree. Raises NoNumber for powers, factorials and the like that are too large."""
+    """Return the sympy object of a tree. Raises NoNumber for powers, factorials and the like that are too large."""
     if isinstance(value, v.Num):
         return sympy.Rational(value.value.numerator, value.value.denominator)
     if isinstance(value, v.Name):
@@ -75,7 +78,7 @@ def build(value: Expr) -> Any:
 
 
 def _with_bounds(value: v.Apply) -> Any:
-    """A sum, product, integral or limit, worked out. Raises NoNumber for what sympy might not finish."""
+    """Return a sum, product, integral or limit, worked out. Raises NoNumber for what sympy might not finish."""
     inner, index, *ends = value.arguments
     if not isinstance(index, v.Name) or any(v.size_of(end) > _MAX_SIZE // 4 for end in ends):
         raise NoNumber("bounds too large to work out")
@@ -89,7 +92,7 @@ def _with_bounds(value: v.Apply) -> Any:
 
 
 def _ends_soon(function: str, body: Expr, index: str) -> bool:
-    """Whether sympy works out a sum, product, integral or limit of a body directly, without a search."""
+    """Return whether sympy works out a sum, product, integral or limit of a body directly, without a search."""
     polynomial = _degree(body, index) is not None
     if function == "int":
         return polynomial
@@ -106,7 +109,9 @@ def _without_reciprocal(factor: Expr) -> Expr:
 
 
 def _is_geometric(body: Expr, index: str) -> bool:
-    """Whether a body is a product of constants and of constants raised to a power that is linear in the index."""
+    """Return whether a body is a product of constants and of constants raised to a power that is linear in the
+    index.
+    """
     factors = body.factors if isinstance(body, v.Product) else (body,)
     powers = [_without_reciprocal(factor) for factor in factors if index in v.names_in(factor)]
     return all(
@@ -116,7 +121,7 @@ def _is_geometric(body: Expr, index: str) -> bool:
 
 
 def _degree(value: Expr, index: str) -> int | None:
-    """The degree of a polynomial in the index, None for anything else."""
+    """Return the degree of a polynomial in the index, None for anything else."""
     if index not in v.names_in(value):
         return 0 if not any(isinstance(part, v.Apply) for part in (value, *v.children(value))) else None
     if isinstance(value, v.Name):

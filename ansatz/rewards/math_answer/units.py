@@ -35,7 +35,7 @@ class _Reader:
         self.words = 0
 
     def read(self, sign: int = 1, closing: str = "") -> None:
-        """Reads factors up to something else. sign: -1 in a denominator. closing: of the group that is read."""
+        """Read factors up to something else. sign: -1 in a denominator. closing: of the group that is read."""
         raised = 1
         while True:
             token, following = self.tokens[self.at], self.tokens[self.at + 1]
@@ -73,13 +73,13 @@ class _Reader:
             self.powers, self.label = {}, ""
 
     def _starts(self, at: int) -> bool:
-        """Whether a factor, a group or `square` starts at a place."""
+        """Return whether a factor, a group or `square` starts at a place."""
         token = self.tokens[at]
         known = token.kind == "word" and (token.text.lower() in lexicon.UNIT_RAISERS or _name(token) is not None)
         return known or _letter(token) is not None or token.text in ("(", "mu", "Omega", "frac")
 
     def _factor(self) -> str | None:
-        """The canonical name of the unit at the place, which moves behind it."""
+        """Return the canonical name of the unit at the place, which moves behind it."""
         token, following = self.tokens[self.at], self.tokens[self.at + 1]
         if token.text in _PREFIXED_OHM and following.text == "Omega":
             self.at += 2
@@ -119,7 +119,7 @@ class _Reader:
             self.powers[name] = self.powers.get(name, 0) + (sign * power if power > 0 else power)
 
     def unit(self) -> Unit:
-        """What was read. `degrees Celsius` is one unit."""
+        """Return what was read. `degrees Celsius` is one unit."""
         if {"C", "F", "K"} & self.powers.keys():
             self.powers.pop("deg", None)
         if not self.powers and self.label:
@@ -128,7 +128,7 @@ class _Reader:
 
 
 def read_unit(tokens: list[Token], at: int) -> tuple[Unit, int]:
-    """The unit at `at` and the place after it; empty if there is none. Unknown words count as a noun.
+    """Return the unit at `at` and the place after it; empty if there is none. Unknown words count as a noun.
 
     Plain letters without \\text{} belong to a unit if a word does, as in `kg m/s`.
     """
@@ -141,7 +141,9 @@ def read_unit(tokens: list[Token], at: int) -> tuple[Unit, int]:
 
 
 def letter_unit(tokens: list[Token], at: int) -> tuple[Unit, int]:
-    """The unit at `at` if it is written in plain letters and ends there, as in `5 m/s`; empty for other letters."""
+    """Return the unit at `at` if it is written in plain letters and ends there, as in `5 m/s`; empty for other
+    letters.
+    """
     if not _can_start(tokens[at]):
         return (), at
     reader = _Reader(tokens, at)
@@ -154,7 +156,7 @@ def letter_unit(tokens: list[Token], at: int) -> tuple[Unit, int]:
 
 
 def _can_start(token: Token) -> bool:
-    """A fast check that rules out most tokens after a value: a unit can start with any other."""
+    """Return a fast check that rules out most tokens after a value: a unit can start with any other."""
     if token.kind == "name":
         return _letter(token) is not None or token.text in ("mu", "Omega") or token.text in _PREFIXED_OHM
     return token.kind == "word" or token.text in ("/", "*", "frac")
@@ -167,13 +169,13 @@ def _is_ratio_of_letters(unit: Unit) -> bool:
 
 
 def _letter(token: Token) -> str | None:
-    """The unit of a letter outside \\text{}, which can also be a variable."""
+    """Return the unit of a letter outside \\text{}, which can also be a variable."""
     plain = token.kind == "name" and len(token.text) == 1 and not token.upright
     return lexicon.unit_name(token.text) if plain and lexicon.is_single_letter_unit(token.text) else None
 
 
 def _name(token: Token) -> str | None:
-    """The canonical name of a unit word. Single letters and unknown words must be upright, as in \\text{m}."""
+    """Return the canonical name of a unit word. Single letters and unknown words must be upright, as in \\text{m}."""
     if len(token.text) == 1:
         return lexicon.unit_name(token.text) if token.upright and lexicon.is_single_letter_unit(token.text) else None
     known = lexicon.unit_name(token.text)
@@ -191,7 +193,7 @@ def _name(token: Token) -> str | None:
 
 
 def _power(tokens: list[Token], at: int) -> tuple[int, int] | None:
-    """The small integer power at `at` and the place after it."""
+    """Return the small integer power at `at` and the place after it."""
     braced = tokens[at].text == "{"
     at += braced
     negative = tokens[at].text == "-"
@@ -205,7 +207,10 @@ def _power(tokens: list[Token], at: int) -> tuple[int, int] | None:
 
 
 def compatible(gold: Unit, answer: Unit) -> bool:
-    """Whether an answer can carry this unit. A unit that is missing on either side is fine, a different one is not."""
+    """Return whether an answer can carry this unit.
+
+    A unit that is missing on either side is fine, a different one is not.
+    """
     if not answer or not gold or gold == answer:
         return True
     if _counts(gold) and _counts(answer):
@@ -218,7 +223,7 @@ def _counts(unit: Unit) -> bool:
 
 
 def conversion(unit: Unit) -> tuple[Fraction, Unit]:
-    """The factor to base units, and the base units."""
+    """Return the factor to base units, and the base units."""
     factor = Fraction(1)
     powers: dict[str, int] = {}
     for name, power in unit:

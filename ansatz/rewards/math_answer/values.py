@@ -215,7 +215,7 @@ def is_infinity(value: object) -> bool:
 
 
 def is_one(value: object) -> bool:
-    """Whether a value is the number 1, and not a decimal such as 1.0."""
+    """Return whether a value is the number 1, and not a decimal such as 1.0."""
     return value is ONE or (isinstance(value, Num) and value.value == 1 and value.places is None)
 
 
@@ -298,7 +298,7 @@ def power(base: Expr, exponent: Expr) -> Expr:
 
 
 def _scaled(left: Num, right: Num) -> Num:
-    """The product. A decimal times a power of ten, or times -1, stays a decimal."""
+    """Return the product. A decimal times a power of ten, or times -1, stays a decimal."""
     value = _limited(left.value * right.value)
     for decimal, exact in ((left, right), (right, left)):
         if decimal.places is not None and exact.places is None:
@@ -335,7 +335,7 @@ def _sign_of_infinity(value: Expr) -> int:
 
 
 def names_in(value: object) -> frozenset[str]:
-    """The free variables of a value, with the functions that are not known ones; constants do not count."""
+    """Return the free variables of a value, with the functions that are not known ones; constants do not count."""
     if isinstance(value, Num):
         return _NO_NAMES
     if isinstance(value, Name):

@@ -23,7 +23,7 @@ _default_lock = threading.Lock()
 
 
 def default_pool() -> WorkerPool:
-    """The pool for calls without one: a single worker, started by the first answer that needs algebra."""
+    """Return the pool for calls without one: a single worker, started by the first answer that needs algebra."""
     global _default_pool
     with _default_lock:
         if _default_pool is None:
@@ -42,8 +42,8 @@ def verify(
     pool: WorkerPool | None = None,
     **options: Any,
 ) -> Verdict:
-    """Whether the response ends in the gold answer, or in one of several (`golds_of`). Never raises for any text; wrong
-    options raise a ConfigError.
+    """Return whether the response ends in the gold answer, or in one of several (`golds_of`). Never raises for
+    any text; wrong options raise a ConfigError.
 
     mode: "strict" reads a box or an answer tag. "anchored" also reads announcements such as `####` and "the answer is".
     "last_number" also reads the last number, for evaluation only, because it pays for guesses.
@@ -77,13 +77,17 @@ def verify(
 
 
 def equivalent(gold: str, answer: str, *, pool: WorkerPool | None = None, **options: Any) -> Verdict:
-    """Whether a bare answer equals the gold answer. Never raises for any text; wrong options raise a ConfigError."""
+    """Return whether a bare answer equals the gold answer.
+
+    Never raises for any text; wrong options raise a ConfigError.
+    """
     begin = time.perf_counter()
     return _judge(gold, stated_answer(answer).strip() or None, options_from(options), pool, begin)
 
 
 def _judge(gold: str, answer: str | None, options: Options, pool: WorkerPool | None, begin: float) -> Verdict:
-    """The verdict on the first of the gold answers that the answer equals; if there is none, on the first that the
+    """Return the verdict on the first of the gold answers that the answer equals; if there is none, on the first
+    that the
     grader could not decide, else on the first."""
     if answer is None:
         decision = Decision(Reason.NO_ANSWER, "extract")

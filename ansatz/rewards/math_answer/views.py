@@ -13,7 +13,7 @@ from ansatz.rewards.math_answer.words import is_single_letter_unit, unit_name
 
 
 def as_number(value: Expr) -> Fraction | None:
-    """The rational number that an expression equals; None for any other expression."""
+    """Return the rational number that an expression equals; None for any other expression."""
     form = canonical(value)
     if set(form.top) | set(form.bottom) <= {()}:
         return form.top.get((), Fraction(0)) / form.bottom[()]
@@ -21,13 +21,13 @@ def as_number(value: Expr) -> Fraction | None:
 
 
 def significant_digits(number: v.Num) -> int:
-    """The number of significant digits of a decimal."""
+    """Return the number of significant digits of a decimal."""
     assert number.places is not None
     return len(str(abs(int(number.value * Fraction(10) ** number.places))))
 
 
 def form_of(value: Expr) -> tuple[str, int]:
-    """The outermost operation, and how many sums it multiplies."""
+    """Return the outermost operation, and how many sums it multiplies."""
     if isinstance(value, v.Product):
         return "product", sum(isinstance(_base(factor), v.Sum) for factor in value.factors)
     if isinstance(value, v.Power) and isinstance(value.base, v.Sum) and value.exponent != v.MINUS_ONE:
@@ -50,7 +50,7 @@ def parted(value: Value) -> tuple[Value, Unit]:
 
 
 def with_letter_unit(value: Value, unit: Unit) -> tuple[Value, Unit]:
-    """`5 m` as 5 metres, and `3 N m` as 3 newton metres, if the other side has that unit. Otherwise it stays."""
+    """Read `5 m` as 5 metres, and `3 N m` as 3 newton metres, if the other side has that unit. Otherwise it stays."""
     if not isinstance(value, v.Product):
         return value, ()
     letters: dict[str, int] = {}
@@ -70,7 +70,7 @@ def with_letter_unit(value: Value, unit: Unit) -> tuple[Value, Unit]:
 
 
 def _letter_power(factor: Expr, prefix: str) -> tuple[str, int] | None:
-    """The unit of a factor that is a letter, and its power."""
+    """Return the unit of a factor that is a letter, and its power."""
     base, power = (factor.base, factor.exponent) if isinstance(factor, v.Power) else (factor, v.ONE)
     if not isinstance(base, v.Name) or not isinstance(power, v.Num) or power.value.denominator != 1:
         return None
@@ -81,7 +81,7 @@ def _letter_power(factor: Expr, prefix: str) -> tuple[str, int] | None:
 
 
 def conditions_of(value: v.Cases) -> list[tuple[Value, Value]]:
-    """(value, condition) of each piece, with the other conditions left out of all numbers for "otherwise"."""
+    """Return (value, condition) of each piece, with the other conditions left out of all numbers for "otherwise"."""
     stated = [condition for _, condition in value.pieces if condition is not None]
     rest: Value = v.REALS
     for condition in stated:
@@ -95,7 +95,9 @@ _UNIT_VECTORS = {
 
 
 def in_components(gold: Value, answer: Value) -> tuple[Value, Value] | None:
-    """Both sides as points, if one of them is a sum of unit vectors such as `3i + 4j` and the other is a vector."""
+    """Return both sides as points, if one of them is a sum of unit vectors such as `3i + 4j` and the other is a
+    vector.
+    """
     if isinstance(gold, v.Num) or isinstance(answer, v.Num):
         return None
     sides = [_components(side) if isinstance(side, v.EXPRESSIONS) else None for side in (gold, answer)]
@@ -117,7 +119,7 @@ def in_components(gold: Value, answer: Value) -> tuple[Value, Value] | None:
 
 
 def _components(value: Expr) -> tuple[Expr, ...] | None:
-    """The three components of a sum of unit vectors; None for other expressions, and for complex numbers."""
+    """Return the three components of a sum of unit vectors; None for other expressions, and for complex numbers."""
     if _UNIT_VECTORS.keys().isdisjoint(v.names_in(value)):  # i alone is the imaginary unit
         return None
     terms = [part for term in (value.terms if isinstance(value, v.Sum) else (value,)) for part in _distributed(term)]
@@ -133,7 +135,7 @@ def _components(value: Expr) -> tuple[Expr, ...] | None:
 
 
 def _distributed(term: Expr) -> list[Expr]:
-    """The terms of a number times one sum."""
+    """Return the terms of a number times one sum."""
     factors = term.factors if isinstance(term, v.Product) else (term,)
     inner = [factor for factor in factors if isinstance(factor, v.Sum)]
     if len(inner) != 1:
@@ -153,7 +155,7 @@ def flattened(value: Value) -> list[Value]:
 
 
 def factor_between(left: Polynomial, right: Polynomial) -> Fraction | None:
-    """The number other than zero that turns one polynomial into the other; None if there is none."""
+    """Return the number other than zero that turns one polynomial into the other; None if there is none."""
     if left.keys() != right.keys() or not left:
         return None
     monomial = next(iter(left))
@@ -162,12 +164,12 @@ def factor_between(left: Polynomial, right: Polynomial) -> Fraction | None:
 
 
 def has_rational_coefficients(polynomial: Polynomial) -> bool:
-    """Whether all coefficients are rational numbers, without roots or pi."""
+    """Return whether all coefficients are rational numbers, without roots or pi."""
     return all(atom[0] == "v" and atom[1] not in v.CONSTANTS for monomial in polynomial for atom, _ in monomial)
 
 
 def cleared(polynomial: Polynomial) -> Polynomial:
-    """Multiplies by powers of its variables until no exponent is negative: y - 6/x becomes xy - 6."""
+    """Multiply by powers of its variables until no exponent is negative: y - 6/x becomes xy - 6."""
     lowest: dict[tuple[str, ...], Fraction] = {}
     for monomial in polynomial:
         for atom, exponent in monomial:
@@ -177,7 +179,7 @@ def cleared(polynomial: Polynomial) -> Polynomial:
 
 
 def same_time(gold: v.Clock, answer: v.Clock) -> bool:
-    """`4:30` is `4:30 p.m.` and `4:30 a.m.`, `16:30` is only `4:30 p.m.`"""
+    """Compare times: `4:30` is `4:30 p.m.` and `4:30 a.m.`, `16:30` is only `4:30 p.m.`"""
     if (gold.minute, gold.second) != (answer.minute, answer.second):
         return False
     hours = _hour_of_day(gold), _hour_of_day(answer)
@@ -187,7 +189,7 @@ def same_time(gold: v.Clock, answer: v.Clock) -> bool:
 
 
 def _hour_of_day(time: v.Clock) -> int | None:
-    """The hour from 0 to 24; None for a time of the 12-hour clock without a.m. or p.m."""
+    """Return the hour from 0 to 24; None for a time of the 12-hour clock without a.m. or p.m."""
     if time.half:
         return time.hour % 12 + (12 if time.half == "pm" else 0)
     return time.hour if time.hour > 12 or time.hour == 0 else None
