@@ -68,7 +68,7 @@ def _value_of(text: str, phrase: re.Match[str]) -> str | None:
         end = _END.search(rest)
         if end is None or not _BEHIND.search(rest, end.end()):
             sentence = rest[: end.start()] if end else rest
-            value = concluded(sentence) or stated(sentence, answered=True)
+            value = stated(sentence, answered=True)
     return value
 
 
@@ -130,7 +130,7 @@ def concluded(sentence: str) -> str | None:
         )
         if found is not None and any(char.isdigit() or char in "\\$" for char in found):
             return found
-    return _verb_second(rest) or _verb_last(rest)
+    return _verb_second(rest)
 
 
 def _verb_second(rest: str) -> str | None:
@@ -140,12 +140,6 @@ def _verb_second(rest: str) -> str | None:
         rest,
     )
     return bare_value(with_point(match[2])) if match and not _PHRASE["label_before"].search(match[1]) else None
-
-
-def _verb_last(rest: str) -> str | None:
-    """Return the value of a Hindi sentence, whose verb is at its end."""
-    match = re.fullmatch(r"([^\d$\\]{1,80}?)\s+(\**(?:[$\\]|[-+]?\d).*?)\s*(?:है|हैं|होगा|होगी)", rest)
-    return bare_value(match[2]) if match else None
 
 
 _NEAR = 80  # characters before a phrase that can qualify it
