@@ -20,11 +20,10 @@ from ansatz.models.threads import set_threads
 from ansatz.objectives.objective import Objective
 from ansatz.train.checkpoint import DIGESTS_FILE, verify_digests
 from ansatz.train.distributed import DistributedTrainer, scratch_folder
-from ansatz.train.exact_weights import use_exact_weights
 from ansatz.train.fsdp import check_sharded_optimizer
 from ansatz.train.local import LocalTrainer
 from ansatz.train.optim import Schedule
-from ansatz.train.placement import ONE_PROCESS, Placement
+from ansatz.train.placement import ONE_PROCESS, Placement, use_exact_weights
 from ansatz.train.rank_group import RankGroup, RankLimits
 from ansatz.train.rank_host import RankHost
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import math
 from collections.abc import Mapping
 
 import torch
@@ -21,13 +20,13 @@ from ansatz.models.load import Policy
 from ansatz.models.reward_model import HEAD, mask_gradients, written_channels
 from ansatz.models.threads import parallel_map
 from ansatz.objectives.objective import Objective
-from ansatz.track.measurements import Measurement, Measurements, mean, merge
+from ansatz.track.measurements import Measurement, mean
 from ansatz.train.batch import TrainBatch
 from ansatz.train.logps import without_gradient
 from ansatz.train.optim import MasterAdamW
 from ansatz.train.packed import PackedRollouts
 from ansatz.train.ranks import ONE_RANK, Ranks
-from ansatz.train.step import not_made
+from ansatz.train.step import MicrobatchResult, accumulate_gradients, not_made
 
 
 class Critic(nn.Module):
@@ -49,7 +48,7 @@ class Critic(nn.Module):
         nn.init.zeros_(self.value.weight)
         nn.init.zeros_(self.value.bias)
 
-    def shard(self, root: nn.Module) -> None:
+    def run_through(self, root: nn.Module) -> None:
         """Run through the root of its sharded weights (`train.fsdp`)."""
         self._policy = dataclasses.replace(self._policy, sharded=root)
 
@@ -107,7 +106,7 @@ class TrainedCritic:
         assert batch.old_value_T is not None, "a batch for the critic has values"
         assert batch.return_T is not None, "a batch for the critic has returns"
 
-        def loss_and_gradients(part: TrainBatch) -> tuple[float, Measurements, list[Tensor | None]]:
+        def compute(part: TrainBatch) -> MicrobatchResult:
             assert part.old_value_T is not None
             assert part.return_T is not None
             value_T = self.module.values(part.packed)
@@ -116,25 +115,18 @@ class TrainedCritic:
             measured = {"train/value_loss": mean(float(error_M.square().sum()), len(error_M))}
             return float(loss.detach()), measured, self.optimizer.gradients(loss)
 
-        total_loss, measurements = 0.0, list[Measurements]()
         parallel = self.module.parallel_microbatches
         parts, num_counted = batch.microbatches_of_rank(self.tokens_per_microbatch, self.ranks, multiple=parallel)
-        for number, (loss, measured, gradients) in enumerate(parallel_map(loss_and_gradients, parts, parallel)):
-            self.optimizer.accumulate(gradients)
-            if number < num_counted:
-                total_loss += loss
-                measurements.append(measured)
-        gathered = self.ranks.gather((total_loss, measurements))
-        total_loss = sum(loss for loss, _ in gathered)
-        if not math.isfinite(total_loss):
-            self.optimizer.zero_grad()
-            raise NonFiniteError(not_made(step, f"the critic: the loss is {total_loss}"))
+        computed = parallel_map(compute, parts, parallel)
+        _, measured = accumulate_gradients(
+            self.optimizer, computed, num_counted, self.ranks, step=step, of="the critic: "
+        )
         mask_gradients(self.optimizer.masters, self.written)
         try:
             self.optimizer.gradient_norm()
         except NonFiniteError as error:
             raise NonFiniteError(not_made(step, f"the critic: {error}")) from error
-        return merge(part for _, parts in gathered for part in parts)
+        return measured
 
     def tensors(self) -> dict[str, Tensor]:
         """The weights, under a prefix, and the optimizer's state."""

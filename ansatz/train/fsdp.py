@@ -24,7 +24,6 @@ from torch.distributed.tensor import DTensor
 
 from ansatz.errors import ConfigError, ModelError
 from ansatz.models.load import Policy
-from ansatz.train.critic import Critic
 from ansatz.train.optim import MasterAdamW
 from ansatz.train.optimizers import bind_optimizer
 from ansatz.train.placement import placed_like
@@ -153,12 +152,10 @@ class ShardedPlacement:
         )
 
     def policy(self, policy: Policy, dtype: torch.dtype) -> Policy:
-        root = shard(policy.model, _layers(policy.model), self._mesh, dtype=dtype)
-        return dataclasses.replace(policy, sharded=root)
+        return dataclasses.replace(policy, sharded=self.shard(policy.model, policy.model, dtype))
 
-    def critic(self, critic: Critic, dtype: torch.dtype) -> Critic:
-        critic.shard(shard(critic, _layers(critic.transformer), self._mesh, dtype=dtype))
-        return critic
+    def shard(self, module: nn.Module, transformer: nn.Module, dtype: torch.dtype) -> nn.Module:
+        return shard(module, _layers(transformer), self._mesh, dtype=dtype)
 
     def gathered(self, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
         """On the CPU."""

@@ -5,6 +5,7 @@ It holds the policy, its optimizer, and what the objective needs besides: a refe
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from collections import deque
@@ -14,7 +15,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from torch import Tensor
+from torch import Tensor, nn
 
 from ansatz.config.schema import TrainSection
 from ansatz.errors import AlignmentError, ConfigError, ModelError, NonFiniteError
@@ -31,15 +32,19 @@ from ansatz.track.measurements import Measurement, Measurements, merge, values
 from ansatz.train import alignment
 from ansatz.train.batch import LossBatch, TrainBatch, build_batch
 from ansatz.train.critic import Critic, TrainedCritic
-from ansatz.train.exact_weights import EXACT_WEIGHTS, has_exact_weights
-from ansatz.train.imitation import measure_demonstrations
-from ansatz.train.logps import exact_kl, logps_of, without_gradient
+from ansatz.train.logps import exact_kl, logps_of, measure_demonstrations, without_gradient
 from ansatz.train.measure import measure_batch
 from ansatz.train.optim import Schedule
 from ansatz.train.packed import PackedRollouts, pack_rollouts
-from ansatz.train.placement import ONE_PROCESS, Placement, placed_like, read_tensors
+from ansatz.train.placement import (
+    EXACT_WEIGHTS,
+    ONE_PROCESS,
+    Placement,
+    has_exact_weights,
+    placed_like,
+    read_tensors,
+)
 from ansatz.train.ranks import on_first_rank
-from ansatz.train.reference import frozen_copy
 from ansatz.train.sample import TrainSample
 from ansatz.train.skipped import SkippedUpdate, Trained, stop_if_too_many
 from ansatz.train.step import UpdateReport, UpdateSettings, train_step
@@ -89,7 +94,7 @@ class LocalTrainer:
                 "or leave model.lora out."
             )
         critic = Critic(policy) if objective.needs_values else None
-        reference = frozen_copy(policy, dtype) if objective.needs_ref and policy.base is None else None
+        reference = _frozen_copy(policy, dtype) if objective.needs_ref and policy.base is None else None
         self.policy = placement.policy(policy, dtype)
         self.optimizer = placement.optimizer(settings.optimizer)(self.policy.model, dtype)
         self.critic = None if critic is None else self._trained(critic)
@@ -107,10 +112,11 @@ class LocalTrainer:
         self.critic = self._trained(Critic(model))
 
     def _trained(self, critic: Critic) -> TrainedCritic:
-        placed = self.placement.critic(critic, self.dtype)
-        optimizer = self.placement.optimizer(self.settings.optimizer)(placed, self.dtype)
+        if (root := self.placement.shard(critic, critic.transformer, self.dtype)) is not None:
+            critic.run_through(root)
+        optimizer = self.placement.optimizer(self.settings.optimizer)(critic, self.dtype)
         written = {name: placed_like(mask, optimizer.masters[name]) for name, mask in critic.written.items()}
-        return TrainedCritic(placed, optimizer, self.settings.tokens_per_microbatch, written, self.ranks)
+        return TrainedCritic(critic, optimizer, self.settings.tokens_per_microbatch, written, self.ranks)
 
     def batch(
         self, samples: Sequence[TrainSample], *, baseline_of_group: Mapping[int, float] | None = None
@@ -488,3 +494,12 @@ class LocalTrainer:
             self._reference_updates += 1
             for name, frozen in self.reference.model.named_parameters():
                 frozen.data.copy_(self.optimizer.masters[name].data)
+
+
+def _frozen_copy(policy: Policy, dtype: torch.dtype) -> Policy:
+    """Copy the policy in dtype as a reference, which is not trained."""
+    copies: dict[int, Any] = {
+        id(parameter): nn.Parameter(parameter.detach().to(dtype, copy=True), requires_grad=False)
+        for parameter in policy.model.parameters()
+    }
+    return dataclasses.replace(policy, model=copy.deepcopy(policy.model, copies))

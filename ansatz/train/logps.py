@@ -1,4 +1,4 @@
-"""Log-probs, entropies and KLs of packed rollouts under a model, at the tokens that the policy sampled.
+"""Log-probs and KLs of packed rollouts under a model, and how well it predicts demonstrations; without sampling.
 
 Axes: T flat tokens, M sampled tokens, H hidden.
 """
@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from ansatz.models.load import Policy
-from ansatz.models.logps import chunked_kl, token_logps
+from ansatz.models.logps import chunked_kl, chunked_logps, most_likely, token_logps
 from ansatz.models.threads import parallel_map
+from ansatz.track.measurements import Measurements, mean, merge
 from ansatz.train.packed import PackedRollouts, select_rollouts
 from ansatz.train.ranks import ONE_RANK, Ranks, scatter_shares, split_for_rank
 
@@ -72,3 +73,40 @@ def without_gradient(
     if ranks.size == 1:
         return torch.cat(values)
     return scatter_shares(packed, list(zip(microbatches, values, strict=True))[:num_counted], ranks)
+
+
+def measure_demonstrations(
+    policy: Policy, packed: PackedRollouts, *, tokens_per_microbatch: int, ranks: Ranks = ONE_RANK
+) -> Measurements:
+    """sft/heldout_loss and sft/heldout_accuracy over the response tokens, each given the true ones before it.
+
+    ranks: each computes its share, and all get the measurements of the whole.
+    """
+
+    def measure(segments: Tensor) -> Measurements:
+        part = select_rollouts(packed, segments)
+        target_M = part.token_T[part.mask_T]
+        with torch.no_grad():
+            logp_M, hit_M = policy.run(lambda: _predictions(policy, part, target_M))
+        return {
+            "sft/heldout_loss": mean(-float(logp_M.sum()), len(target_M)),
+            "sft/heldout_accuracy": mean(float(hit_M.sum()), len(target_M)),
+        }
+
+    workers = policy.parallel_microbatches
+    microbatches, num_counted = split_for_rank(packed, tokens_per_microbatch, ranks, multiple=workers)
+    measured = list(parallel_map(measure, microbatches, workers))[:num_counted]
+    return merge(each for part in ranks.gather(measured) for each in part)
+
+
+def _predictions(policy: Policy, part: PackedRollouts, target_M: Tensor) -> tuple[Tensor, Tensor]:
+    """The log-probs of the targets, and whether each is the most likely token."""
+    hidden_MH = policy.packed_hidden(
+        part.token_T,
+        part.position_T,
+        part.segment_T,
+        prompt_id_T=part.prompt_id_T,
+        at_M=part.mask_T.nonzero().squeeze(-1) - 1,
+    )
+    logp_M, _ = chunked_logps(hidden_MH, policy.head.weight, target_M)
+    return logp_M, most_likely(hidden_MH, policy.head.weight) == target_M

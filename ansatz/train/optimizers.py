@@ -1,4 +1,14 @@
-"""The optimizers that `train.optimizer` can name. docs/memory.md counts the bytes of each."""
+"""The optimizers that `train.optimizer` can name. docs/memory.md counts the bytes of each.
+
+Two of them need less memory than `MasterAdamW`, on which all are built. `adamw_8bit` has block-wise quantised moments
+of 8 bits (Dettmers et al., arXiv:2110.02861), by bitsandbytes: a block of 256 values of a moment shares one scale, and
+each value is the index of one of 256 levels. The moments then take 2 x 1.016 bytes per parameter instead of 8; masters
+and gradient sums stay float32. Parameters of fewer than 4096 values (norms) keep float32 moments, as in the paper.
+
+`adamw_offload` has masters, gradient sums and moments in host memory. The gradients of each microbatch are copied to
+the host, and the new weights are copied back after the step. Each copy moves as many bytes as the compute weights have.
+For a CUDA model the host memory is page-locked; without that, the bus does not reach its full speed.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +16,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ansatz.config.fields import FractionBelowOne, Rate
+from ansatz.models.four_bit import bitsandbytes
 from ansatz.registry import Registry
+from ansatz.train.moments import moments_of_8_bits
 from ansatz.train.optim import MasterAdamW
-from ansatz.train.optim_8bit import Adam8bit, package
-from ansatz.train.optim_offload import OffloadedAdamW
 
 OPTIMIZERS: Registry[Callable[..., MasterAdamW]] = Registry("train.optimizer")
 """Functions of (model, dtype) whose keyword-only parameters are the settings of the optimizer."""
@@ -52,3 +63,61 @@ def adamw_offload(
 ) -> MasterAdamW:
     """Like adamw, but in host memory: the device holds the compute weights and the gradients of one microbatch."""
     return OffloadedAdamW(model, dtype=dtype, betas=betas, weight_decay=weight_decay)
+
+
+LEVELS = {"qmap1": "dynamic", "qmap2": "udynamic"}
+"""The two tables of levels, which all parameters share: key in the state of a parameter -> name in bitsandbytes."""
+
+
+class Adam8bit(MasterAdamW):
+    """State of a parameter: (state1, absmax1) and (state2, absmax2), the indices of levels and the scales of blocks."""
+
+    def _adam(self, masters: list[Tensor], *, betas: tuple[float, float], weight_decay: float) -> torch.optim.Optimizer:
+        return package().optim.AdamW8bit(masters, betas=betas, weight_decay=weight_decay)
+
+    def _moments(self, state: dict[str, Any]) -> dict[str, Tensor]:
+        stored = {kind: value for kind, value in state.items() if kind not in LEVELS}
+        return {**stored, "step": torch.tensor(stored["step"])} if stored else {}
+
+    def converted(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return moments_of_8_bits(state)
+
+    def _from_moments(self, moments: dict[str, Tensor]) -> dict[str, Any]:
+        levels: dict[str, Tensor] = self.adam.name2qmap  # pyright: ignore[reportAttributeAccessIssue]
+        device = moments["state1"].device
+        quantised = moments["state1"].dtype == torch.uint8
+        tables = {key: levels[name].to(device) for key, name in LEVELS.items()} if quantised else {}
+        return {**moments, **tables, "step": int(moments["step"])}
+
+
+def package() -> Any:
+    """The package bitsandbytes. MissingExtraError if it is not installed."""
+    return bitsandbytes(
+        advice="train.optimizer = adamw_8bit needs the package bitsandbytes, which is not installed. Install it with "
+        "pip install 'ansatz-rl[adamw8bit]', or use adamw_offload, which needs no package."
+    )
+
+
+HOST = torch.device("cpu")
+
+
+class OffloadedAdamW(MasterAdamW):
+    """Gives the bits of `MasterAdamW` for a model on a CPU. For one on a GPU, AdamW is computed on the CPU."""
+
+    def _master(self, parameter: Tensor, dtype: torch.dtype) -> Tensor:
+        master = _host_tensor_like(parameter, dtype=torch.float32, device=parameter.device)
+        return master.copy_(parameter.detach()).requires_grad_()
+
+    def _to_master_device(self, gradient: Tensor) -> Tensor:
+        return _host_tensor_like(gradient, dtype=gradient.dtype, device=gradient.device).copy_(gradient)
+
+    def write_back(self) -> None:
+        """Write the masters into the model. They are cast on the host, which halves the traffic for bfloat16."""
+        for name, parameter in self.model_params.items():
+            cast = _host_tensor_like(parameter, dtype=parameter.dtype, device=parameter.device)
+            parameter.data.copy_(cast.copy_(self.masters[name].data))
+
+
+def _host_tensor_like(value: Tensor, *, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """An empty host tensor of this shape, page-locked if `device` is a GPU. Torch reuses freed ones."""
+    return torch.empty(value.shape, dtype=dtype, device=HOST, pin_memory=device.type == "cuda")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict_loader import load
@@ -19,9 +20,10 @@ from ansatz.models.load import Policy
 from ansatz.train.optim import MasterAdamW
 from ansatz.train.optimizers import bind_optimizer
 from ansatz.train.ranks import ONE_RANK, Ranks
+from ansatz.train.trainer import TRAINING, incomplete
 
-if TYPE_CHECKING:
-    from ansatz.train.critic import Critic
+EXACT_WEIGHTS = "weights"
+"""The name of the float32 weights in TRAINING of a checkpoint whose model folder holds rounded ones."""
 
 
 class Placement(Protocol):
@@ -38,7 +40,12 @@ class Placement(Protocol):
         """The policy with its weights in their place, ready to compute in dtype."""
         ...
 
-    def critic(self, critic: Critic, dtype: torch.dtype) -> Critic: ...
+    def shard(self, module: nn.Module, transformer: nn.Module, dtype: torch.dtype) -> nn.Module | None:
+        """Shard the weights of a module, layer by layer of its transformer, and return the root that it runs through.
+
+        None if all of its weights stay in this process.
+        """
+        ...
 
     def gathered(self, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
         """The tensors as wholes, one after the other, on the rank that writes files (rank 0). Nothing on other ranks.
@@ -67,8 +74,8 @@ class OneProcess:
     def policy(self, policy: Policy, dtype: torch.dtype) -> Policy:
         return policy
 
-    def critic(self, critic: Critic, dtype: torch.dtype) -> Critic:
-        return critic
+    def shard(self, module: nn.Module, transformer: nn.Module, dtype: torch.dtype) -> None:
+        return None
 
     def gathered(self, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
         return iter(tensors)
@@ -112,3 +119,23 @@ def placed_like(value: Tensor, like: Tensor | None) -> Tensor:
     if not isinstance(like, DTensor) or isinstance(value, DTensor) or value.shape != like.shape:
         return value
     return distribute_tensor(value.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+
+
+def has_exact_weights(checkpoint: Path) -> bool:
+    folder = checkpoint / TRAINING
+    return (folder / f"{EXACT_WEIGHTS}.safetensors").is_file() or (folder / EXACT_WEIGHTS).is_dir()
+
+
+def use_exact_weights(policy: Policy, folder: Path) -> None:
+    """If `folder` is a checkpoint with rounded weights, give the policy, which was loaded from it, the float32 ones.
+
+    Without this, a stage would start from other weights than those with which the stage before it ended.
+    """
+    if not has_exact_weights(folder):
+        return
+    try:
+        weights = read_tensors(folder / TRAINING, EXACT_WEIGHTS, like={})
+        for name, parameter in policy.model.named_parameters():
+            parameter.data.copy_(weights[name])
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise incomplete(folder, error) from error

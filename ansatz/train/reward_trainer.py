@@ -6,7 +6,6 @@ microbatches are those of the policy. Axes: N responses, T flat tokens, M labell
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,15 +25,21 @@ from ansatz.models.reward_model import Reads, head_scores, load_reward_model, ma
 from ansatz.models.save import save_model
 from ansatz.models.threads import parallel_map
 from ansatz.objectives.reward_losses import label_loss, pair_loss, pairs_of_groups
-from ansatz.track.measurements import Measurement, Measurements, mean, merge
-from ansatz.train.exact_weights import EXACT_WEIGHTS, has_exact_weights
+from ansatz.track.measurements import Measurement, Measurements, mean
 from ansatz.train.logps import without_gradient
 from ansatz.train.optim import Schedule
 from ansatz.train.packed import PackedRollouts, pack_rollouts, select_rollouts
-from ansatz.train.placement import ONE_PROCESS, Placement, placed_like, read_tensors
+from ansatz.train.placement import (
+    EXACT_WEIGHTS,
+    ONE_PROCESS,
+    Placement,
+    has_exact_weights,
+    placed_like,
+    read_tensors,
+)
 from ansatz.train.ranks import on_first_rank, split_for_rank
 from ansatz.train.sample import TrainSample
-from ansatz.train.step import not_made
+from ansatz.train.step import MicrobatchResult, accumulate_gradients, not_made
 from ansatz.train.trainer import TRAINING, Batch, Checkpointed, Skipped, StepReport, incomplete
 
 Kind = Literal["bradley_terry", "correctness", "process"]
@@ -155,28 +160,16 @@ class RewardTrainer:
         """
         packed = batch.packed
         parts, num_counted = self._microbatches(packed)
-        total_loss, measured = 0.0, list[Measurements]()
         num_correct_tokens = max(float(packed.reward_N[packed.segment_T[packed.mask_T]].sum()), 1.0)
 
-        def loss_and_gradients(number: int) -> tuple[float, Measurements, list[Tensor | None]]:
+        def compute(number: int) -> MicrobatchResult:
             loss, metrics = self.model.run(lambda: self._loss(parts[number], batch.num_terms, num_correct_tokens))
             if number >= num_counted:
                 loss = 0 * loss
             return float(loss.detach()), metrics, self.optimizer.gradients(loss)
 
-        workers = self.model.parallel_microbatches
-        for number, (loss, metrics, gradients) in enumerate(
-            parallel_map(loss_and_gradients, range(len(parts)), workers)
-        ):
-            self.optimizer.accumulate(gradients)
-            if number < num_counted:
-                total_loss += loss
-                measured.append(metrics)
-        gathered = self.ranks.gather((total_loss, measured))
-        total_loss = sum(loss for loss, _ in gathered)
-        if not math.isfinite(total_loss):
-            self.optimizer.zero_grad()
-            raise NonFiniteError(not_made(step, f"the loss is {total_loss}"))
+        computed = parallel_map(compute, range(len(parts)), self.model.parallel_microbatches)
+        total_loss, merged = accumulate_gradients(self.optimizer, computed, num_counted, self.ranks, step=step)
         mask_gradients(self.optimizer.masters, self._written)
         lr = self._lr * self._lr_scale * self._schedule.multiplier(step)
         try:
@@ -184,7 +177,6 @@ class RewardTrainer:
         except NonFiniteError as error:
             raise NonFiniteError(not_made(step, str(error))) from error
         self.version += 1
-        merged = merge(part for _, of_rank in gathered for part in of_rank)
         merged |= {"train/loss": Measurement(total_loss), "train/lr": Measurement(lr)}
         merged["train/grad_norm"] = Measurement(norm)
         return StepReport(measurements=merged, num_updates=1, num_tokens=packed.num_tokens)

@@ -1,15 +1,17 @@
 """TrainSample: one rollout or demonstration as the trainer takes it, before it joins a batch.
 
-The fields that come from a `Rollout` keep the names that they have there.
+The fields that come from a `Rollout` keep the names that they have there. `StepTokens` finds where reasoning steps end
+among the tokens of a response: rewards know steps by characters, training knows them by tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from ansatz.prompts.render import Demonstration
-from ansatz.train.step_tokens import StepTokens
 from ansatz.types import Group, Rollout
 
 
@@ -97,3 +99,40 @@ def samples_of_groups(groups: Sequence[Group], step_tokens: StepTokens | None = 
         for index, group in enumerate(groups)
         for member in group.members
     ]
+
+
+Decode = Callable[[Sequence[int]], str]
+"""The text of tokens, without special ones: the same function that made `Rollout.text`."""
+
+
+class StepTokens:
+    """Turns (end in characters, reward) into (index of the token that ends the step, reward).
+
+    The lengths of single tokens are kept, because most texts are their tokens' texts one after the other. For others,
+    such as those with a character of several tokens, prefixes are decoded.
+    """
+
+    def __init__(self, decode: Decode) -> None:
+        self._decode = decode
+        self._length: dict[int, int] = {}
+
+    def __call__(self, rollout: Rollout, steps: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+        """A step ends at the first token with which the text reaches its end. The last step ends at the last token of
+        the response, so that an end token belongs to it. Rewards of steps that end at the same token are added."""
+        if not steps:
+            return []
+        rewards = dict[int, float]()
+        for (end, reward), index in zip(steps, self._indices(rollout, [end for end, _ in steps]), strict=True):
+            index = rollout.num_tokens - 1 if end >= len(rollout.text) else index
+            rewards[index] = rewards.get(index, 0.0) + reward
+        return sorted(rewards.items())
+
+    def _indices(self, rollout: Rollout, ends: Sequence[int]) -> list[int]:
+        for token in rollout.token_ids:
+            if token not in self._length:
+                self._length[token] = len(self._decode([token]))
+        upto = list(accumulate(self._length[token] for token in rollout.token_ids))
+        if upto[-1] != len(rollout.text):
+            upto = [len(self._decode(rollout.token_ids[: count + 1])) for count in range(rollout.num_tokens)]
+            upto = list(accumulate(upto, max))
+        return [min(bisect_left(upto, end), rollout.num_tokens - 1) for end in ends]

@@ -7,6 +7,7 @@ and `tokens_per_microbatch` changes no number beyond rounding.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -15,15 +16,18 @@ from ansatz.errors import AlignmentError, NonFiniteError
 from ansatz.models.load import Policy
 from ansatz.models.logps import token_logps
 from ansatz.models.threads import parallel_map
-from ansatz.objectives.objective import LossParts, Objective
+from ansatz.objectives.objective import Objective
 from ansatz.track.measurements import Measurement, Measurements, merge, values
 from ansatz.train.alignment import check_alignment
-from ansatz.train.batch import LossBatch, TrainBatch
+from ansatz.train.batch import TrainBatch
 from ansatz.train.logps import exact_kl
 from ansatz.train.measure import measure_loss
 from ansatz.train.optim import MasterAdamW
 from ansatz.train.packed import PackedRollouts
 from ansatz.train.ranks import ONE_RANK, Ranks, whole_of_shares
+
+MicrobatchResult = tuple[float, Measurements, list[Tensor | None]]
+"""The loss of a microbatch, what is measured on it, and its gradients by parameter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,33 +92,21 @@ def train_step(
             return (*outputs, exact_kl(policy, reference, packed, temperature=settings.temperature))
         return outputs
 
-    def losses_and_gradients(part: TrainBatch) -> tuple[LossBatch, LossParts, list[Tensor | None]]:
+    def compute(part: TrainBatch) -> MicrobatchResult:
         if objective.whole_minibatch:
             policy_logp_T, entropy_T, *rest = whole_of_shares(forward, part.packed, ranks)
         else:
             policy_logp_T, entropy_T, *rest = forward(part.packed)
-        full_kl_T = rest[0] if rest else None
-        loss_batch = part.for_loss(policy_logp_T)
-        losses = objective.loss(
-            loss_batch, policy_logp_T, entropy_T, full_kl_T=full_kl_T, entropy_coef=settings.entropy_coef
-        )
-        return loss_batch, losses, optimizer.gradients(losses.loss)
+        loss_batch, coef, full_kl_T = part.for_loss(policy_logp_T), settings.entropy_coef, rest[0] if rest else None
+        losses = objective.loss(loss_batch, policy_logp_T, entropy_T, full_kl_T=full_kl_T, entropy_coef=coef)
+        gradients = optimizer.gradients(losses.loss)
+        return float(losses.loss.detach()), measure_loss(losses, loss_batch), gradients
 
-    total_loss, measured = 0.0, list[Measurements]()
     parallel = policy.parallel_microbatches
-    microbatches, num_counted = _microbatches(batch, objective, settings, ranks, parallel=parallel)
-    computed = parallel_map(losses_and_gradients, microbatches, parallel)
-    for number, (loss_batch, losses, gradients) in enumerate(computed):
-        optimizer.accumulate(gradients)
-        if number < num_counted:
-            total_loss += float(losses.loss.detach())
-            measured.append(measure_loss(losses, loss_batch))
-    gathered = ranks.gather((total_loss, measured))
-    total_loss = sum(loss for loss, _ in gathered)
-    if not math.isfinite(total_loss):
-        optimizer.zero_grad()
-        raise NonFiniteError(not_made(step, f"the loss is {total_loss}"))
-    merged = merge(part for _, parts in gathered for part in parts)
+    parts, num_counted = _microbatches(batch, objective, settings, ranks, parallel=parallel)
+    total_loss, merged = accumulate_gradients(
+        optimizer, parallel_map(compute, parts, parallel), num_counted, ranks, step=step
+    )
     try:
         check_alignment(merged, limit=settings.max_logprob_gap, step=step)
     except AlignmentError:
@@ -144,6 +136,34 @@ def _microbatches(
     return batch.microbatches_of_rank(
         settings.tokens_per_microbatch, ranks, multiple=parallel, whole_groups=objective.whole_groups
     )
+
+
+def accumulate_gradients(
+    optimizer: MasterAdamW,
+    computed: Iterable[MicrobatchResult],
+    num_counted: int,
+    ranks: Ranks,
+    *,
+    step: int,
+    of: str = "",
+) -> tuple[float, dict[str, Measurement]]:
+    """Add up the gradients of all microbatches in the optimizer, and return the loss and the measurements of all ranks.
+
+    num_counted: the microbatches after these count only on other ranks. of: whose loss it is, in errors. Raise
+    NonFiniteError, without a gradient left behind, if the loss is nan or inf.
+    """
+    total_loss, measured = 0.0, list[Measurements]()
+    for number, (loss, measurements, gradients) in enumerate(computed):
+        optimizer.accumulate(gradients)
+        if number < num_counted:
+            total_loss += loss
+            measured.append(measurements)
+    gathered = ranks.gather((total_loss, measured))
+    total_loss = sum(loss for loss, _ in gathered)
+    if not math.isfinite(total_loss):
+        optimizer.zero_grad()
+        raise NonFiniteError(not_made(step, f"{of}the loss is {total_loss}"))
+    return total_loss, merge(part for _, parts in gathered for part in parts)
 
 
 def not_made(step: int, cause: str) -> str:

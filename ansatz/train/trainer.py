@@ -173,7 +173,7 @@ class Trainer(Checkpointed, Protocol[Batch]):
         ...
 
     def measure_demonstrations(self, samples: Sequence[TrainSample]) -> Mapping[str, float]:
-        """How well the policy predicts demonstrations; see `train.imitation`."""
+        """How well the policy predicts demonstrations; see `train.logps`."""
         ...
 
     def weights(self) -> WeightSource:

@@ -25,7 +25,7 @@ from ansatz.config.schema import TrainSection
 from ansatz.errors import CheckpointError
 from ansatz.models.load import load_policy
 from ansatz.objectives.build import build_objective
-from ansatz.train import checkpoint, exact_weights, local, placement
+from ansatz.train import checkpoint, local, placement
 from ansatz.train.local import LocalTrainer
 from ansatz.train.optim import Schedule
 
@@ -188,14 +188,14 @@ def test_a_stage_that_starts_from_a_rounded_checkpoint_has_the_float32_weights(t
     policy = load_policy(path)
     masters = trainer.optimizer.weights()
     assert not all(torch.equal(value, masters[name]) for name, value in policy.model.named_parameters())
-    exact_weights.use_exact_weights(policy, path)
+    placement.use_exact_weights(policy, path)
     assert all(torch.equal(value, masters[name]) for name, value in policy.model.named_parameters())
 
 
 def test_a_stage_that_starts_from_an_ordinary_folder_has_its_weights(tmp_path: Path) -> None:
     policy = tiny_policy()
     before = {name: value.detach().clone() for name, value in policy.model.named_parameters()}
-    exact_weights.use_exact_weights(policy, tmp_path)
+    placement.use_exact_weights(policy, tmp_path)
     assert all(torch.equal(value, before[name]) for name, value in policy.model.named_parameters())
 
 

@@ -19,9 +19,9 @@ from ansatz.models.load import load_policy
 from ansatz.models.lora import add_adapters
 from ansatz.objectives.build import build_objective
 from ansatz.train import checkpoint
-from ansatz.train.exact_weights import use_exact_weights
 from ansatz.train.local import LocalTrainer
 from ansatz.train.optim import Schedule
+from ansatz.train.placement import use_exact_weights
 
 
 def trainer_of(

@@ -8,8 +8,7 @@ import torch
 from ansatz.objectives.build import build_objective
 from ansatz.train.batch import build_batch
 from ansatz.train.packed import pack_rollouts
-from ansatz.train.sample import TrainSample
-from ansatz.train.step_tokens import StepTokens
+from ansatz.train.sample import StepTokens, TrainSample
 from tests.tiny_models import prompt
 
 from ansatz.types import Finish, Rollout  # isort: skip

@@ -39,8 +39,7 @@ from ansatz.track.rollouts import environment_metrics, rollout_metrics, version_
 from ansatz.track.rules import rules_of
 from ansatz.train import checkpoint
 from ansatz.train.optimizers import bind_optimizer
-from ansatz.train.sample import samples_of_groups
-from ansatz.train.step_tokens import StepTokens
+from ansatz.train.sample import StepTokens, samples_of_groups
 from ansatz.train.trainer import StepReport
 
 
