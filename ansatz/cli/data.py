@@ -12,14 +12,11 @@ import typer
 from ansatz.cli.data_filter import filter_rows
 from ansatz.cli.data_tag import tag
 from ansatz.cli.model_filters import difficulty, select
+from ansatz.cli.option_groups import RowFields, takes_fields
 from ansatz.cli.outputs import check_outputs
 from ansatz.cli.rows import (
-    AnswerFrom,
-    AnswerKey,
     Files,
-    IdKey,
     Out,
-    QuestionKey,
     history_of,
     named,
     results_of,
@@ -49,12 +46,12 @@ def data() -> None:
 
 
 @app.command()
+@takes_fields(without=["id_key"])
 def check(
     files: Files,
     out: Annotated[Path | None, typer.Option(help="JSONL file for the rows that cannot be used.")] = None,
-    question_key: QuestionKey = None,
-    answer_key: AnswerKey = None,
-    answer_from: AnswerFrom = "auto",
+    *,
+    fields: RowFields,
 ) -> None:
     """List the rows that cannot be used: a missing field, a gold answer that the verifier cannot read, or tests of code
     that could be forged.
@@ -68,7 +65,7 @@ def check(
     check_outputs([out], inputs=files)
     num_rows, num_text, num_marked = 0, 0, 0
     unfit: list[UnfitRow] = []
-    for row, result in with_progress(results_of(files, question_key, answer_key, answer_from), "check"):
+    for row, result in with_progress(results_of(files, fields), "check"):
         num_rows += 1
         unfit_row, as_text = _checked(row, result)
         num_marked += _is_marked(result)
@@ -125,6 +122,7 @@ def _checked(row: Row, result: Problem | RowError) -> tuple[UnfitRow | None, boo
 
 
 @app.command()
+@takes_fields()
 def peek(
     files: Files,
     tokenizer: Annotated[
@@ -132,10 +130,8 @@ def peek(
     ] = None,
     show: Annotated[int, typer.Option(min=0, help="Number of suspicious rows to print.")] = 20,
     rows: Annotated[int, typer.Option(min=0, help="Number of rows to print in full, from the first.")] = 2,
-    question_key: QuestionKey = None,
-    answer_key: AnswerKey = None,
-    answer_from: AnswerFrom = "auto",
-    id_key: IdKey = None,
+    *,
+    fields: RowFields,
 ) -> None:
     """Summarise problem files: rows, lengths, kinds of answer, levels, and suspicious rows."""
     from ansatz.data.hygiene.normalize import same_answer
@@ -147,7 +143,7 @@ def peek(
         from ansatz.models.token_counts import token_counter
 
         length = token_counter(tokenizer)
-    results = results_of(files, question_key, answer_key, answer_from, id_key)
+    results = results_of(files, fields)
     unfit: list[UnfitRow] = []
     problems = _usable((result for _, result in with_progress(results, "peek")), unfit)
 
@@ -207,6 +203,7 @@ def _printed(problems: Iterator[Problem], count: int) -> Iterator[Problem]:
 
 
 @app.command()
+@takes_fields()
 def dedup(
     files: Files,
     out: Out,
@@ -217,10 +214,8 @@ def dedup(
         str | None, typer.Option(help="A sentence-transformers model, a folder or of the hub; also drops paraphrases.")
     ] = None,
     min_cosine: Annotated[float, typer.Option(help="Cosine from which questions are paraphrases, 0.85 to 1.")] = 0.95,
-    question_key: QuestionKey = None,
-    answer_key: AnswerKey = None,
-    answer_from: AnswerFrom = "auto",
-    id_key: IdKey = None,
+    *,
+    fields: RowFields,
 ) -> None:
     """Drop repeated questions: the same text, or nearly the same text with the same numbers and answer."""
     from ansatz.data.hygiene.dedup import Dedup
@@ -230,7 +225,7 @@ def dedup(
 
     index = EmbeddingIndex(sentence_encoder(embeddings), threshold=min_cosine) if embeddings else None
     seen = Dedup(threshold=threshold, ngram=ngram, near=near, embeddings=index)
-    pairs = rows_of(files, question_key, answer_key, answer_from, id_key)
+    pairs = rows_of(files, fields)
 
     def reject(problem: Problem) -> dict[str, Any] | None:
         duplicate = seen.find(problem)
@@ -244,6 +239,7 @@ def dedup(
 
 
 @app.command()
+@takes_fields()
 def decontaminate(
     files: Files,
     out: Out,
@@ -253,10 +249,8 @@ def decontaminate(
     ] = "weighted",
     n: Annotated[int | None, typer.Option("--n", help="Words per run of the rule ngram; 10 by default.")] = None,
     min_frac: Annotated[float, typer.Option(help="Keep rows with less than this fraction of a test question.")] = 0.0,
-    question_key: QuestionKey = None,
-    answer_key: AnswerKey = None,
-    answer_from: AnswerFrom = "auto",
-    id_key: IdKey = None,
+    *,
+    fields: RowFields,
 ) -> None:
     """Drop questions that are copies, reworded copies or paraphrases of test questions; the files are read twice.
 
@@ -272,13 +266,12 @@ def decontaminate(
         raise ConfigError(f"--rule {rule!r} is unknown, expected weighted or ngram.")
     if n is not None and rule == "weighted":
         raise ConfigError(f"--n {n} has no effect with --rule weighted, which compares trigrams. Add --rule ngram.")
-    keys = (question_key, answer_key, answer_from, id_key)
     problems = (problem for path in against for _, problem in rows_of(path))
     if rule == "ngram":
         tests = NgramTexts(problems, ngram=10 if n is None else n)
     else:
         tests = BenchmarkTexts(problems)
-        for _, problem in with_progress(rows_of(files, *keys), "decontaminate: count words"):
+        for _, problem in with_progress(rows_of(files, fields), "decontaminate: count words"):
             tests.count(problem)
 
     def reject(problem: Problem) -> dict[str, Any] | None:
@@ -287,10 +280,11 @@ def decontaminate(
 
     settings: dict[str, Any] = {"against": [str(path) for path in against], "rule": rule, "ngram": tests.ngram}
     settings |= {"min_frac": min_frac, "test_problems": len(tests), "test_problems_too_short": tests.too_short}
-    run_row_filter("decontaminate", rows_of(files, *keys), reject, files, out, settings)
+    run_row_filter("decontaminate", rows_of(files, fields), reject, files, out, settings)
 
 
 @app.command()
+@takes_fields()
 def split(
     files: Files,
     out: Annotated[Path, typer.Option(help="JSONL file for the training rows.")],
@@ -298,10 +292,8 @@ def split(
     heldout_frac: Annotated[float, typer.Option(help="Expected fraction of the rows that is held out.")] = 0.1,
     seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
     by: Annotated[str, typer.Option(help="question (equal questions stay together) or id.")] = "question",
-    question_key: QuestionKey = None,
-    answer_key: AnswerKey = None,
-    answer_from: AnswerFrom = "auto",
-    id_key: IdKey = None,
+    *,
+    fields: RowFields,
 ) -> None:
     """Split the rows in two by a hash of each question, so that a row's side does not depend on the other rows."""
     from ansatz.data.hygiene.row_filter import split_rows
@@ -309,7 +301,7 @@ def split(
 
     check_outputs([out, heldout], inputs=files, reports=True)
 
-    pairs = with_progress(rows_of(files, question_key, answer_key, answer_from, id_key), "split")
+    pairs = with_progress(rows_of(files, fields), "split")
     settings: dict[str, Any] = {"heldout_frac": heldout_frac, "seed": seed, "by": by}
 
     def is_heldout(problem: Problem) -> bool:

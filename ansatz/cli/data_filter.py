@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ansatz.cli.option_groups import RowFields, takes_fields
 from ansatz.cli.outputs import check_outputs
 from ansatz.cli.responses import sample_into
 from ansatz.cli.rows import (
-    AnswerFrom,
-    AnswerKey,
     Files,
-    IdKey,
     Out,
-    QuestionKey,
     Work,
     correct_responses,
     named,
@@ -36,6 +33,7 @@ if TYPE_CHECKING:
 GUESSED, UNREADABLE = "guessed", "unreadable"
 
 
+@takes_fields()
 @takes_sampling(template=GUESS, environment=NONE, max_response_tokens=24)
 def filter_rows(
     files: Files,
@@ -58,10 +56,7 @@ def filter_rows(
         Path | None, typer.Option(help="Model that guesses, for --drop guessed: a folder, or of the hub.")
     ] = None,
     work: Work = None,
-    question_key: QuestionKey = None,
-    answer_key: AnswerKey = None,
-    answer_from: AnswerFrom = "auto",
-    id_key: IdKey = None,
+    fields: RowFields,
 ) -> None:
     """Drop problems without a fair final answer: choices, yes or no, proofs, guessable, long or unreadable ones."""
     from ansatz.data.hygiene.filters import FILTERS
@@ -69,14 +64,13 @@ def filter_rows(
     check_outputs([out], inputs=files, reports=True)
     _check_model(drop, model)
     by_text = _text_filter(drop or tuple(FILTERS), max_words, _longer_than(max_question_tokens, tokenizer))
-    keys = (question_key, answer_key, answer_from, id_key)
     settings: dict[str, Any] = {"drop": list(drop or FILTERS), "max_words": max_words}
     if tokenizer is not None:
         settings |= {"max_question_tokens": max_question_tokens, "tokenizer": str(tokenizer)}
     correct: dict[str, int] = {}
     keep_unreadable = UNREADABLE not in (drop or ())
     if model is not None:
-        pairs = rows_of(files, *keys) if keep_unreadable else readable(results_of(files, *keys))
+        pairs = rows_of(files, fields) if keep_unreadable else readable(results_of(files, fields))
         remaining = [problem for _, problem in pairs if by_text(problem) is None]
         store = response_store(work, out)
         correct = _correct_guesses(store, model, remaining, sampling, named(files)) if remaining else {}
@@ -88,7 +82,7 @@ def filter_rows(
             return {"kind": GUESSED, "correct": correct[problem.id]}
         return reason
 
-    pairs = rows_of(files, *keys) if keep_unreadable else results_of(files, *keys)
+    pairs = rows_of(files, fields) if keep_unreadable else results_of(files, fields)
     run_row_filter("filter", pairs, reject, files, out, settings)
 
 

@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ansatz.cli.option_groups import RowFields, takes_fields
 from ansatz.cli.outputs import check_outputs
 from ansatz.cli.rows import (
-    AnswerFrom,
-    AnswerKey,
     Files,
-    IdKey,
     Out,
-    QuestionKey,
     history_of,
     named,
     rows_of,
@@ -27,6 +24,7 @@ if TYPE_CHECKING:
     from ansatz.data.rows import Row
 
 
+@takes_fields()
 def tag(
     files: Files,
     out: Out,
@@ -38,10 +36,8 @@ def tag(
         ),
     ] = None,
     field: Annotated[str, typer.Option(help="Field for the topic; FIELDs (topics) gets the list of all.")] = "topic",
-    question_key: QuestionKey = None,
-    answer_key: AnswerKey = None,
-    answer_from: AnswerFrom = "auto",
-    id_key: IdKey = None,
+    *,
+    fields: RowFields,
 ) -> None:
     """Write each row with its topic, and with the list of all that apply. A mixture can give shares to topics."""
     from ansatz.data.files import replacing
@@ -55,7 +51,7 @@ def tag(
     classify = classifier_of(classifier)
     counts: Counter[str] = Counter()
     with replacing(out) as file:
-        for row, problem in with_progress(rows_of(files, question_key, answer_key, answer_from, id_key), "tag"):
+        for row, problem in with_progress(rows_of(files, fields), "tag"):
             topics = classify(problem)
             counts[topics[0]] += 1
             file.write(json_line({**_without(row, field), field: topics[0], f"{field}s": topics}))

@@ -8,16 +8,13 @@ from typing import Annotated
 
 import typer
 
+from ansatz.cli.option_groups import QuestionKey, RowFields, takes_fields
 from ansatz.cli.outputs import check_outputs
 from ansatz.cli.responses import sample_into
 from ansatz.cli.rows import (
-    AnswerFrom,
-    AnswerKey,
     Files,
-    IdKey,
     Model,
     Out,
-    QuestionKey,
     Work,
     correct_responses,
     history_of,
@@ -31,6 +28,7 @@ from ansatz.errors import ConfigError
 from ansatz.visible import say
 
 
+@takes_fields()
 @takes_sampling()
 def difficulty(
     files: Files,
@@ -41,10 +39,7 @@ def difficulty(
     min_rate: Annotated[float, typer.Option(help="Drop rows with a lower pass rate.")] = 0.0,
     max_rate: Annotated[float, typer.Option(help="Drop rows with a higher pass rate.")] = 1.0,
     work: Work = None,
-    question_key: QuestionKey = None,
-    answer_key: AnswerKey = None,
-    answer_from: AnswerFrom = "auto",
-    id_key: IdKey = None,
+    fields: RowFields,
 ) -> None:
     """Write each row with its pass rate: the fraction of MODEL's responses that are correct."""
     from ansatz.data.hygiene.difficulty import check_range, write_pass_rates
@@ -52,15 +47,14 @@ def difficulty(
     check_outputs([out], inputs=files, reports=True)
 
     check_range(min_rate, max_rate)
-    keys = (question_key, answer_key, answer_from, id_key)
     store = response_store(work, out)
-    problems = [problem for _, problem in rows_of(files, *keys)]
+    problems = [problem for _, problem in rows_of(files, fields)]
     sample_into(store, model, problems, sampling, about={"data": named(files)}, source=named(files))
     about = {"verb": "difficulty", "min_rate": min_rate, "max_rate": max_rate, **store.settings()}
     about |= {"file": named(files), "before": history_of(files)}
     num_samples = sampling.options.samples_per_prompt
     report = write_pass_rates(
-        rows_of(files, *keys),
+        rows_of(files, fields),
         correct_responses(store, "strict"),
         out,
         k=num_samples,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from ansatz.cli.option_groups import RowFields
 from ansatz.errors import DataError
 from ansatz.visible import say
 
@@ -22,14 +24,6 @@ Files = Annotated[
     list[Path], typer.Argument(metavar="FILE...", help="Problem files: .jsonl, .json, .csv, .tsv or .parquet.")
 ]
 Out = Annotated[Path, typer.Option(help="JSONL file for the rows that stay; the report is written next to it.")]
-QuestionKey = Annotated[
-    str | None, typer.Option(help="Field of the question; dots select nested fields. Recognised by default.")
-]
-AnswerKey = Annotated[str | None, typer.Option(help="Field of the answer. Recognised by default.")]
-AnswerFrom = Annotated[
-    str, typer.Option(help="Form of the answer field: auto, field, #### (the text after it) or boxed (the last box).")
-]
-IdKey = Annotated[str | None, typer.Option(help="Field of the id; file and line by default.")]
 Model = Annotated[
     Path, typer.Option(help="A run, a Hugging Face model folder, such as a checkpoint, or a model of the hub.")
 ]
@@ -39,12 +33,12 @@ Work = Annotated[
 ]
 
 
-def rows_of(files: Path | Sequence[Path], *keys: str | None) -> Iterator[tuple[Row, Problem]]:
+def rows_of(files: Path | Sequence[Path], fields: RowFields | None = None) -> Iterator[tuple[Row, Problem]]:
     """Yield the rows of the files together with their problems. Raise DataError at the first row that has none.
 
-    keys: question_key, answer_key, answer_from and id_key. Fields are recognised in each file separately.
+    fields: None if the command has no options for them. Fields are recognised in each file separately.
     """
-    for row, result in results_of(files, *keys):
+    for row, result in results_of(files, fields):
         if isinstance(result, Exception):
             raise DataError(
                 f"{result} To leave out all rows that cannot be read: ansatz data filter FILE --out OUT --drop "
@@ -59,23 +53,15 @@ def readable(pairs: Iterable[tuple[Row, Problem | RowError]]) -> Iterator[tuple[
 
 
 def results_of(
-    files: Path | Sequence[Path],
-    question_key: str | None = None,
-    answer_key: str | None = None,
-    answer_from: str | None = None,
-    id_key: str | None = None,
+    files: Path | Sequence[Path], fields: RowFields | None = None
 ) -> Iterator[tuple[Row, Problem | RowError]]:
-    """Return the rows of the files, each with its problem or with the reason why it has none.
-
-    answer_from: None for files whose fields the command has no options for.
-    """
+    """Return the rows of the files, each with its problem or with the reason why it has none. fields: see `rows_of`."""
     from ansatz.data.files import problem_files, source_name
     from ansatz.data.formats import FORMATS, open_rows
     from ansatz.data.row_problems import RowSettings, rows_with_results
 
-    form = answer_from or "auto"
-    settings = RowSettings(question_key=question_key, answer_key=answer_key, answer_from=form, id_key=id_key)
-    spelled = {"question_key": "--question-key FIELD", "answer_key": "--answer-key FIELD"} if answer_from else {}
+    settings = RowSettings(**asdict(fields or RowFields()))
+    spelled = {"question_key": "--question-key FIELD", "answer_key": "--answer-key FIELD"} if fields else {}
     opened = [(file, open_rows(file)) for file in problem_files(files, expected=f"a {', '.join(FORMATS)} file")]
     return (
         pair

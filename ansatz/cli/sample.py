@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ansatz.cli.option_groups import RowFields, takes_fields
 from ansatz.cli.responses import Models, model_names, sample_into
-from ansatz.cli.rows import AnswerFrom, AnswerKey, IdKey, QuestionKey, rows_of
+from ansatz.cli.rows import rows_of
 from ansatz.cli.sampling_options import ModelSampling, takes_sampling
 from ansatz.visible import say
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ansatz.evaluate.response_store import ResponseStore
 
 
+@takes_fields()
 @takes_sampling(samples_per_prompt=16)
 def sample(
     models: Models,
@@ -25,10 +27,7 @@ def sample(
     out: Annotated[
         Path | None, typer.Option(help="Folder to write; several models: OUT/MODEL. Default: samples/MODEL/FILE.")
     ] = None,
-    question_key: QuestionKey = None,
-    answer_key: AnswerKey = None,
-    answer_from: AnswerFrom = "auto",
-    id_key: IdKey = None,
+    fields: RowFields,
 ) -> None:
     """Sample models' responses to each problem, grade them in all modes, and save both in OUT/rollouts.jsonl.
 
@@ -37,7 +36,7 @@ def sample(
     """
     from ansatz.evaluate.response_store import ResponseStore
 
-    problems = [problem for _, problem in rows_of(data, question_key, answer_key, answer_from, id_key)]
+    problems = [problem for _, problem in rows_of(data, fields)]
     for model, name in zip(models, model_names(models), strict=True):
         default = Path("samples") / name / data.name.partition(".")[0]
         folder = ResponseStore(default if out is None else out if len(models) == 1 else out / name)

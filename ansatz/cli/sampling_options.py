@@ -9,8 +9,6 @@ names, defaults and descriptions of `config.sampling.SamplingOptions`, which rec
 
 from __future__ import annotations
 
-import functools
-import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from ansatz.cli.option_groups import Command, with_options
 from ansatz.config.chat import AUTO
 from ansatz.config.load import parse_section
 from ansatz.config.sampling import SamplingOptions
@@ -75,51 +74,33 @@ _OTHER_HELP: Mapping[str, tuple[str, tuple[int, int] | None]] = {  # option: hel
 }
 
 
-def takes_sampling(**defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def takes_sampling(**defaults: Any) -> Callable[[Command], Command]:
     """Replace a command's parameter `sampling: ModelSampling` by the options of the group.
 
     defaults: values that differ from those of `SamplingOptions` and `ModelSampling`, by name.
     """
 
-    def add(command: Callable[..., None]) -> Callable[..., None]:
-        group = {name: (kind, defaults.get(name, default)) for name, (kind, default) in _group().items()}
-
-        @functools.wraps(command)
-        def with_group(*, command_line: typer.Context, **arguments: Any) -> None:
-            values = {name: arguments.pop(name) for name in group}
-            several = values["samples_per_prompt"] > 1 and _left_out("samples_per_prompt", command_line)
-            if values["temperature"] == 0 and several:
-                values["samples_per_prompt"] = 1
-                print("--temperature 0: one response per problem is sampled, since all would be the same.")
-            if "command_line" in inspect.signature(command).parameters:
-                arguments["command_line"] = command_line
-            command(**arguments, sampling=model_sampling(values))
-
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        parameters = [inspect.Parameter("command_line", keyword, annotation=typer.Context)]
-        for parameter in inspect.signature(command, eval_str=True).parameters.values():
-            if parameter.name == "command_line":
-                continue
-            if parameter.name != "sampling":
-                parameters.append(parameter.replace(kind=keyword))
-                continue
-            parameters += [
-                inspect.Parameter(name, keyword, default=default, annotation=kind)
-                for name, (kind, default) in group.items()
-            ]
-        with_group.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
-        with_group.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        return with_group
+    def add(command: Command) -> Command:
+        options = {name: (kind, defaults.get(name, default)) for name, (kind, default) in _group().items()}
+        return with_options(command, "sampling", options, _sampling_of)
 
     return add
 
 
+def _sampling_of(values: dict[str, Any], command_line: typer.Context) -> ModelSampling:
+    several = values["samples_per_prompt"] > 1 and _is_left_out("samples_per_prompt", command_line)
+    if values["temperature"] == 0 and several:
+        values["samples_per_prompt"] = 1
+        print("--temperature 0: one response per problem is sampled, since all would be the same.")
+    return model_sampling(values)
+
+
 def given(command_line: typer.Context) -> list[str]:
     """Return the names of the arguments and options that the user gave."""
-    return [name for name in command_line.params if not _left_out(name, command_line)]
+    return [name for name in command_line.params if not _is_left_out(name, command_line)]
 
 
-def _left_out(name: str, command_line: typer.Context) -> bool:
+def _is_left_out(name: str, command_line: typer.Context) -> bool:
     source = command_line.get_parameter_source(name)
     return source is not None and source.name == "DEFAULT"
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ansatz.cli.option_groups import AnswerFrom
 from ansatz.cli.outputs import check_outputs
-from ansatz.cli.rows import AnswerFrom
 from ansatz.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
