@@ -296,8 +296,7 @@ def split(
     fields: RowFields,
 ) -> None:
     """Split the rows in two by a hash of each question, so that a row's side does not depend on the other rows."""
-    from ansatz.data.hygiene.row_filter import split_rows
-    from ansatz.data.hygiene.split import held_out
+    from ansatz.data.hygiene.row_filter import held_out, split_rows
 
     check_outputs([out, heldout], inputs=files, reports=True)
 

@@ -133,7 +133,7 @@ def _correct_guesses(
     store: ResponseStore, model: Path, problems: list[Problem], sampling: ModelSampling, source: str
 ) -> dict[str, int]:
     """Return the number of correct guesses for each problem, by problem id."""
-    from ansatz.evaluate.answer_only import answer_only_grader
+    from ansatz.evaluate.responses import answer_only_grader
     from ansatz.prompts.answer_only import render_guess
 
     sample_into(

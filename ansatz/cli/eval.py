@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from ansatz.cli.responses import OptionalModels, check_ids, fill, model_names
 from ansatz.cli.sampling_options import ModelSampling, given, takes_sampling
+from ansatz.config.load import parse_yaml
+from ansatz.config.packaged import recipe_text
 from ansatz.errors import ConfigError
 
 if TYPE_CHECKING:
     from ansatz.cli.opened_model import OpenedModel
     from ansatz.evaluate.suites import LoadedSuite
+if TYPE_CHECKING:
+    from ansatz.evaluate.responses import ResponseGrader
+    from ansatz.types import Problem
 
 
 @takes_sampling(temperature=0.7, top_p=0.95)
@@ -111,7 +117,7 @@ def _load_suites(names: str, folder: Path | None) -> list[LoadedSuite]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """How to evaluate a model. problems: how many of each suite, evenly spaced; 0: all. rewards: see `eval_rewards`;
+    """How to evaluate a model. problems: how many of each suite, evenly spaced; 0: all. rewards: see `grading`;
     empty: the verifier, except for suites without gold answers. suite_folders: whether each suite gets a folder of its
     own in `out`."""
 
@@ -148,7 +154,7 @@ class Evaluation:
         self, suite: LoadedSuite, opened: OpenedModel, sampling: ModelSampling, path: Path
     ) -> dict[str, Any]:
         """Run the evaluation in a folder, or resume it; returns what results.json holds."""
-        from ansatz.cli.eval_rewards import grading
+        from ansatz.cli.eval import grading
         from ansatz.environments.base import bind_environment, check_environment_reward
         from ansatz.evaluate.folder import EvaluationFolder
 
@@ -212,3 +218,45 @@ def _rescored(path: Path) -> list[Any]:
     if curve:
         return [budgets_table(write_curve(path, curve))]
     return results_tables(EvaluationFolder(path).write_results())
+
+
+MakeGrader = Callable[[Any], "ResponseGrader"]
+
+
+@contextmanager
+def grading(
+    rewards: str, *, suite: str, problems: Sequence[Problem]
+) -> Iterator[tuple[dict[str, Any], MakeGrader | None]]:
+    """Yield what an evaluation adds to its settings, and its grader, for use in the block. The grader is None for the
+    verifier.
+
+    rewards: a name, names separated by commas, or a YAML file with a recipe's section `rewards`. Empty: the reward of a
+    suite that has no gold answers, otherwise the verifier. Raise ConfigError for unknown rewards and settings, and
+    DataError if a reward cannot use the problems.
+    """
+    from ansatz.evaluate.responses import reward_grader
+    from ansatz.evaluate.suites import REWARDS
+    from ansatz.rewards.grader import build_grader, check_golds
+
+    names = rewards or REWARDS.get(suite, "")
+    if not names:
+        yield {}, None
+        return
+    recipe = rewards_section(names)
+    with build_grader(recipe) as grader:
+        check_golds(recipe, problems)
+        yield {"rewards": recipe}, lambda pool: reward_grader(grader)
+
+
+def rewards_section(text: str) -> dict[str, dict[str, Any]]:
+    """Return the section `rewards` that the option stands for: {name: settings}."""
+    if not text.endswith((".yaml", ".yml")):
+        return {name.strip(): {} for name in text.split(",")}
+    path = Path(text)
+    if not path.is_file():
+        raise ConfigError(f"--rewards {text}: the file does not exist (current folder: {Path.cwd()}).")
+    content = parse_yaml(recipe_text(path), where=text)
+    section: Any = content.get("rewards", content) if isinstance(content, Mapping) else None
+    if not isinstance(section, Mapping) or not all(isinstance(value, Mapping | None) for value in section.values()):
+        raise ConfigError(f"--rewards {text}: expected a recipe's section, such as rewards: {{countdown: {{}}}}.")
+    return {str(name): dict(settings or {}) for name, settings in cast("Mapping[str, Any]", section).items()}

@@ -42,7 +42,7 @@ def difficulty(
     fields: RowFields,
 ) -> None:
     """Write each row with its pass rate: the fraction of MODEL's responses that are correct."""
-    from ansatz.data.hygiene.difficulty import check_range, write_pass_rates
+    from ansatz.data.hygiene.row_filter import check_range, write_pass_rates
 
     check_outputs([out], inputs=files, reports=True)
 

@@ -9,15 +9,18 @@ which the first counts, or a chat, of which the last assistant turn counts.
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from ansatz.data.extract import after_hashes, after_sentence, last_box
-from ansatz.data.json_fields import is_broken_chat, structured
 from ansatz.data.record_formats import HINTS, WORKED, as_object, puzzle_of, turns_of, without_instructions
 from ansatz.data.unfit import RowError, UnfitRow
 from ansatz.errors import DataError
+from ansatz.json_text import parse_json
 from ansatz.types import joined_golds
 
 ABSENT = object()
@@ -215,3 +218,40 @@ def _spelled(values: Any, name: str) -> str | None:
         return name
     folded = name.casefold()
     return next((field for field in fields if field.strip("\ufeff \t").casefold() == folded), None)
+
+
+_STRUCTURED = re.compile(r"\s*(\{\s*[\"']|\[\s*\{\s*[\"']|\[\s*[\"'])")
+_CHAT = re.compile(r"\s*\[\s*\{\s*[\"'](role|from|content|value)[\"']\s*:")
+
+
+def structured(value: Any) -> Any:
+    """Return the object, the list of objects or the list of texts that a text holds as JSON; any other value
+    unchanged."""
+    return _parsed(value) if isinstance(value, str) and _STRUCTURED.match(value) else value
+
+
+def is_broken_chat(text: str) -> bool:
+    """Return whether a text that is still text begins as a chat: it is cut off, or its JSON is not valid."""
+    return _CHAT.match(text) is not None
+
+
+@lru_cache(maxsize=16)  # a row asks for the same field several times
+def _parsed(text: str) -> Any:
+    try:
+        value = parse_json(text)
+    except ValueError:
+        value = _literal(text)
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value)
+    if isinstance(value, list) and value:
+        items = cast("Sequence[Any]", value)
+        if any(all(isinstance(item, kind) for item in items) for kind in (dict, str)):
+            return items
+    return text
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None

@@ -3,7 +3,7 @@
 budget-64/  budget-256/  budget-none/    evaluations (see `folder`) that differ only in the budget
 budgets.json                             the common settings, and one row per budget
 budgets.svg                              pass@1 and maj@k by budget
-cost.json, cost.svg                      maj@k by the tokens that k responses take, one line per budget (see `cost`)
+cost.json, cost.svg                      maj@k by the tokens that k responses take, one line per budget
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ansatz.errors import ConfigError
-from ansatz.evaluate.cost import write_cost
-from ansatz.evaluate.folder import EvaluationFolder
+from ansatz.evaluate.folder import EvaluationFolder, write_cost
 from ansatz.evaluate.response_store import write_json
 from ansatz.files import write_text
 from ansatz.track.svg import Chart, Series, figure

@@ -19,6 +19,7 @@ from typing import Any
 from ansatz.end_of_turn import end_of_turn
 from ansatz.errors import DataError
 from ansatz.evaluate.estimators import vote
+from ansatz.prompts.answer_only import guess_of
 from ansatz.rewards.base import Grader
 from ansatz.rewards.math_answer.extract import Mode
 from ansatz.rewards.math_answer.verify import verify
@@ -199,3 +200,18 @@ def from_row(row: Mapping[str, Any], *, where: str) -> Response:
             f"{where} has a row that was not written by `ansatz eval` or `ansatz sample` "
             f"({type(error).__name__}: {error}). Remove the file to sample again."
         ) from error
+
+
+def answer_only_grader(pool: WorkerPool) -> ResponseGrader:
+    """Read only the first box, so anything that the model reasons after its answer does not count. Mode "guess"."""
+
+    def grade(rollouts: Sequence[Rollout]) -> list[Response]:
+        return [_guessed(rollout, pool) for rollout in rollouts]
+
+    return grade
+
+
+def _guessed(rollout: Rollout, pool: WorkerPool) -> Response:
+    text = guess_of(rollout.said)
+    verdict = verify(rollout.prompt.problem.answer, text, pool=pool)
+    return dataclasses.replace(response_of(rollout, {"guess": verdict}), response=text)

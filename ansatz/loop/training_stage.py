@@ -22,9 +22,9 @@ from ansatz.loop.held_run import ORIGIN
 from ansatz.loop.step_edges import EdgeSaver, StageFiles, StageState
 from ansatz.loop.watch import STATE, StageWatch, apply_rollbacks, noise_seed, state_after, stop_error
 from ansatz.track.base import TrackerLike
-from ansatz.track.best import best_evaluation
 from ansatz.track.checked_rows import evaluation_rows
 from ansatz.track.jsonl import Row, read_jsonl
+from ansatz.track.runs import best_evaluation
 from ansatz.track.tracker import Tracker
 from ansatz.track.watchdog import WatchState
 from ansatz.train import checkpoint

@@ -1,6 +1,12 @@
-"""Programs in responses: fenced code blocks."""
+"""Programs in responses: fenced code blocks, of which those that several responses have in common run once."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from ansatz.types import Rollout
 
 _FENCE = "```"
 _LANGUAGES = ("", "python", "py", "python3")
@@ -21,3 +27,25 @@ def last_program(response: str) -> str | None:
         if newline and language.strip().lower() in _LANGUAGES:
             return source
     return None
+
+
+Result = TypeVar("Result")
+
+
+def grade_distinct(
+    rollouts: Sequence[Rollout],
+    grade: Callable[[Rollout], Result],
+    *,
+    key: Callable[[Rollout], Hashable],
+    parallel: int,
+) -> list[Result]:
+    """Return the result of each rollout. Rollouts with equal keys share the result of the first of them.
+
+    A policy that is sure of itself writes the same program again and again, and starting an interpreter takes most of
+    the time of an RL step with a small model. parallel: rollouts that are graded at the same time.
+    """
+    key_N = [key(rollout) for rollout in rollouts]
+    first = dict(zip(reversed(key_N), reversed(rollouts), strict=True))
+    with ThreadPoolExecutor(parallel, thread_name_prefix="programs") as threads:
+        results = dict(zip(first, threads.map(grade, first.values()), strict=True))
+    return [results[each] for each in key_N]

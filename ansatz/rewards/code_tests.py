@@ -13,10 +13,9 @@ from ansatz.config.fields import Positive, Rate, Seconds
 from ansatz.errors import DataError
 from ansatz.rewards import sandbox
 from ansatz.rewards.base import RewardResult
-from ansatz.rewards.code_blocks import last_program
+from ansatz.rewards.code_blocks import grade_distinct, last_program
 from ansatz.rewards.code_forms import Test, UnsafeTest, read_forms
 from ansatz.rewards.code_runs import ProgramUnderTest, RunSettings
-from ansatz.rewards.distinct_programs import grade_distinct
 from ansatz.types import Problem, Reason, Rollout, Verdict
 
 _STAGE = "code_tests"

@@ -11,8 +11,10 @@ import hashlib
 import json
 import os
 import re
+import sqlite3
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -24,7 +26,6 @@ from ansatz.rewards.chat_client import ChatClient, ChatFailed, ChatTimeout
 from ansatz.rewards.math_answer import equivalent
 from ansatz.rewards.math_answer.extract import Mode, extract
 from ansatz.rewards.pool import WorkerPool
-from ansatz.rewards.verdict_cache import VerdictCache
 from ansatz.special_tokens import broken
 from ansatz.types import Reason, Rollout, Verdict, shown_golds
 
@@ -239,3 +240,32 @@ def _key(variable: str | None) -> str | None:
     if not key:
         raise ConfigError(f"rewards.judge.api_key_env = {variable!r}: there is no such variable. Set it to the key.")
     return key
+
+
+_WAIT_S = 30.0  # for another process that is writing
+
+
+class VerdictCache:
+    """Correct or not, by key. path: an SQLite file, which several processes can share; None keeps it in memory."""
+
+    def __init__(self, path: str | None) -> None:
+        self._lock = threading.Lock()
+        try:
+            if path is not None:
+                Path(path).parent.mkdir(parents=True, exist_ok=True)
+            self._base = sqlite3.connect(path or ":memory:", timeout=_WAIT_S, check_same_thread=False)
+            self._base.execute("CREATE TABLE IF NOT EXISTS verdicts (key TEXT PRIMARY KEY, correct INTEGER NOT NULL)")
+            self._base.commit()
+        except (OSError, sqlite3.Error) as error:
+            raise ConfigError(
+                f"judge: cache = {path!r} cannot be opened ({error}); expected a file that can be written."
+            ) from error
+
+    def get(self, key: str) -> bool | None:
+        with self._lock:
+            row = self._base.execute("SELECT correct FROM verdicts WHERE key = ?", (key,)).fetchone()
+        return None if row is None else bool(row[0])
+
+    def put(self, key: str, correct: bool) -> None:
+        with self._lock, self._base:
+            self._base.execute("INSERT OR REPLACE INTO verdicts VALUES (?, ?)", (key, int(correct)))

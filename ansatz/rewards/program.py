@@ -8,8 +8,7 @@ from typing import Literal
 from ansatz.config.fields import Positive, Seconds
 from ansatz.rewards import sandbox
 from ansatz.rewards.base import RewardResult
-from ansatz.rewards.code_blocks import last_program
-from ansatz.rewards.distinct_programs import grade_distinct
+from ansatz.rewards.code_blocks import grade_distinct, last_program
 from ansatz.rewards.math_answer import equivalent
 from ansatz.rewards.pool import WorkerPool
 from ansatz.rewards.sandbox import Ended

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ansatz.track.runs import StageRun
-from ansatz.track.samples import read_samples
+from ansatz.track.step_files import read_samples
 from ansatz.types import Problem, ScoredRollout
 
 READ_BYTES = 64_000_000

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from ansatz.errors import DataError
 from ansatz.json_text import read_object
-from ansatz.track.best import best_evaluation
 from ansatz.track.checked_rows import evaluation_rows, event_rows, metrics_rows
 from ansatz.track.jsonl import Row, read_jsonl
 from ansatz.track.rollbacks import Event, event_history
@@ -180,3 +179,13 @@ def _rows_by_split(path: Path, fields: Mapping[str, type]) -> dict[str, list[Row
 def _text(path: Path) -> str:
     """Return the text of the file; bytes that are not UTF-8 become question marks, as it is only shown."""
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
+
+def best_evaluation(evaluations: Iterable[Row], steps: Collection[int]) -> Row | None:
+    """Return the evaluation with the highest pass@1 among those of the given steps; of equal ones, the earliest step.
+
+    pass@1 is the mean over samples, which varies less than greedy accuracy. As the best of several evaluations on the
+    same problems, it is a little higher than the model would score on new ones.
+    """
+    rows = sorted((row for row in evaluations if row["step"] in steps), key=lambda row: row["step"])
+    return max(rows, key=lambda row: row["pass@1"], default=None)

@@ -14,6 +14,8 @@ are not stored.
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -30,12 +32,10 @@ from ansatz.track.base import (
     evaluation_key,
 )
 from ansatz.track.checked_rows import evaluation_rows, event_rows, metrics_rows
-from ansatz.track.events import EventFile
 from ansatz.track.jsonl import Row, keep_rows, read_jsonl, to_line, write_jsonl
 from ansatz.track.rollbacks import seconds_logged
 from ansatz.track.row_writer import RowWriter
-from ansatz.track.samples import samples_text
-from ansatz.track.step_files import EVALUATIONS, SAMPLES, step_files, step_files_after, step_path
+from ansatz.track.step_files import EVALUATIONS, SAMPLES, samples_text, step_files, step_files_after, step_path
 from ansatz.types import ScoredRollout
 
 
@@ -206,3 +206,36 @@ def evaluation_scalars(row: Evaluation) -> dict[str, float]:
             if numbers.get(name) is not None:
                 out[f"{prefix}/{name}/{level}"] = float(numbers[name])
     return out
+
+
+class EventFile:
+    """One event file in `folder`. It hides what older files say about the steps from `first_step` on."""
+
+    def __init__(self, folder: Path, *, first_step: int = 0) -> None:
+        # Imported here: tensorboard takes 0.3 s to import, and reading a run needs none of it.
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        # Generated modules: their classes are made at import, where a type checker does not see them.
+        self._event: Any = event_pb2
+        self._summary: Any = summary_pb2
+        folder.mkdir(parents=True, exist_ok=True)
+        number = len(list(folder.glob("events.out.tfevents.*")))
+        name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{number}"
+        self._records = RecordWriter((folder / name).open("wb"))
+        self._write(self._event.Event(wall_time=time.time(), file_version="brain.Event:2"))
+        if number > 0:
+            start = self._event.SessionLog(status=self._event.SessionLog.START)
+            self._write(self._event.Event(wall_time=time.time(), step=first_step, session_log=start))
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        value_list = [self._summary.Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
+        summary = self._summary.Summary(value=value_list)
+        self._write(self._event.Event(wall_time=time.time(), step=step, summary=summary))
+
+    def close(self) -> None:
+        self._records.close()
+
+    def _write(self, event: Any) -> None:
+        self._records.write(event.SerializeToString())
+        self._records.flush()

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ansatz.data.base import load_problems
-from ansatz.evaluate import answer_only as guess_module
+from ansatz.evaluate import responses as guess_module
 from ansatz.evaluate import responses as responses_module
 from ansatz.types import Reason, Verdict
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ansatz.evaluate.cost import cost_rows, write_cost
+from ansatz.evaluate.folder import cost_rows, write_cost
 
 SCORES = {
     "mean_length": 12.5,

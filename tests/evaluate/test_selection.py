@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ansatz.errors import ConfigError
-from ansatz.evaluate.answer_only import answer_only_grader
-from ansatz.evaluate.responses import Response, reward_grader
+from ansatz.evaluate.responses import Response, answer_only_grader, reward_grader
 from ansatz.evaluate.selection import Selection, candidate, taught_problems, taught_rows
 from ansatz.rewards.fake import FakeGrader
 from ansatz.rewards.math_answer.verify import default_pool

@@ -14,7 +14,7 @@ from ansatz.config.stage_list import stage_entries
 from ansatz.data.store import read_problems
 from ansatz.errors import ConfigError
 from ansatz.loop.pipeline import run_pipeline
-from ansatz.track.samples import read_samples
+from ansatz.track.step_files import read_samples
 from ansatz.train.checkpoint import loop_state
 
 CHAIN: dict[str, Any] = {

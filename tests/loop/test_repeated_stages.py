@@ -12,7 +12,7 @@ from toy_runs import toy_config
 
 from ansatz.errors import ConfigError
 from ansatz.loop.pipeline import run_pipeline
-from ansatz.track.samples import read_samples
+from ansatz.track.step_files import read_samples
 
 SMALL = {
     "sft": {"steps": 0},

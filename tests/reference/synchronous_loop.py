@@ -25,8 +25,7 @@ from ansatz.rewards.base import Grader
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.groups import GroupSampler, PartialGroup
 from ansatz.track.measurements import values
-from ansatz.track.no_signal import no_signal_note
-from ansatz.track.rollouts import has_signal, rollout_metrics, version_lag
+from ansatz.track.rollouts import has_signal, no_signal_note, rollout_metrics, version_lag
 from ansatz.train.sample import samples_of_groups
 from ansatz.train.trainer import StepReport
 from ansatz.types import Group, Problem, Prompt, ScoredRollout, rollout_from_json, to_json

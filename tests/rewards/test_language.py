@@ -9,8 +9,7 @@ import pytest
 from ansatz.errors import ConfigError, MissingExtraError
 from ansatz.rewards import language as module
 from ansatz.rewards.grader import build_grader
-from ansatz.rewards.language import detector, language, windows
-from ansatz.rewards.prose import prose_only, words
+from ansatz.rewards.language import detector, language, prose_only, windows, words
 
 ENGLISH = "First we compute the area of the triangle, and then we subtract the area of the small square from it. "
 FRENCH = "Nous calculons d'abord l'aire du triangle, puis nous en retirons l'aire du petit carré qui est dedans. "

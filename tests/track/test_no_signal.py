@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from made_up import group, scored
 
-from ansatz.track.no_signal import no_signal_note
+from ansatz.track.rollouts import no_signal_note
 from ansatz.types import Finish, Group, Reason, ScoredRollout
 
 CUT_OFF = scored(reward=0.0, reason=Reason.TRUNCATED, finish=Finish.LENGTH)

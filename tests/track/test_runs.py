@@ -13,7 +13,7 @@ from ansatz.track.health import health_checks
 from ansatz.track.jsonl import write_jsonl
 from ansatz.track.rollout_examples import example_timelines
 from ansatz.track.runs import StageRun, read_pipeline
-from ansatz.track.samples import read_samples, write_samples
+from ansatz.track.step_files import read_samples, write_samples
 from ansatz.types import to_json
 
 

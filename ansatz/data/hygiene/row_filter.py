@@ -1,4 +1,5 @@
-"""Filters rows: rows that stay are written unchanged, rows that are dropped are listed in the report."""
+"""Filters, splits and rates rows: rows that stay are written unchanged or with their pass rate, rows that are dropped
+are listed in the report."""
 
 from __future__ import annotations
 
@@ -6,12 +7,13 @@ import hashlib
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from ansatz.data.files import replacing
-from ansatz.data.hygiene.report import report_path, write_data_report
+from ansatz.data.hygiene.normalize import signature
+from ansatz.data.hygiene.report import digest, report_path, write_data_report
 from ansatz.data.rows import Row
 from ansatz.data.unfit import RowError, UnfitRow
 from ansatz.errors import ConfigError
@@ -109,3 +111,62 @@ class _Lines:
     @property
     def digest(self) -> str:
         return self._hash.hexdigest()
+
+
+BY = ("question", "id")
+
+
+def held_out(problem: Problem, *, heldout_frac: float, seed: int = 0, by: str = "question") -> bool:
+    """Return whether the problem is held out.
+
+    heldout_frac: expected fraction of the problems that are held out, between 0 and 1 (exclusive). A problem that is
+    held out at one fraction is held out at every larger one. by: "question" (questions that are equal except for
+    typesetting fall on the same side) or "id". Raise ConfigError for a setting outside its range.
+    """
+    if not 0 < heldout_frac < 1:
+        raise ConfigError(f"heldout_frac = {heldout_frac}, expected a number above 0 and below 1.")
+    if by not in BY:
+        raise ConfigError(f"by = {by!r}, expected {' or '.join(map(repr, BY))}.")
+    key = problem.id if by == "id" else signature(problem.question)
+    digest = hashlib.blake2b(f"{seed}/{key}".encode(errors="surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") < heldout_frac * 2**64
+
+
+FIELD = "pass_rate"
+
+
+def write_pass_rates(
+    rows: Iterable[tuple[Row, Problem]],
+    correct: Mapping[str, int],
+    out: Path,
+    *,
+    k: int,
+    low: float = 0.0,
+    high: float = 1.0,
+    about: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Write each row with its pass rate, correct[id] / k, in the field `pass_rate`. Rows outside [low, high] are
+    dropped.
+
+    The report next to `out` counts the problems with 0, 1, ... k correct responses. Both files are written atomically.
+    Return the report. Raise ConfigError unless 0 <= low <= high <= 1.
+    """
+    check_range(low, high)
+    read, kept, histogram = 0, 0, Counter[int]()
+    with replacing(out) as file:
+        for row, problem in rows:
+            read += 1
+            histogram[correct[problem.id]] += 1
+            rate = correct[problem.id] / k
+            if low <= rate <= high:
+                kept += 1
+                file.write(json_line({**row.values, FIELD: rate}))
+    report: dict[str, Any] = {**about, "rows": read, "kept": kept, "dropped": read - kept, "sha256": digest(out)}
+    report["correct_of_k"] = {str(count): histogram[count] for count in range(k + 1) if histogram[count]}
+    write_data_report(out, report)
+    return report
+
+
+def check_range(low: float, high: float) -> None:
+    if not 0 <= low <= high <= 1:
+        raise ConfigError(f"--min-rate {low} and --max-rate {high}: expected 0 <= min <= max <= 1.")

@@ -34,8 +34,7 @@ from ansatz.objectives.explain import other_defaults
 from ansatz.objectives.objective import Objective
 from ansatz.rewards.base import rewards
 from ansatz.track.measurements import values
-from ansatz.track.no_signal import no_signal_note
-from ansatz.track.rollouts import environment_metrics, rollout_metrics, version_lag
+from ansatz.track.rollouts import environment_metrics, no_signal_note, rollout_metrics, version_lag
 from ansatz.track.rules import rules_of
 from ansatz.train import checkpoint
 from ansatz.train.optimizers import bind_optimizer

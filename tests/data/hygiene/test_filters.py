@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ansatz.data.hygiene.filters import why_dropped
-from ansatz.data.hygiene.split import held_out
+from ansatz.data.hygiene.row_filter import held_out
 from ansatz.errors import ConfigError
 from tests.data.hygiene.problems import problem
 
