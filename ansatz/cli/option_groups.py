@@ -48,7 +48,7 @@ def with_options(
     options: Mapping[str, tuple[Any, Any]],
     build: Callable[[dict[str, Any], typer.Context], Any],
 ) -> Command:
-    """Return the command with the options in place of its parameter `name`, which gets what `build` makes of them.
+    """Return the command with the options instead of its parameter `name`, which gets what `build` makes of them.
 
     options: annotation and default by name. build: takes their values by name, and the context, which the command gets
     too if it has a parameter `command_line`.
