@@ -67,10 +67,10 @@ def compare_sides(paths: Sequence[Path], *, mode: str, num_changed: int) -> list
     from ansatz.evaluate.sides import read_side
 
     first, *others = (read_side(path) for path in paths)
-    return [_compared(first, other, mode=mode, num_changed=num_changed) for other in others]
+    return [_compare(first, other, mode=mode, num_changed=num_changed) for other in others]
 
 
-def _compared(a: Side, b: Side, *, mode: str, num_changed: int) -> dict[str, Any]:
+def _compare(a: Side, b: Side, *, mode: str, num_changed: int) -> dict[str, Any]:
     from ansatz.evaluate.paired import comparison, paired
     from ansatz.evaluate.scores import modes_of
 
@@ -100,13 +100,13 @@ def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 
 def _tables(numbers: Mapping[str, Any]) -> list[Any]:
     if "missing" in numbers:
-        return [_logged_table(numbers), "", *numbers["missing"], ""]
+        return [_tabulate_logged(numbers), "", *numbers["missing"], ""]
     warnings = [f"Besides the model, this differs: {warning}" for warning in numbers["warnings"]]
-    changed = [_changed_table(numbers["changed"])] if numbers["changed"] else []
-    return [_scores_table(numbers), f"\n{conclusion(numbers)}", *warnings, "", *changed]
+    changed = [_tabulate_changed(numbers["changed"])] if numbers["changed"] else []
+    return [_tabulate_scores(numbers), f"\n{conclusion(numbers)}", *warnings, "", *changed]
 
 
-def _scores_table(numbers: Mapping[str, Any]) -> Any:
+def _tabulate_scores(numbers: Mapping[str, Any]) -> Any:
     from rich import box
     from rich.table import Table
 
@@ -133,7 +133,7 @@ def _scores_table(numbers: Mapping[str, Any]) -> Any:
     return table
 
 
-def _logged_table(numbers: Mapping[str, Any]) -> Any:
+def _tabulate_logged(numbers: Mapping[str, Any]) -> Any:
     """Return what the runs have logged, side by side. A folder of `ansatz eval` has no such row."""
     from rich import box
     from rich.table import Table
@@ -149,7 +149,7 @@ def _logged_table(numbers: Mapping[str, Any]) -> Any:
     return table
 
 
-def _changed_table(rows: list[Mapping[str, Any]]) -> Any:
+def _tabulate_changed(rows: list[Mapping[str, Any]]) -> Any:
     from rich import box
     from rich.table import Table
 

@@ -67,7 +67,7 @@ def check(
     unfit: list[UnfitRow] = []
     for row, result in with_progress(results_of(files, fields), "check"):
         num_rows += 1
-        unfit_row, as_text = _checked(row, result)
+        unfit_row, as_text = _check_row(row, result)
         num_marked += _is_marked(result)
         num_text += as_text
         if unfit_row is not None:
@@ -97,7 +97,7 @@ def _say_marked(count: int) -> None:
         say(f"{count} have text such as <|im_end|>, which is encoded as plain text where it is a special token")
 
 
-def _checked(row: Row, result: Problem | RowError) -> tuple[UnfitRow | None, bool]:
+def _check_row(row: Row, result: Problem | RowError) -> tuple[UnfitRow | None, bool]:
     """Return why the row cannot be used, or None; and whether its gold answer is compared as text."""
     from ansatz.data.rows import short
     from ansatz.data.unfit import RowError, UnfitRow
@@ -145,13 +145,13 @@ def peek(
         length = token_counter(tokenizer)
     results = results_of(files, fields)
     unfit: list[UnfitRow] = []
-    problems = _usable((result for _, result in with_progress(results, "peek")), unfit)
+    problems = _keep_usable((result for _, result in with_progress(results, "peek")), unfit)
 
     def same(answer: str, gold: str) -> bool:
         return same_answer(answer, gold) or equivalent(gold, answer).correct
 
     marked = Counter[bool]()
-    summary = summarize(_printed(_counted(problems, marked), rows), length=length, same=same)
+    summary = summarize(_print_first(_count_marked(problems, marked), rows), length=length, same=same)
     unit = "words" if tokenizer is None else "tokens"
     say(f"{summary.rows} problems")
     for name, lengths in (("question", summary.question_lengths), ("solution", summary.solution_lengths)):
@@ -172,7 +172,7 @@ def peek(
             say(f"  {unfit_row}")
 
 
-def _usable(results: Iterator[Problem | RowError], unfit: list[UnfitRow]) -> Iterator[Problem]:
+def _keep_usable(results: Iterator[Problem | RowError], unfit: list[UnfitRow]) -> Iterator[Problem]:
     """Yield the problems; rows that have none are appended to the list."""
     for result in results:
         if isinstance(result, Exception):
@@ -181,14 +181,14 @@ def _usable(results: Iterator[Problem | RowError], unfit: list[UnfitRow]) -> Ite
             yield result
 
 
-def _counted(problems: Iterator[Problem], marked: Counter[bool]) -> Iterator[Problem]:
+def _count_marked(problems: Iterator[Problem], marked: Counter[bool]) -> Iterator[Problem]:
     """Yield the problems, counted by whether a text looks like a special token."""
     for problem in problems:
         marked[_is_marked(problem)] += 1
         yield problem
 
 
-def _printed(problems: Iterator[Problem], count: int) -> Iterator[Problem]:
+def _print_first(problems: Iterator[Problem], count: int) -> Iterator[Problem]:
     """Yield the problems; the first ones are printed as they are read."""
     from ansatz.types import shown_golds
 

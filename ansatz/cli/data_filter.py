@@ -63,7 +63,7 @@ def filter_rows(
 
     check_outputs([out], inputs=files, reports=True)
     _check_model(drop, model)
-    by_text = _text_filter(drop or tuple(FILTERS), max_words, _longer_than(max_question_tokens, tokenizer))
+    by_text = _text_filter(drop or tuple(FILTERS), max_words, _make_length_test(max_question_tokens, tokenizer))
     settings: dict[str, Any] = {"drop": list(drop or FILTERS), "max_words": max_words}
     if tokenizer is not None:
         settings |= {"max_question_tokens": max_question_tokens, "tokenizer": str(tokenizer)}
@@ -108,7 +108,7 @@ def _text_filter(
     return by_text
 
 
-def _longer_than(limit: int | None, tokenizer: Path | None) -> Callable[[str], bool]:
+def _make_length_test(limit: int | None, tokenizer: Path | None) -> Callable[[str], bool]:
     """Return a function that says whether a text has more tokens than the limit; always False without a limit."""
     from ansatz.errors import ConfigError
 

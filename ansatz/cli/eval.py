@@ -70,7 +70,7 @@ def eval(
                 f"--rescore {rescore} grades the responses of that folder again by the verifier, and takes everything "
                 f"else from there. Leave out {shown}."
             )
-        _print([*_rescored(rescore), f"Written: {rescore}"])
+        _print([*_rescore(rescore), f"Written: {rescore}"])
     elif not models or not suite:
         from ansatz.evaluate.suites import SUITES
 
@@ -194,7 +194,7 @@ class Evaluation:
         return self.out / name if self.suite_folders else self.out
 
 
-def _rescored(path: Path) -> list[Any]:
+def _rescore(path: Path) -> list[Any]:
     """Return the tables of a folder, or of a curve's folders, after their responses have been graded again."""
     from ansatz.cli.eval_tables import budgets_table, results_tables
     from ansatz.evaluate.budgets import budget_folders, write_curve

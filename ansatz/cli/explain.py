@@ -60,7 +60,7 @@ def explain(
 
     config, missing = explained(config, elsewhere=is_packaged(recipe_path(recipe)))
     objective = build_objective(config.algorithm, max_response_tokens=config.rollout.max_response_tokens)
-    hardware = parse_hardware(memory) if memory else _named_hardware(recipe, overlay or [], config)
+    hardware = parse_hardware(memory) if memory else _find_hardware(recipe, overlay or [], config)
     memory_text, fits = memory_arithmetic(config, objective, hardware, run)
     by_part = full or memory is not None or run is not None
     parts = {
@@ -99,7 +99,7 @@ def objectives_of_stages(config: Config) -> str:
     return "\n\n".join(paragraphs)
 
 
-def _named_hardware(recipe: Path, overlays: Sequence[Path], config: Config) -> Hardware | None:
+def _find_hardware(recipe: Path, overlays: Sequence[Path], config: Config) -> Hardware | None:
     """Return the hardware that the last of the files names in its comment. None for a toy run, which fits any
     machine."""
     from ansatz.models.plan import hardware_in

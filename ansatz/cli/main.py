@@ -58,7 +58,7 @@ def main() -> None:
         _say(str(error))
         sys.exit(error.exit_code)
     except OSError as error:
-        _say(_described(error))
+        _say(_describe(error))
         sys.exit(2)
 
 
@@ -77,7 +77,7 @@ def _say(sentence: str) -> None:
         say(f"ansatz: {sentence}", file=sys.stderr, flush=True)
 
 
-def _described(error: OSError) -> str:
+def _describe(error: OSError) -> str:
     """Return the sentence about a file operation that failed where no code has anything better to say."""
     place = error.filename2 or error.filename
     if place is None and error.errno in (*_STORAGE_ERRORS, errno.EPIPE, errno.EBADF):

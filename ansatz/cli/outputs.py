@@ -27,7 +27,7 @@ def check_outputs(outputs: Sequence[Path | None], *, inputs: Sequence[Path] = ()
             for file in _files(inputs):
                 if file.exists() and out.exists() and out.samefile(file):
                     raise ConfigError(f"{out} is both read and written. Choose another name for the output.")
-            problem = _why_not_writable(out)
+            problem = _find_obstacle(out)
         except (OSError, ValueError) as error:  # a name that is too long, or has a character that no name may have
             problem = str(error)
         if problem:
@@ -45,7 +45,7 @@ def _files(inputs: Sequence[Path]) -> list[Path]:
     ]
 
 
-def _why_not_writable(out: Path) -> str:
+def _find_obstacle(out: Path) -> str:
     """Return why the file cannot be written; empty if it can, perhaps after its folder has been made."""
     if out.is_dir():
         return "it is a folder"

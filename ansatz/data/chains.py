@@ -167,7 +167,7 @@ def _equations(plan: Sequence[str], x: Amount, numbers: Sequence[int], *, first:
 _OTHER_OP = {"+": "-", "-": "+", "*": "+", "/": "-"}
 
 
-def _dropped_carry(left: int, op: str, right: int) -> int | None:
+def _drop_carry(left: int, op: str, right: int) -> int | None:
     """Return column addition or subtraction without carries or borrows; None for any other operation."""
     if op not in "+-":
         return None
@@ -179,14 +179,14 @@ def _dropped_carry(left: int, op: str, right: int) -> int | None:
     return value
 
 
-def _slipped(equation: Equation, kind: str) -> Equation | None:
+def _slip(equation: Equation, kind: str) -> Equation | None:
     left, op, right = equation.left.value, equation.op, equation.right.value
     match kind:
         case "wrong_operation":
             op = _OTHER_OP[op]
             value = compute(left, op, right)
         case "dropped_carry":
-            value = _dropped_carry(left, op, right)
+            value = _drop_carry(left, op, right)
         case _:
             value = equation.value + {"one_more": 1, "one_less": -1, "ten_more": 10, "ten_less": -10}[kind]
     if value is None or value < 0 or value == equation.value:
@@ -210,19 +210,19 @@ def slip(equations: Sequence[Equation], rng: KeyedRandom) -> tuple[Equation, ...
     "one_more" at the last step is always possible.
     """
     if rng.uniform() < CARRY_SLIP_FRAC:
-        careless = _recomputed(equations, 0, forget_carries=True)
+        careless = _recompute(equations, 0, forget_carries=True)
         if careless and careless[-1].value != equations[-1].value:
             return careless
     options = [(step, kind) for step in range(len(equations)) for kind in SLIPS]
     for step, kind in rng.shuffled(options):
-        wrong = _slipped(equations[step], kind)
-        slipped = wrong and _recomputed([*equations[:step], wrong, *equations[step + 1 :]], step + 1)
+        wrong = _slip(equations[step], kind)
+        slipped = wrong and _recompute([*equations[:step], wrong, *equations[step + 1 :]], step + 1)
         if slipped:
             return slipped
     raise AssertionError("one_more at the last step is possible for every chain")
 
 
-def _recomputed(
+def _recompute(
     equations: Sequence[Equation], first: int, *, forget_carries: bool = False
 ) -> tuple[Equation, ...] | None:
     """Return the equations, recomputed from index `first` on from the values before them; None if one has no result."""
@@ -234,7 +234,7 @@ def _recomputed(
         )
         value = compute(left.value, equation.op, right.value)
         if forget_carries and value is not None and equation.op in "+-":
-            value = _dropped_carry(left.value, equation.op, right.value)
+            value = _drop_carry(left.value, equation.op, right.value)
         if value is None:
             return None
         done.append(Equation(left, equation.op, right, value))

@@ -37,12 +37,12 @@ def code_tasks(rng: KeyedRandom, level: int) -> Task:
     sign = _SIGNS[word]
     if level == 1:
         asked, arguments, answer = f"{factor} times x {word} {term}", "x", f"{factor} * x {sign} {term}"
-        cases = [(x, factor * x + _signed(word, term)) for x in _numbers(rng)]
+        cases = [(x, factor * x + _apply_sign(word, term)) for x in _numbers(rng)]
         tests = [f"assert f({x}) == {value}" for x, value in cases]
     elif level == 2:
         asked, arguments, answer = f"{factor} times x {word} {term} times y", "x, y", f"{factor} * x {sign} {term} * y"
         pairs = list(zip(_numbers(rng), _numbers(rng), strict=True))
-        tests = [f"assert f({x}, {y}) == {factor * x + _signed(word, term) * y}" for x, y in pairs]
+        tests = [f"assert f({x}, {y}) == {factor * x + _apply_sign(word, term) * y}" for x, y in pairs]
     else:
         comparison = rng.choice(tuple(_CHOICES))
         compare = _CHOICES[comparison]
@@ -61,7 +61,7 @@ def code_tasks(rng: KeyedRandom, level: int) -> Task:
     )
 
 
-def _signed(word: str, term: int) -> int:
+def _apply_sign(word: str, term: int) -> int:
     return term if word == "plus" else -term
 
 

@@ -35,7 +35,7 @@ csv = row_source("csv", _open_csv)
 
 def read_rows(file: Path, *, delimiter: str = ",") -> Iterator[Row]:
     standard_csv.field_size_limit(LONGEST_FIELD)
-    lines = _decoded(file)
+    lines = _decode(file)
     header = next(lines, "")
     if header.lstrip().startswith("{"):
         raise DataError(f"{file}: the first line is a JSON object, so this is not a CSV file. Rename it to .jsonl.")
@@ -60,7 +60,7 @@ def read_rows(file: Path, *, delimiter: str = ",") -> Iterator[Row]:
         raise DataError(f"{file} line {start}: not valid CSV ({error}). Repair the row or remove it.") from error
 
 
-def _decoded(file: Path) -> Iterator[str]:
+def _decode(file: Path) -> Iterator[str]:
     for number, line in enumerate(lines_of(file), start=1):
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8")

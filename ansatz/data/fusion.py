@@ -63,7 +63,7 @@ def fusion(
         marked = not thinks or rng.uniform() >= unmarked_frac
         flag = (THINK if thinks else NO_THINK) if marked and switch == "flag" else ""
         in_its_mode = in_mode(problem, thinks=thinks, flag=flag, answer_form=answer_form)
-        return _switched(in_its_mode, thinks=thinks) if marked and switch == "template" else in_its_mode
+        return _switch(in_its_mode, thinks=thinks) if marked and switch == "template" else in_its_mode
 
     return MappedProblems(inner_source(of, split=split, what="fusion"), fused)
 
@@ -90,7 +90,7 @@ def in_mode(problem: Problem, *, thinks: bool, flag: str, answer_form: str) -> P
     )
 
 
-def _switched(problem: Problem, *, thinks: bool) -> Problem:
+def _switch(problem: Problem, *, thinks: bool) -> Problem:
     arguments = {**problem.template_arguments, "enable_thinking": thinks}
     return replace(problem, meta={**problem.meta, "chat_template_kwargs": arguments})
 

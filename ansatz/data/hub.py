@@ -51,11 +51,11 @@ def read_rows(
 
     Raise what the source `hub` raises.
     """
-    for number, value in enumerate(_loaded(name, split, config, revision, setting), start=1):
+    for number, value in enumerate(_load(name, split, config, revision, setting), start=1):
         yield row_of(f"{name} ({split})", number, json_value(value), unit="row")
 
 
-def _loaded(name: str, split: str, config: str | None, revision: str | None, setting: str) -> Any:
+def _load(name: str, split: str, config: str | None, revision: str | None, setting: str) -> Any:
     try:
         datasets: Any = importlib.import_module("datasets")
     except ImportError as error:

@@ -44,7 +44,7 @@ def _equation(rng: KeyedRandom, level: int) -> Task:
     if c:
         lines.append(f"{_sum((p * a - c, 'x'), (p * b + q, ''))} = {int(d)}")
     lines.append(f"{_sum((p * a - c, 'x'))} = {int(d) - p * b - q}")
-    left = f"{p}({_sum((a, 'x'), (b, ''))}){_signed(q)}" if level >= 3 else _sum((a, "x"), (b, ""))
+    left = f"{p}({_sum((a, 'x'), (b, ''))}){_write_signed(q)}" if level >= 3 else _sum((a, "x"), (b, ""))
     shown = f"{left} = {right}"
     lines = lines if lines[0] == shown else [shown, *lines]
     if lines[-1] != f"x = {x}":
@@ -80,7 +80,7 @@ def _coefficient(rng: KeyedRandom, largest: int) -> int:
     return rng.between(1, largest) * (1 if rng.uniform() < 0.6 else -1)
 
 
-def _signed(number: int) -> str:
+def _write_signed(number: int) -> str:
     return f" {'+' if number > 0 else '-'} {abs(number)}" if number else ""
 
 

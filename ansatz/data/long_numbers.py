@@ -63,7 +63,7 @@ class _LongNumbers(LazyProblems):
             if split_of("\n".join(f"{expression}={value}" for expression, value in equations)) == self.split:
                 break
         calls = rng.uniform() < self._call_rate
-        solution, observations = _called(equations) if calls else _by_hand(equations)
+        solution, observations = _write_calls(equations) if calls else _by_hand(equations)
         return Problem(
             id=self.id_of(index),
             question=" ".join(sentences),
@@ -97,7 +97,7 @@ def _by_hand(equations: Sequence[tuple[str, int]]) -> tuple[str, list[list[int]]
     return "\n".join([*lines, f"\\boxed{{{equations[-1][1]}}}"]), []
 
 
-def _called(equations: Sequence[tuple[str, int]]) -> tuple[str, list[list[int]]]:
+def _write_calls(equations: Sequence[tuple[str, int]]) -> tuple[str, list[list[int]]]:
     """Return the solution with calls of the calculator, and the places of its answers."""
     text, observations = "", list[list[int]]()
     for expression, value in equations:

@@ -39,7 +39,7 @@ def _common_multiple(rng: KeyedRandom) -> Task:
 
 def _divisor_count(rng: KeyedRandom) -> Task:
     number = rng.between(12, 9999)
-    powers = _factorised(number)
+    powers = _factorise(number)
     product, value = " * ".join(f"({power} + 1)" for _, power in powers), 1
     for _, power in powers:
         value *= power + 1
@@ -111,7 +111,7 @@ def _euclid(high: int, low: int) -> tuple[int, list[str]]:
     return high, lines
 
 
-def _factorised(number: int) -> list[tuple[int, int]]:
+def _factorise(number: int) -> list[tuple[int, int]]:
     """Return (prime, power) pairs in ascending order of the primes."""
     factors: list[tuple[int, int]] = []
     prime = 2

@@ -54,7 +54,7 @@ def _read(row: Row, *, source: str, min_gap: float) -> Problem | None:
 def _responses(row: Row) -> tuple[Any, Any, float | None]:
     """Return (chosen, rejected, difference of their scores or None), as text or messages."""
     if (key := row.first(RESPONSES)) is not None and row.first(("chosen",)) is None:
-        scored = sorted(_scored(row, key), key=lambda each: each.score)
+        scored = sorted(_read_scored(row, key), key=lambda each: each.score)
         worst, best = scored[0], scored[-1]
         if best.score == worst.score:
             row.fail(
@@ -104,7 +104,7 @@ def _pair(row: Row, chosen: Any, rejected: Any, source: str) -> Problem:
     return pair_of(problem, name="", chosen=texts["chosen"], rejected=texts["rejected"])
 
 
-def _scored(row: Row, key: str) -> list[_Scored]:
+def _read_scored(row: Row, key: str) -> list[_Scored]:
     value, listed_key = row.find(key), row.first(SCORES)
     items = cast("list[Any]", value) if isinstance(value, list) else []
     scores = row.find(listed_key) if listed_key is not None else None

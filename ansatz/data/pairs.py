@@ -37,7 +37,7 @@ def pair_of(problem: Problem, *, name: str, chosen: str, rejected: str) -> Probl
     )
 
 
-def _sampled_pair(problem: Problem, *, name: str, chosen: Answered, rejected: Answered) -> Problem:
+def _pair_samples(problem: Problem, *, name: str, chosen: Answered, rejected: Answered) -> Problem:
     """Return the pair of two sampled responses, with what of them an environment has answered."""
     pair = pair_of(
         problem.answered(chosen.text, chosen.observations), name=name, chosen=chosen.text, rejected=rejected.text
@@ -121,11 +121,11 @@ def make_pairs(
         for number, chosen in enumerate(right[: settings.per_prompt], start=1):
             if not wrong:
                 break
-            rejected = _rejected(wrong, settings, wanted_tokens=chosen.tokens + excess)
+            rejected = _choose_rejected(wrong, settings, wanted_tokens=chosen.tokens + excess)
             wrong.remove(rejected)
             excess += chosen.tokens - rejected.tokens
             chosen_tokens, rejected_tokens = chosen_tokens + chosen.tokens, rejected_tokens + rejected.tokens
-            pairs.append(_sampled_pair(problem, name=f"#{number}", chosen=chosen, rejected=rejected))
+            pairs.append(_pair_samples(problem, name=f"#{number}", chosen=chosen, rejected=rejected))
     counts = {
         "problems": len(problems),
         "paired_problems": len({pair.id.rpartition("#")[0] for pair in pairs}),
@@ -144,7 +144,7 @@ def _distinct(responses: Sequence[Answered]) -> list[Answered]:
     return list(first.values())
 
 
-def _rejected(wrong: Sequence[Answered], settings: PairSettings, *, wanted_tokens: int) -> Answered:
+def _choose_rejected(wrong: Sequence[Answered], settings: PairSettings, *, wanted_tokens: int) -> Answered:
     """Return the response to reject. wrong: in random order. wanted_tokens: the length that would balance the pairs so
     far."""
     allowed = wrong

@@ -86,19 +86,19 @@ def _value(expression: str) -> Fraction | None:
     if len(expression) > _LONGEST_EXPRESSION or not _EXPRESSION.fullmatch(expression):
         return None
     try:
-        return _evaluated(ast.parse(expression, mode="eval").body, expression)
+        return _evaluate(ast.parse(expression, mode="eval").body, expression)
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError):
         return None
 
 
-def _evaluated(node: ast.expr, text: str) -> Fraction:
+def _evaluate(node: ast.expr, text: str) -> Fraction:
     match node:
         case ast.Constant(value=int() | float()):
             return Fraction(ast.get_source_segment(text, node) or "")
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_evaluated(operand, text)
+            return -_evaluate(operand, text)
         case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div() as op, right=right):
-            a, b = _evaluated(left, text), _evaluated(right, text)
+            a, b = _evaluate(left, text), _evaluate(right, text)
             if isinstance(op, ast.Add):
                 return a + b
             if isinstance(op, ast.Sub):

@@ -117,15 +117,15 @@ def recognised(what: str, known: Callable[[str], bool]) -> str | None:
 def without_instructions(question: str) -> str:
     """Return the question without the instructions that DAPO, verl and AReaL add; unchanged if nothing would be
     left."""
-    return _bare(question) or question
+    return _remove_instructions(question) or question
 
 
 def only_instructions(text: str) -> bool:
     """Return whether a text, such as a system prompt, holds nothing but these instructions."""
-    return not _bare(text)
+    return not _remove_instructions(text)
 
 
-def _bare(text: str) -> str:
+def _remove_instructions(text: str) -> str:
     for pattern in _INSTRUCTIONS:
         text = re.sub(pattern, "", text)
     return text.strip()

@@ -140,8 +140,8 @@ def rows_with_results(
     first, error = _first_rows(rows)
     if error is None:
         check_roles(first, settings, spelled)
-    keys = _resolved(settings, first) if first else settings
-    for row in _chained(first, error, rows):
+    keys = _resolve(settings, first) if first else settings
+    for row in _chain(first, error, rows):
         try:
             yield row, _problem(row, settings, keys, split, source)
         except RowError as unfit:
@@ -160,9 +160,9 @@ def rows_with_golds(
     first, error = _first_rows(rows)
     if error is None:
         check_roles(first, settings, spelled, roles=("answer",))
-    keys = _resolved(settings, first) if first else settings
+    keys = _resolve(settings, first) if first else settings
     key, form = keys.answer_key or "answer", keys.answer_from
-    for row in _chained(first, error, rows):
+    for row in _chain(first, error, rows):
         yield row, row.answer(row.answer_texts(key), key, form), key
 
 
@@ -210,14 +210,14 @@ def _first_rows(rows: Iterator[Row]) -> tuple[list[Row], DataError | None]:
     return first, None
 
 
-def _chained(first: Sequence[Row], error: DataError | None, rows: Iterator[Row]) -> Iterator[Row]:
+def _chain(first: Sequence[Row], error: DataError | None, rows: Iterator[Row]) -> Iterator[Row]:
     yield from first
     if error is not None:
         raise error
     yield from rows
 
 
-def _resolved(settings: RowSettings, first: Sequence[Row]) -> RowSettings:
+def _resolve(settings: RowSettings, first: Sequence[Row]) -> RowSettings:
     """Return the settings, with open keys determined from the first row of the file, and answer_from from the first
     rows."""
 

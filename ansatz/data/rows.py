@@ -49,7 +49,7 @@ class Row:
         """Return the value of the field, or ABSENT. The text of a chat or an object is read as such."""
         value: Any = self.values
         for part in [key] if key in self.values else key.split("."):
-            name = _spelled(value, part)
+            name = _find_spelling(value, part)
             if name is None:
                 return ABSENT
             value = structured(value[name])
@@ -148,12 +148,12 @@ class Row:
         """Return the fields that are not used. If only a part of a nested field is used, its other parts remain."""
         rest = dict(self.values)
         for key in used:
-            name = _spelled(rest, key)
+            name = _find_spelling(rest, key)
             if name is not None or "." not in key:
                 rest.pop(name or key, None)
                 continue
             outer, _, inner = key.partition(".")
-            name = _spelled(rest, outer)
+            name = _find_spelling(rest, outer)
             if name is not None and isinstance(rest[name], dict):
                 rest[name] = Row(self.file, self.line, rest[name]).rest([inner])
                 if not rest[name]:
@@ -209,7 +209,7 @@ def first_item(value: Any) -> Any:
     return cast("list[Any]", value)[0] if isinstance(value, list) and value else value
 
 
-def _spelled(values: Any, name: str) -> str | None:
+def _find_spelling(values: Any, name: str) -> str | None:
     """Return the name as the object spells it; None if it has no such field."""
     if not isinstance(values, dict):
         return None
@@ -227,7 +227,7 @@ _CHAT = re.compile(r"\s*\[\s*\{\s*[\"'](role|from|content|value)[\"']\s*:")
 def structured(value: Any) -> Any:
     """Return the object, the list of objects or the list of texts that a text holds as JSON; any other value
     unchanged."""
-    return _parsed(value) if isinstance(value, str) and _STRUCTURED.match(value) else value
+    return _parse(value) if isinstance(value, str) and _STRUCTURED.match(value) else value
 
 
 def is_broken_chat(text: str) -> bool:
@@ -236,7 +236,7 @@ def is_broken_chat(text: str) -> bool:
 
 
 @lru_cache(maxsize=16)  # a row asks for the same field several times
-def _parsed(text: str) -> Any:
+def _parse(text: str) -> Any:
     try:
         value = parse_json(text)
     except ValueError:

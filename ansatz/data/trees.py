@@ -78,7 +78,7 @@ def steps(tree: Tree) -> list[str]:
     """Return one equation per operation, inner ones first, such as "12 * 3 = 36"."""
     if tree.left is None or tree.right is None:
         return []
-    left, right = (_bracketed(part.value) for part in (tree.left, tree.right))
+    left, right = (_bracket(part.value) for part in (tree.left, tree.right))
     return [*steps(tree.left), *steps(tree.right), f"{left} {tree.op} {right} = {written(tree.value)}"]
 
 
@@ -87,11 +87,11 @@ def written(value: Fraction) -> str:
     return str(value)
 
 
-def _bracketed(value: Fraction) -> str:
+def _bracket(value: Fraction) -> str:
     return written(value) if value >= 0 and value.denominator == 1 else f"({written(value)})"
 
 
 def _part(tree: Tree, binds: int) -> str:
     if not tree.op:
-        return _bracketed(tree.value)
+        return _bracket(tree.value)
     return str(tree) if _BINDS[tree.op] >= binds else f"({tree})"

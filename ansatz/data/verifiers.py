@@ -51,11 +51,11 @@ def load_environment(name: str, arguments: Mapping[str, Any] | None = None) -> A
     that returns one. arguments: of its function. Raise MissingExtraError without the package. Raise ConfigError if it
     cannot be loaded.
     """
-    return _loaded(name, json.dumps(dict(arguments or {}), sort_keys=True))
+    return _load(name, json.dumps(dict(arguments or {}), sort_keys=True))
 
 
 @functools.cache
-def _loaded(name: str, arguments: str) -> Any:
+def _load(name: str, arguments: str) -> Any:
     package, values = load_package(), json.loads(arguments)
     try:
         if ":" in name:

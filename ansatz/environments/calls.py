@@ -157,13 +157,13 @@ class _Running(Generic[T]):
         results, deadline = list[tuple[Any, T]](), time.monotonic() + patience_s
         with suppress(queue.Empty):
             while len(results) < min(number, self.num_running):
-                results.append(self._taken(max(deadline - time.monotonic(), 0.0)))
+                results.append(self._take(max(deadline - time.monotonic(), 0.0)))
         self.num_running -= len(results)
         return results
 
     def _next(self) -> tuple[Any, T]:
         try:
-            return self._taken(self._limit_s)
+            return self._take(self._limit_s)
         except queue.Empty:
             raise RolloutError(
                 f"environment {self._spec.name!r} has not answered for {self._limit_s:g} s, although "
@@ -171,7 +171,7 @@ class _Running(Generic[T]):
                 "as a plain method, or await."
             ) from None
 
-    def _taken(self, timeout_s: float) -> tuple[Any, T]:
+    def _take(self, timeout_s: float) -> tuple[Any, T]:
         key, result = self.arrived.get(timeout=timeout_s)
         if isinstance(result, StorageError):
             raise result

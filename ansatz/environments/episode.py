@@ -61,7 +61,7 @@ class Episode:
         except StorageError:
             raise
         except (Exception, SystemExit) as error:
-            return problem.opened("", error=_described(error))
+            return problem.opened("", error=_describe(error))
         finally:
             await self.close()
 
@@ -89,7 +89,7 @@ class Episode:
         try:
             observation = whole(await self._step(turn))
             if observation is None or isinstance(observation, str):
-                return self._shown(observation) if observation else None
+                return self._show(observation) if observation else None
             if (problem := self._no_messages(observation)) is None:
                 return [
                     {**message, "content": cut(message["content"], settings.max_observation_chars)}
@@ -101,8 +101,8 @@ class Episode:
         except StorageError:
             raise
         except (Exception, SystemExit) as error:
-            problem = _described(error)
-        return self._shown(f"error: {problem}")
+            problem = _describe(error)
+        return self._show(f"error: {problem}")
 
     async def reward(self, open_turn: str) -> EnvironmentReward | None:
         """Return the reward of the response, which has ended. None: the recipe decides. open_turn: see
@@ -115,7 +115,7 @@ class Episode:
                 Reason.TIMEOUT,
             )
         try:
-            instance = await self._started()
+            instance = await self._start()
             instance.environment.open_turn = open_turn
             return reward_of(name, await self._call(instance, instance.environment.reward))
         except TimeoutError:
@@ -125,9 +125,9 @@ class Episode:
         except StorageError:
             raise
         except (Exception, SystemExit) as error:
-            return failed_reward(name, f"reward() raised {_described(error)}", Reason.CRASHED)
+            return failed_reward(name, f"reward() raised {_describe(error)}", Reason.CRASHED)
 
-    def _shown(self, text: str) -> Observation:
+    def _show(self, text: str) -> Observation:
         """Return a text as the environment shows it; as it is if the environment cannot."""
         text, show = cut(text, self._spec.settings.max_observation_chars), self._spec.sample.show
         try:
@@ -143,7 +143,7 @@ class Episode:
 
     def _no_messages(self, observation: Any) -> str | None:
         """Return why an observation cannot be shown as messages; None if it can."""
-        if (problem := _why_no_messages(observation)) is not None:
+        if (problem := _find_fault_of_messages(observation)) is not None:
             return f"the environment gave {problem}"
         if self._spec.chat is not None:
             return None
@@ -158,10 +158,10 @@ class Episode:
                 await self._call(instance, instance.environment.close)
 
     async def _step(self, turn: str) -> Any:
-        instance = await self._started()
+        instance = await self._start()
         return await self._call(instance, instance.environment.step, turn)
 
-    async def _started(self) -> _Instance:
+    async def _start(self) -> _Instance:
         """Return the environment, which has been given the problem and the turns of a resumed response."""
         if self._instance is None:
             if self._problem.opening_error:
@@ -182,14 +182,14 @@ class Episode:
         self._instance = instance = _Instance(self._spec.make())
         try:
             opening = whole(await self._call(instance, instance.environment.reset, self._problem.unopened))
-            if opening is not None and not isinstance(opening, str) and (problem := _why_no_messages(opening)):
+            if opening is not None and not isinstance(opening, str) and (problem := _find_fault_of_messages(opening)):
                 raise ResetError(f"reset() gave {problem}")
         except TimeoutError:
             raise
         except (Exception, SystemExit) as error:
             await self.close()
             raise (
-                error if isinstance(error, ResetError) else ResetError(f"reset() raised {_described(error)}")
+                error if isinstance(error, ResetError) else ResetError(f"reset() raised {_describe(error)}")
             ) from error
         return opening or None
 
@@ -253,19 +253,19 @@ class _Instance:
             with contextlib.suppress(Exception, SystemExit):
                 closing = self.environment.close()
                 if inspect.isawaitable(closing):
-                    asyncio.run(_finished(closing))
+                    asyncio.run(_finish(closing))
 
 
-async def _finished(awaitable: Awaitable[Any]) -> None:
+async def _finish(awaitable: Awaitable[Any]) -> None:
     await awaitable
 
 
-def _described(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     text = error_text(error)
     return text if isinstance(error, ResetError) else f"{type(error).__name__}: {text}"
 
 
-def _why_no_messages(value: Any) -> str | None:
+def _find_fault_of_messages(value: Any) -> str | None:
     """Return what a value is, if it is not a list of messages, and what was expected; None if it is one."""
     if not isinstance(value, list | tuple):
         return f"{type(value).__name__}, expected text or None"

@@ -73,12 +73,12 @@ def read_turn(turn: str, names: Collection[str]) -> ReadTurn:
     for marker, read in _MARKED.items():
         before, found, rest = said.partition(marker)
         if found:
-            return ReadTurn(content=thought + end + before, calls=tuple(map(_whole, read(rest))))
-    calls = tuple(map(_whole, _unmarked(said, names)))
+            return ReadTurn(content=thought + end + before, calls=tuple(map(_make_whole, read(rest))))
+    calls = tuple(map(_make_whole, _read_unmarked(said, names)))
     return ReadTurn(content=thought + end + ("" if calls else said), calls=calls)
 
 
-def _whole(call: ToolCall) -> ToolCall:
+def _make_whole(call: ToolCall) -> ToolCall:
     """Return the call. One with half a character, which JSON and Python can write as \\ud83d, is a call with an
     error."""
     given = (call.name, call.id, call.arguments, call.error)
@@ -88,7 +88,7 @@ def _whole(call: ToolCall) -> ToolCall:
     return ToolCall(name=name, id=id_, error=error or f"the call has half of a character. {_HALF}")
 
 
-def _tagged(rest: str) -> Iterator[ToolCall]:
+def _read_tagged(rest: str) -> Iterator[ToolCall]:
     """Yield the calls of Qwen and Hermes. rest: the text after the first <tool_call>."""
     for part in rest.split("<tool_call>"):
         body, closed, _ = part.partition("</tool_call>")
@@ -167,7 +167,7 @@ def _deepseek(rest: str) -> Iterator[ToolCall]:
 
 
 _MARKED = {
-    "<tool_call>": _tagged,
+    "<tool_call>": _read_tagged,
     "<|python_tag|>": _python_tag,
     "[TOOL_CALLS]": _mistral,
     "<|tool_call|>": _phi,
@@ -177,7 +177,7 @@ _MARKED = {
 """What begins a call, and what reads the text after it."""
 
 
-def _unmarked(said: str, names: Collection[str]) -> Iterator[ToolCall]:
+def _read_unmarked(said: str, names: Collection[str]) -> Iterator[ToolCall]:
     """Yield the calls that are the whole turn, without a marker (Llama 3): objects, or a list of Python calls."""
     text = without_end(said).strip()
     if text.startswith("{"):
@@ -235,7 +235,7 @@ def _json_calls(text: str) -> Iterator[ToolCall]:
 
 def _json_call(value: Any) -> ToolCall:
     if not isinstance(value, dict):
-        return ToolCall(error=f"a call is {_shown(value)}, expected an object. {_FORM}")
+        return ToolCall(error=f"a call is {_show(value)}, expected an object. {_FORM}")
     call = cast("dict[str, Any]", value)
     inner = call.get("function")
     if isinstance(inner, dict):  # as OpenAI writes it
@@ -245,7 +245,7 @@ def _json_call(value: Any) -> ToolCall:
     name, id_ = call.get("name"), call.get("id")
     given = next((call[key] for key in ("arguments", "parameters") if key in call), {})
     if not isinstance(name, str) or not name:
-        return ToolCall(error=f"the call has the name {_shown(name)}, expected the name of a tool. {_FORM}")
+        return ToolCall(error=f"the call has the name {_show(name)}, expected the name of a tool. {_FORM}")
     arguments, error = _arguments(given)
     return ToolCall(name=name, arguments=arguments, id=id_ if isinstance(id_, str) else "", error=error)
 
@@ -260,7 +260,7 @@ def _arguments(given: Any) -> tuple[dict[str, Any], str]:
     if given is None:
         given = {}
     if not isinstance(given, dict):
-        return {}, f"the arguments are {_shown(given)}, expected an object. {_FORM}"
+        return {}, f"the arguments are {_show(given)}, expected an object. {_FORM}"
     return cast("dict[str, Any]", given), ""
 
 
@@ -302,7 +302,7 @@ def without_end(text: str) -> str:
         end = at = start
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, default=repr)
     return text if len(text) <= 40 else f"{text[:37]}..."
 

@@ -87,7 +87,7 @@ class VerifiersEnvironment(Environment):
         client.turn.set_result((_assistant(response, [tool["function"]["name"] for tool in self.tools]), is_cut_off))
         if not await self._next_request():
             return None
-        return [_plain(message) for message in client.prompt[known:]]
+        return [_simplify(message) for message in client.prompt[known:]]
 
     async def _next_request(self) -> bool:
         """Wait until the environment asks for a turn. False: it has ended."""
@@ -207,7 +207,7 @@ def _assistant(turn: str, names: Sequence[str]) -> dict[str, Any]:
     return {"role": "assistant", "content": content, "tool_calls": calls or None}
 
 
-def _plain(message: Any) -> Message:
+def _simplify(message: Any) -> Message:
     fields = dict(message if isinstance(message, Mapping) else message.model_dump(exclude_none=True))
     content = fields.get("content")
     if isinstance(content, list):

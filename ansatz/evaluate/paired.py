@@ -50,7 +50,7 @@ def comparison(pairs: Sequence[Pair], *, mode: str, seed: int, num_changed: int 
         **_numbers(pairs, mode=mode, seed=seed),
         "by_level": _parts(pairs, lambda response: response.level, mode=mode, seed=seed),
         "by_subject": _parts(pairs, lambda response: response.subject, mode=mode, seed=seed),
-        "changed": _changed(pairs, mode=mode)[:num_changed],
+        "changed": _list_changed(pairs, mode=mode)[:num_changed],
     }
 
 
@@ -90,7 +90,7 @@ def _parts(pairs: Sequence[Pair], label: Callable[[Response], str], *, mode: str
     }
 
 
-def _changed(pairs: Sequence[Pair], *, mode: str) -> list[dict[str, Any]]:
+def _list_changed(pairs: Sequence[Pair], *, mode: str) -> list[dict[str, Any]]:
     rows = [
         {
             "id": left[0].id,

@@ -114,7 +114,7 @@ class ResponseStore:
         problems."""
         parts = [prompts[start : start + batch] for start in range(0, len(prompts), batch)]
         position = {prompt.problem.id: index for index, prompt in enumerate(prompts)}
-        count = Counter(response.id for response in self._stored())
+        count = Counter(response.id for response in self._read_stored())
         missing = [part for part in parts if any(count[prompt.problem.id] < sampling.num_samples for prompt in part)]
         again = {prompt.problem.id for part in missing for prompt in part}
         keep_rows(self.rollouts, lambda row: row["id"] in position and row["id"] not in again)  # no cut line either
@@ -133,7 +133,7 @@ class ResponseStore:
         rows = read_jsonl(self.rollouts)
         write_jsonl(self.rollouts, sorted(rows, key=lambda row: (position[row["id"]], row["sample"])))
 
-    def _stored(self) -> list[Response]:
+    def _read_stored(self) -> list[Response]:
         """Return the responses in the file, in its order. Raise DataError for a row that is not one, or that lacks a
         verdict."""
         responses = [from_row(row, where=str(self.rollouts)) for row in read_jsonl(self.rollouts)]
@@ -151,7 +151,7 @@ class ResponseStore:
         missing."""
         expected = self.settings()
         groups: dict[str, list[Response]] = {}
-        for response in self._stored():
+        for response in self._read_stored():
             groups.setdefault(response.id, []).append(response)
         for key in ("samples_per_prompt", "num_problems"):
             if not isinstance(expected.get(key), int) or expected[key] < 1:

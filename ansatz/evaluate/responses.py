@@ -206,12 +206,12 @@ def answer_only_grader(pool: WorkerPool) -> ResponseGrader:
     """Read only the first box, so anything that the model reasons after its answer does not count. Mode "guess"."""
 
     def grade(rollouts: Sequence[Rollout]) -> list[Response]:
-        return [_guessed(rollout, pool) for rollout in rollouts]
+        return [_grade_guess(rollout, pool) for rollout in rollouts]
 
     return grade
 
 
-def _guessed(rollout: Rollout, pool: WorkerPool) -> Response:
+def _grade_guess(rollout: Rollout, pool: WorkerPool) -> Response:
     text = guess_of(rollout.said)
     verdict = verify(rollout.prompt.problem.answer, text, pool=pool)
     return dataclasses.replace(response_of(rollout, {"guess": verdict}), response=text)

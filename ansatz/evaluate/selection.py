@@ -63,17 +63,17 @@ class Selection:
         """Select the responses of a folder or file. mode: the verdict that counts, by default the first one. filters:
         further filters, which run first."""
         candidates = (candidate(response, mode=mode) for response in responses)
-        all_filters = (*filters, self._too_long, self._other_shape, self._other_language)
+        all_filters = (*filters, self._reject_length, self._reject_shape, self._reject_language)
         return select_responses(candidates, per_prompt=self.per_prompt, pick=self.pick, seed=seed, filters=all_filters)
 
-    def _too_long(self, response: Candidate) -> str | None:
+    def _reject_length(self, response: Candidate) -> str | None:
         return "too_long" if 0 < self.drop_longer_than < response.tokens else None
 
-    def _other_shape(self, response: Candidate) -> str | None:
+    def _reject_shape(self, response: Candidate) -> str | None:
         fits = self.shape is None or well_formed(response.text, shape=cast("Shape", self.shape))
         return None if fits else "shape"
 
-    def _other_language(self, response: Candidate) -> str | None:
+    def _reject_language(self, response: Candidate) -> str | None:
         if self.language is None:
             return None
         frac = language_frac(response.text, self.language, _detect(self.language))
@@ -185,11 +185,11 @@ def read_traces(
         problem_id = ids.setdefault((*said, problem.question, problem.answer), problem.id)
         sample = num_samples.get(problem_id, 0)
         num_samples[problem_id] = sample + 1
-        responses.append(_traced(row, problem, problem_id, sample, count_tokens))
+        responses.append(_read_trace(row, problem, problem_id, sample, count_tokens))
     return responses
 
 
-def _traced(
+def _read_trace(
     row: Row, problem: Problem, problem_id: str, sample: int, count_tokens: Callable[[str], int] | None
 ) -> Response:
     text = str(problem.solution)
@@ -206,12 +206,12 @@ def _traced(
         response=text,
         tokens=tokens if count_tokens is None else count_tokens(text),
         finish=Finish.LENGTH if cut_off else Finish.STOP,
-        verdicts={MODE: _traced_verdict(row)},
+        verdicts={MODE: _read_verdict(row)},
         earlier_turns=problem.earlier_turns,
     )
 
 
-def _traced_verdict(row: Row) -> Verdict:
+def _read_verdict(row: Row) -> Verdict:
     correct, reason = row.find("verdict.correct"), row.find("verdict.reason")
     try:
         return Verdict(correct=correct is True, reason=Reason(reason))

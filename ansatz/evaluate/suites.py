@@ -80,7 +80,7 @@ def _card(name: str, hub: str, licence: str, size: int, answers: str, version: s
     )
 
 
-def _generated(name: str, answers: str, version: str) -> Suite:
+def _make_generated(name: str, answers: str, version: str) -> Suite:
     """Return the card of the generator of that name."""
     return Suite(name=name, file="", hub="", licence="Apache-2.0", size=GENERATED, answers=answers, version=version)
 
@@ -97,14 +97,16 @@ _CARDS = (
     _card("svamp", "ChilleD/SVAMP", "MIT", 1000, "number", "c9b6b1ac7d9e"),
     _card("gpqa_diamond", "Idavidrein/gpqa", "CC BY 4.0", 198, "letter of one of four choices", ""),
     _card("cmath", "weitianwen/cmath", "CC BY 4.0", 1098, "number", ""),
-    _generated("word_problems", "integer", "full wording, 2 to 6 steps, seed 0"),
-    _generated("word_problems_plain", "integer", "plain wording, 2 to 6 steps, values to 100, as in the demo, seed 0"),
-    _generated("arithmetic", "integer", "levels 1 to 6, seed 0"),
-    _generated("fractions", "integer or fraction", "levels 1 to 4, seed 0"),
-    _generated("linear_equations", "number, or two of them", "levels 1 to 5, seed 0"),
-    _generated("number_theory", "integer", "levels 1 to 5, seed 0"),
-    _generated("code_tasks", "a function that passes tests", "levels 1 to 3, seed 0"),
-    _generated("countdown", "any expression with the target's value", "levels 1 to 4, seed 0"),
+    _make_generated("word_problems", "integer", "full wording, 2 to 6 steps, seed 0"),
+    _make_generated(
+        "word_problems_plain", "integer", "plain wording, 2 to 6 steps, values to 100, as in the demo, seed 0"
+    ),
+    _make_generated("arithmetic", "integer", "levels 1 to 6, seed 0"),
+    _make_generated("fractions", "integer or fraction", "levels 1 to 4, seed 0"),
+    _make_generated("linear_equations", "number, or two of them", "levels 1 to 5, seed 0"),
+    _make_generated("number_theory", "integer", "levels 1 to 5, seed 0"),
+    _make_generated("code_tasks", "a function that passes tests", "levels 1 to 3, seed 0"),
+    _make_generated("countdown", "any expression with the target's value", "levels 1 to 4, seed 0"),
 )
 SUITES = {card.name: card for card in _CARDS}
 _GENERATORS: Mapping[str, tuple[str, Mapping[str, Any]]] = {

@@ -89,7 +89,7 @@ class ChatRenderer:
         if with_tools and (tools := self._tools(problem)):
             settings["tools"] = list(tools)
         try:
-            text = self._applied(turns, settings)
+            text = self._apply(turns, settings)
         except Exception as error:  # a template is a program, which can raise anything
             raise ModelError(
                 f"the tokenizer's chat template refuses the prompt of problem {problem.id!r}: {error}. Leave out "
@@ -100,7 +100,7 @@ class ChatRenderer:
             raise ModelError(f"the tokenizer's chat template gives {text!r:.60}, expected text. Correct the template.")
         return text
 
-    def _applied(self, turns: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> Any:
+    def _apply(self, turns: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> Any:
         """Return what the template makes of the turns. Arguments of calls are objects; a template that refuses them, as
         DeepSeek's does, gets them as the text of objects."""
         try:

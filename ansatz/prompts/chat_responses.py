@@ -66,7 +66,7 @@ def _response(
             f"the tokenizer's chat template does not show the tool calls in the solution of problem {problem.id!r}. "
             "Use a model whose template does, or remove the row."
         )
-    return _continued(asked, turn["content"], problem) + end
+    return _continue(asked, turn["content"], problem) + end
 
 
 def _solution_turns(renderer: ChatRenderer, problem: Problem, solution: str) -> Sequence[Turn]:
@@ -131,7 +131,7 @@ def _up_to(end: str, text: str) -> str:
     return before + found
 
 
-def _continued(prompt: str, solution: str, problem: Problem) -> str:
+def _continue(prompt: str, solution: str, problem: Problem) -> str:
     """Return the solution without the beginning that the prompt already has, such as <think>."""
     longest = min(len(prompt), len(solution), _LONGEST_OPENING)
     overlap = next(size for size in range(longest, -1, -1) if prompt.endswith(solution[:size]))

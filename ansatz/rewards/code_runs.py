@@ -161,7 +161,7 @@ class ProgramUnderTest:
             method = bool(test.method) and test.names[0] not in names
             value = eval(test.method if method else test.expression, {"__builtins__": {}}, names)
             if test.json:
-                value = _listed(value)
+                value = _list_tuples(value)
                 return Reason.EQUAL if test.expected in (value, [value]) else Reason.DIFFERENT
             return Reason.EQUAL if value == test.expected else Reason.DIFFERENT
         except Refused:
@@ -205,12 +205,12 @@ class ProgramUnderTest:
             self._checker = None
 
 
-def _listed(value: Any) -> Any:
+def _list_tuples(value: Any) -> Any:
     """Return the value as JSON would hold it: tuples are lists."""
     if isinstance(value, list | tuple):
-        return [_listed(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+        return [_list_tuples(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, dict):
-        return {key: _listed(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
+        return {key: _list_tuples(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
     return value
 
 
@@ -220,7 +220,7 @@ def same_output(printed: str, expected: str, tolerance: float) -> bool:
     lines, expected_lines = _words(printed), _words(expected)
     return len(lines) == len(expected_lines) and all(
         len(line) == len(expected_line)
-        and all(_same_word(word, other, tolerance) for word, other in zip(line, expected_line, strict=True))
+        and all(_words_match(word, other, tolerance) for word, other in zip(line, expected_line, strict=True))
         for line, expected_line in zip(lines, expected_lines, strict=True)
     )
 
@@ -229,7 +229,7 @@ def _words(text: str) -> list[list[str]]:
     return [line.split() for line in text.rstrip().split("\n")]
 
 
-def _same_word(word: str, expected: str, tolerance: float) -> bool:
+def _words_match(word: str, expected: str, tolerance: float) -> bool:
     if word == expected:
         return True
     if not (tolerance > 0 and _NUMBER.fullmatch(word) and _NUMBER.fullmatch(expected)):

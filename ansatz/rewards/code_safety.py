@@ -112,7 +112,7 @@ def refuse_channels(tree: ast.Module, test: str) -> None:
 
 def refuse_oracles(tree: ast.Module, names: set[str], test: str) -> None:
     """Raise UnsafeTest for tests in which the program itself would say whether a value is right."""
-    judged = _judged_names(tree, names)
+    judged = _find_judged_names(tree, names)
     for node in ast.walk(tree):
         match node:
             case ast.Assert(test=condition):
@@ -134,7 +134,7 @@ def refuse_oracles(tree: ast.Module, names: set[str], test: str) -> None:
             )
 
 
-def _judged_names(tree: ast.Module, names: set[str]) -> set[str]:
+def _find_judged_names(tree: ast.Module, names: set[str]) -> set[str]:
     """Return the variables that hold what a function of the program has returned."""
     judged = set[str]()
     for node in ast.walk(tree):

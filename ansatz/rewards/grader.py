@@ -60,13 +60,13 @@ def build_grader(recipe: Mapping[str, Mapping[str, Any]], *, workers: int = 1, t
         raise ConfigError(
             "rewards is empty, so there is nothing to learn from. Name one, such as rewards: {math_answer: {}}."
         )
-    parts = [_weighted(name, dict(settings)) for name, settings in recipe.items()]
+    parts = [_weigh(name, dict(settings)) for name, settings in recipe.items()]
     if all(part.takes_verdicts for part in parts):
-        raise _ungraded(parts[0].name)
+        raise _make_ungraded_error(parts[0].name)
     return RewardGrader(parts, workers, timeout_s)
 
 
-def _weighted(name: str, settings: dict[str, Any]) -> WeightedReward:
+def _weigh(name: str, settings: dict[str, Any]) -> WeightedReward:
     weight = settings.pop("weight", 1.0)
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not math.isfinite(weight):
         raise ConfigError(f"rewards.{name}.weight = {weight!r}: expected a finite number.")
@@ -82,7 +82,7 @@ def _weighted(name: str, settings: dict[str, Any]) -> WeightedReward:
     )
 
 
-def _ungraded(name: str) -> ConfigError:
+def _make_ungraded_error(name: str) -> ConfigError:
     return ConfigError(
         f"rewards.{name} needs to know which responses are correct, and no other reward grades answers. Add one that "
         "does, such as math_answer (with weight: 0 if it is only needed for this)."
@@ -148,16 +148,18 @@ class RewardGrader:
             if part.takes_verdicts and "verdicts" not in injected:
                 injected["verdicts"] = [_verdict(row) for row in zip(*columns.values(), strict=True)]
                 if None in injected["verdicts"]:
-                    raise _ungraded(part.name)
+                    raise _make_ungraded_error(part.name)
                 injected["all_verdicts"] = _all_verdicts(columns)
             settings = {key: injected[key] for key in part.injected}
-            columns[part.name] = self._guarded(part, group, settings) if part.guarded else _call(part, group, settings)
+            columns[part.name] = (
+                self._call_guarded(part, group, settings) if part.guarded else _call(part, group, settings)
+            )
         return [
             self._score(rollout, {name: column[index] for name, column in columns.items()})
             for index, rollout in enumerate(group)
         ]
 
-    def _guarded(
+    def _call_guarded(
         self, part: WeightedReward, group: Sequence[Rollout], settings: Mapping[str, Any]
     ) -> Sequence[RewardResult]:
         """Return the results of a reward that may raise, hang, or return anything. Raise RewardError for all of
@@ -176,7 +178,7 @@ class RewardGrader:
             raise RewardError(f"reward {part.name!r} was still running {where} when the grader was closed.") from error
         except BaseException as error:  # also SystemExit: the user's code calls exit()
             raise RewardError(
-                f"reward {part.name!r} raised {_described(error)} {where}. Correct it so that it returns a number for "
+                f"reward {part.name!r} raised {_describe(error)} {where}. Correct it so that it returns a number for "
                 "every response."
             ) from error
 
@@ -219,7 +221,7 @@ def _call(part: WeightedReward, group: Sequence[Rollout], settings: Mapping[str,
     return as_results(part.name, part.function(group, **settings), group)
 
 
-def _described(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     """Return the error with the innermost place in the code, such as "ValueError: no box (mine.py, line 12)"."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""

@@ -20,14 +20,14 @@ class OwnTime:
     def __init__(self, pid: int, limit_s: float) -> None:
         self._folder, self._limit_s = _PROC / str(pid), limit_s
         self._begin_s = time.monotonic()
-        self._ran_s, self._waited_s = self._counted() or (0.0, 0.0)
+        self._ran_s, self._waited_s = self._read_counts() or (0.0, 0.0)
 
     def is_over(self) -> bool:
         """Return whether the process has used its time."""
         wall_s = time.monotonic() - self._begin_s
         if wall_s < self._limit_s:
             return False
-        if (counted := self._counted()) is None:
+        if (counted := self._read_counts()) is None:
             return True
         if counted[0] - self._ran_s >= self._limit_s:
             return True
@@ -36,7 +36,7 @@ class OwnTime:
 
     def used_s(self) -> float:
         """Return the seconds that the process has used."""
-        counted = self._counted()
+        counted = self._read_counts()
         waited_s = counted[1] - self._waited_s if counted else 0.0
         return max(time.monotonic() - self._begin_s - waited_s, 0.0)
 
@@ -44,7 +44,7 @@ class OwnTime:
         """Return how long to wait before `is_over` can change."""
         return max(self._limit_s - (time.monotonic() - self._begin_s), _LOOK_AGAIN_S)
 
-    def _counted(self) -> tuple[float, float] | None:
+    def _read_counts(self) -> tuple[float, float] | None:
         """Return the seconds in which the process has run, and has waited for a processor, in all."""
         try:
             ran, waited, _ = (self._folder / "schedstat").read_text().split()

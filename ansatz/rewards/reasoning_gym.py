@@ -28,10 +28,10 @@ def reasoning_gym(rollouts: Sequence[Rollout], *, correct_from: float = 1.0, wro
         raise MissingExtraError(
             f"rewards.reasoning_gym needs the package reasoning-gym ({error}): pip install 'ansatz-rl[reasoning-gym]'."
         ) from error
-    return [_graded(score_of, rollout, correct_from=correct_from, wrong=wrong) for rollout in rollouts]
+    return [_grade(score_of, rollout, correct_from=correct_from, wrong=wrong) for rollout in rollouts]
 
 
-def _graded(score_of: Any, rollout: Rollout, *, correct_from: float, wrong: float) -> RewardResult:
+def _grade(score_of: Any, rollout: Rollout, *, correct_from: float, wrong: float) -> RewardResult:
     problem = rollout.prompt.problem
     if "task" not in problem.meta or "entry" not in problem.meta:
         raise RewardError(

@@ -26,7 +26,7 @@ def as_results(name: str, returned: Any, group: Sequence[Rollout]) -> list[Rewar
     where = f"problem {group[0].prompt.problem.id!r}"
     is_scalar = getattr(returned, "shape", None) == ()  # of numpy or torch: it has __iter__ and cannot be iterated
     if isinstance(returned, str | bytes | Mapping) or is_scalar or not isinstance(returned, Iterable):
-        raise RewardError(f"{what} {_shown(returned)} for {len(group)} rollouts of {where}. {_EXPECTED}")
+        raise RewardError(f"{what} {_show(returned)} for {len(group)} rollouts of {where}. {_EXPECTED}")
     # Without the limit, a generator that never ends would fill the memory.
     values = list(itertools.islice(cast(Iterable[Any], returned), len(group) + 1))
     if len(values) != len(group):
@@ -44,13 +44,13 @@ def checked_result(value: Any, *, what: str, where: str) -> RewardResult:
     inner: Any = value.value if isinstance(value, RewardResult) else value
     number = inner.item() if hasattr(inner, "item") and not getattr(inner, "shape", ()) else inner
     if not isinstance(number, bool | int | float):
-        raise RewardError(f"{what} {_shown(value)} for a rollout of {where}. Return a number or a RewardResult.")
+        raise RewardError(f"{what} {_show(value)} for a rollout of {where}. Return a number or a RewardResult.")
     if not math.isfinite(number) if isinstance(number, float) else abs(number) > 10**300:
         shown = f"a number of more than {10**300:.0e}" if isinstance(number, int) else number
         raise RewardError(f"{what} {shown} for {where}. Return a finite number.")
     verdict = value.verdict if isinstance(value, RewardResult) else None
     if verdict is not None and not isinstance(cast(Any, verdict), Verdict):
-        raise RewardError(f"{what} {_shown(verdict)} as the verdict on a rollout of {where}. Return a Verdict or None.")
+        raise RewardError(f"{what} {_show(verdict)} as the verdict on a rollout of {where}. Return a Verdict or None.")
     if verdict is not None:
         verdict = dataclasses.replace(verdict, extracted=whole(verdict.extracted), stage=whole(verdict.stage))
     steps = _steps(value.steps, what, where) if isinstance(value, RewardResult) else ()
@@ -64,13 +64,13 @@ def _steps(steps: Any, what: str, where: str) -> tuple[tuple[int, float], ...]:
     ends = [end for end, _ in pairs]
     if not all(math.isfinite(reward) for _, reward in pairs) or ends != sorted(set(ends)) or min(ends, default=1) < 1:
         raise RewardError(
-            f"{what} the steps {_shown(pairs)} for a rollout of {where}. Return (characters up to the end of the step, "
+            f"{what} the steps {_show(pairs)} for a rollout of {where}. Return (characters up to the end of the step, "
             "finite reward) pairs in rising order."
         )
     return pairs
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     if value is None:
         return "None"
     try:

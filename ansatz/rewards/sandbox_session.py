@@ -107,7 +107,7 @@ class SandboxProcess:
                     return False
             return os.read(self._done, 1) != b""
 
-    def _available(self, output: int) -> bytes:
+    def _read_available(self, output: int) -> bytes:
         """Return what has been written and not read yet, a little more than is allowed at most."""
         parts: list[bytes] = []
         while sum(map(len, parts)) <= self._limits.output_bytes:
@@ -123,7 +123,7 @@ class SandboxProcess:
     def _rest(self) -> str:
         assert self._process is not None
         assert self._process.stdout is not None
-        return self._available(self._process.stdout.fileno()).decode(errors="replace").strip().rpartition("\n")[2]
+        return self._read_available(self._process.stdout.fileno()).decode(errors="replace").strip().rpartition("\n")[2]
 
 
 class SandboxSession(SandboxProcess):
@@ -183,7 +183,7 @@ class SandboxSession(SandboxProcess):
                     ended = Ended.EXIT_OK if os.read(self._done, 1) else Ended.EXIT_ERROR
                 elif limit.is_over():
                     ended = Ended.TIMEOUT
-                text += self._available(output)
+                text += self._read_available(output)
                 if len(text) > self._limits.output_bytes:
                     ended = Ended.OUTPUT
         return ended, bytes(text[: self._limits.output_bytes]).decode(errors="replace")

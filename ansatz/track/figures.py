@@ -191,7 +191,7 @@ def level_curve(run: PipelineRun, split: str) -> Chart | None:
 def _series(
     axis: Axis, rows: Sequence[Row], name: str, legend: str, *, band: bool = False, dashed: bool = False, dots: bool
 ) -> Series:
-    measured = [(x, row) for x, row in _placed(axis, rows) if row.get(name) is not None]
+    measured = [(x, row) for x, row in _place(axis, rows) if row.get(name) is not None]
     return Series(
         name=legend,
         points=[(x, float(row[name])) for x, row in measured],
@@ -202,7 +202,7 @@ def _series(
     )
 
 
-def _placed(axis: Axis, rows: Sequence[Row]) -> Iterator[tuple[float, Row]]:
+def _place(axis: Axis, rows: Sequence[Row]) -> Iterator[tuple[float, Row]]:
     x = 0.0
     for row in rows:
         x = axis.x(row, x)

@@ -79,7 +79,7 @@ def _split(run: PipelineRun, split: str) -> str:
     levels = level_curve(run, split)
     return (
         f"<section><h2>What was learned: {text(split)}</h2>"
-        f"<p>{text(_which_problems(run, rows))} Stages and their steps go from left to right.</p>"
+        f"<p>{text(_describe_problems(run, rows))} Stages and their steps go from left to right.</p>"
         f'<div class="card full">{both_widths(hero)}</div>'
         + (f'<div class="card full"><h3>pass@1 by level</h3>{both_widths(levels)}</div>' if levels else "")
         + _results(rows)
@@ -88,7 +88,7 @@ def _split(run: PipelineRun, split: str) -> str:
     )
 
 
-def _which_problems(run: PipelineRun, rows: Sequence[Row]) -> str:
+def _describe_problems(run: PipelineRun, rows: Sequence[Row]) -> str:
     """Return whether the model was trained on the problems too, as far as their questions tell."""
     found = overlap(run.folder, problems=max(row.get("num_problems", 0) for row in rows))
     return "Accuracy on held-out problems." + (f" {found.sentence()}" if found else "")
@@ -111,7 +111,7 @@ def _results(rows: Sequence[Row]) -> str:
         mark = ' class="result"' if row in ends else ""
         cell_text = "".join(f"<td>{text(cell)}</td>" for cell in cells)
         lines.append(f'<tr{mark}><th scope="row">{text(row["stage"])}</th>{cell_text}</tr>')
-    return table("Every evaluation", heads, lines, _how_measured(rows))
+    return table("Every evaluation", heads, lines, _describe_measurement(rows))
 
 
 def _by_level(rows: Sequence[Row]) -> str:
@@ -163,7 +163,7 @@ def _events(stage: StageRun) -> str:
     """Return what the run did by itself, in order."""
     lines = [
         f'<tr><th scope="row">{event.row["step"]}</th><td>{text(event.row["kind"].replace("_", " "))}</td>'
-        f'<td class="prose">{text(event.row["text"])}</td><td>{_dropped(event)}</td></tr>'
+        f'<td class="prose">{text(event.row["text"])}</td><td>{_describe_dropped(event)}</td></tr>'
         for event in stage.events
     ]
     note = "Alarms come from the rules of the watchdog (docs/watchdog.md). Curves show only the steps that count."
@@ -171,7 +171,7 @@ def _events(stage: StageRun) -> str:
     return f"<section><h2>Events: {text(stage.name)}</h2>{rows}</section>"
 
 
-def _dropped(event: Event) -> str:
+def _describe_dropped(event: Event) -> str:
     return f"dropped by rollback {event.dropped_by}" if event.dropped_by else ""
 
 
@@ -231,11 +231,11 @@ def _snapshot(snapshot: Snapshot, *, question: bool) -> str:
 
 def _files(run: PipelineRun) -> str:
     lines = [f"<li>{text(f'{split}: {_origin(file)}')}</li>" for split, files in run.files.items() for file in files]
-    lines += [_left_out(split, rows) for split, rows in run.unfit.items()]
+    lines += [_list_left_out(split, rows) for split, rows in run.unfit.items()]
     return f"<section><h2>What was trained on</h2><ul>{''.join(lines)}</ul></section>" if lines else ""
 
 
-def _left_out(split: str, rows: Sequence[Row]) -> str:
+def _list_left_out(split: str, rows: Sequence[Row]) -> str:
     """Return the rows of a split that could not be used, folded up."""
     items = "".join(f"<li>{text(row['place'])}: gold {text(row['gold'])}: {text(row['reason'])}</li>" for row in rows)
     head = f"{split}: {len(rows)} rows that cannot be used were left out (data.unfit: drop)"
@@ -266,7 +266,7 @@ def _config(run: PipelineRun) -> str:
     )
 
 
-def _how_measured(rows: Sequence[Row]) -> str:
+def _describe_measurement(rows: Sequence[Row]) -> str:
     where = measured_on(rows)
     return where and f"{where}. Intervals by bootstrap over problems. Bold: the last evaluation of a stage."
 

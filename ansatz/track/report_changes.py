@@ -35,7 +35,7 @@ def heldout_changes(run: PipelineRun, split: str) -> str:
     evaluations = [each for each in stored_evaluations(run) if each.split == split]
     pair = before_and_after(evaluations)
     if pair is None:
-        return _section(split, f"<p>{text(_why_not(evaluations))}</p>")
+        return _section(split, f"<p>{text(_tell_why_not(evaluations))}</p>")
     return _section(split, changes_of(*pair, problems=read_problem_texts(run.folder, split)))
 
 
@@ -65,7 +65,7 @@ def _section(split: str, body: str) -> str:
     return f"<section><h2>Before and after: {text(split)}</h2>{body}</section>"
 
 
-def _why_not(evaluations: Sequence[StoredEvaluation]) -> str:
+def _tell_why_not(evaluations: Sequence[StoredEvaluation]) -> str:
     if evaluations:
         return (
             f"Only the evaluation at {evaluations[0].title} has stored responses, so no problem can be read before and "

@@ -32,7 +32,7 @@ def render_runs(runs: Sequence[PipelineRun], *, conclusions: Sequence[str]) -> s
     stages = list(dict.fromkeys(stage.name for run in runs for stage in run.stages if stage.metrics))
     lede = "Curves and results of these runs. Each run has one colour in every chart."
     body = [header("Ansatz report", ", ".join(names), lede, "")]
-    body += [_learned(runs, names, split, conclusions if split == splits[0] else ()) for split in splits]
+    body += [_tell_learned(runs, names, split, conclusions if split == splits[0] else ()) for split in splits]
     body += [_differences(runs, names)]
     body += [_stage(runs, names, stage) for stage in stages]
     return page(f"{', '.join(names)} - Ansatz report", body)
@@ -47,7 +47,7 @@ def run_names(runs: Sequence[PipelineRun]) -> list[str]:
     return ["/".join(path.parts[-depth:]) for path in paths]
 
 
-def _learned(runs: Sequence[PipelineRun], names: Sequence[str], split: str, conclusions: Sequence[str]) -> str:
+def _tell_learned(runs: Sequence[PipelineRun], names: Sequence[str], split: str, conclusions: Sequence[str]) -> str:
     rows_of = [[row for row in run.evaluations() if row["split"] == split] for run in runs]
     lines = [_result(name, rows[-1], run.seconds) for name, rows, run in zip(names, rows_of, runs, strict=True) if rows]
     heads = ("run", "last evaluation", "problems", "pass@1", "95 % interval", "greedy", "length", "wall time")

@@ -56,7 +56,7 @@ def example_timelines(stage: StageRun, *, limit: int = 4) -> list[ExampleTimelin
     repeated = [ExampleTimeline(snapshots=_ends(group)) for group in by_problem.values()]
     repeated = [timeline for timeline in repeated if timeline.num_steps > 0]
     if repeated:
-        return _varied(repeated, limit)
+        return _vary(repeated, limit)
     steps = [snapshot.step for snapshot in _ends(snapshots)]
     by_level: defaultdict[str, dict[int, Snapshot]] = defaultdict(dict)
     for snapshot in snapshots:
@@ -65,7 +65,7 @@ def example_timelines(stage: StageRun, *, limit: int = 4) -> list[ExampleTimelin
     return [ExampleTimeline(snapshots=tuple(group.values())) for _, group in sorted(by_level.items())][:limit]
 
 
-def _varied(timelines: list[ExampleTimeline], limit: int) -> list[ExampleTimeline]:
+def _vary(timelines: list[ExampleTimeline], limit: int) -> list[ExampleTimeline]:
     """Return the longest timeline of each level, then the second longest of each, and so on; the result is in level
     order."""
     taken: defaultdict[str, int] = defaultdict(int)

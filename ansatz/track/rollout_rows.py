@@ -49,7 +49,7 @@ class StoredResponse:
 def rollout_row(scored: ScoredRollout, *, group: str, noise_step: int, temperature: float) -> Row:
     """Return the row of a rollout. group: the id of its group, such as rl/50/heldout/7."""
     rollout, score = scored.rollout, scored.score
-    sampled = [logp for logp, kept in zip(rollout.behavior_logps, _sampled_mask(scored), strict=True) if kept]
+    sampled = [logp for logp, kept in zip(rollout.behavior_logps, _mask_sampled(scored), strict=True) if kept]
     return {
         "id": f"{group}/{rollout.sample if temperature else GREEDY}",
         "problem": rollout.prompt.problem.id,
@@ -57,8 +57,8 @@ def rollout_row(scored: ScoredRollout, *, group: str, noise_step: int, temperatu
         "seed": rollout.seed,
         "noise_step": noise_step,
         "temperature": temperature,
-        "reward": _short(score.value),
-        "parts": {name: _short(value) for name, value in score.parts.items()},
+        "reward": _round(score.value),
+        "parts": {name: _round(value) for name, value in score.parts.items()},
         "correct": score.verdict.correct,
         "reason": score.verdict.reason.value,
         "extracted": score.verdict.extracted,
@@ -67,17 +67,17 @@ def rollout_row(scored: ScoredRollout, *, group: str, noise_step: int, temperatu
         "finish": rollout.finish.value,
         "version_min": rollout.version_min,
         "version_max": rollout.version_max,
-        "mean_logp": _short(math.fsum(sampled) / len(sampled)) if sampled else None,
-        "repetition": _short(repeated_frac(rollout.token_ids)),
+        "mean_logp": _round(math.fsum(sampled) / len(sampled)) if sampled else None,
+        "repetition": _round(repeated_frac(rollout.token_ids)),
         "text": rollout.text,
     }
 
 
-def _sampled_mask(scored: ScoredRollout) -> tuple[bool, ...]:
+def _mask_sampled(scored: ScoredRollout) -> tuple[bool, ...]:
     return scored.rollout.sampled_mask or (True,) * scored.rollout.num_tokens
 
 
-def _short(value: float) -> float | None:
+def _round(value: float) -> float | None:
     """Round to six significant digits; None for nan and infinities, which JSON does not have."""
     return float(f"{value:.6g}") if math.isfinite(value) else None
 

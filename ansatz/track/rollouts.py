@@ -34,7 +34,7 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, Measurement]:
         "rollout/groups_with_signal_frac": mean(sum(has_signal(group.rewards) for group in groups), len(groups)),
         "rollout/repetition": mean_of([repeated_frac(rollout.token_ids) for rollout in rollouts]),
         **{f"rollout/verdict/{reason.value}": mean(reasons[reason], count) for reason in Reason},
-        **_single_rewards(groups),
+        **_measure_single_rewards(groups),
     }
 
 
@@ -75,7 +75,7 @@ def mean_of(numbers: Sequence[float]) -> Measurement:
     return mean(math.fsum(numbers), len(numbers))
 
 
-def _single_rewards(groups: Sequence[Group]) -> dict[str, Measurement]:
+def _measure_single_rewards(groups: Sequence[Group]) -> dict[str, Measurement]:
     values: dict[str, list[float]] = {}
     for group in groups:
         for member in group.members:

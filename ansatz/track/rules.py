@@ -203,15 +203,15 @@ def rules_of(section: WatchdogSection) -> tuple[Rule, ...]:
         old = rules.get(name)
         if old is None and settings.action == "ignore" and find_metric(name) is not None:
             continue  # recipes from when train/entropy had a range
-        rules[name] = _new_rule(name, settings, known=list(rules)) if old is None else _changed(old, settings)
+        rules[name] = _make_rule(name, settings, known=list(rules)) if old is None else _change(old, settings)
     return tuple(rule for rule in rules.values() if rule.action != "ignore")
 
 
-def _changed(rule: Rule, settings: RuleSettings) -> Rule:
+def _change(rule: Rule, settings: RuleSettings) -> Rule:
     condition, limit = next(iter(settings.condition.items()), (rule.condition, rule.limit))
     return replace(
         rule,
-        metric=_known_metric(rule.name, settings.metric or rule.metric),
+        metric=_check_metric(rule.name, settings.metric or rule.metric),
         condition=condition,
         limit=limit,
         window=settings.window or rule.window,
@@ -219,7 +219,7 @@ def _changed(rule: Rule, settings: RuleSettings) -> Rule:
     )
 
 
-def _new_rule(name: str, settings: RuleSettings, *, known: Sequence[str]) -> Rule:
+def _make_rule(name: str, settings: RuleSettings, *, known: Sequence[str]) -> Rule:
     if settings.metric is None or not settings.condition:
         raise ConfigError(
             f"watchdog.rules.{name}: there is no rule with this name to change, and a new one needs `metric` and one "
@@ -228,7 +228,7 @@ def _new_rule(name: str, settings: RuleSettings, *, known: Sequence[str]) -> Rul
     ((condition, limit),) = settings.condition.items()
     return Rule(
         name=name,
-        metric=_known_metric(name, settings.metric),
+        metric=_check_metric(name, settings.metric),
         condition=condition,
         limit=limit,
         window=settings.window or WINDOW,
@@ -236,7 +236,7 @@ def _new_rule(name: str, settings: RuleSettings, *, known: Sequence[str]) -> Rul
     )
 
 
-def _known_metric(rule: str, metric: str) -> str:
+def _check_metric(rule: str, metric: str) -> str:
     if find_metric(metric) is None:
         raise ConfigError(f"watchdog.rules.{rule}.metric = {metric!r}: not a metric.{suggest(metric, exact_names())}")
     return metric

@@ -132,10 +132,10 @@ def _in_order(stages: Iterator[StageRun], summary: dict[str, Any]) -> list[Stage
     named = [row["stage"] for row in summary.get("evaluations", [])]
     if named and all(stage.name in named for stage in all_stages if stage.metrics):
         return sorted(all_stages, key=lambda stage: named.index(stage.name) if stage.name in named else -1)
-    return sorted(all_stages, key=lambda stage: (_created(stage.folder), stage.name))
+    return sorted(all_stages, key=lambda stage: (_find_start(stage.folder), stage.name))
 
 
-def _created(folder: Path) -> float:
+def _find_start(folder: Path) -> float:
     return min(path.stat().st_mtime for name in STAGE_FILES if (path := folder / name).exists())
 
 

@@ -192,13 +192,13 @@ class _Box:
         for series in self.series:
             labels = series.labels or [f"{self.chart.x_label} {axis_number(x)}".strip() for x, _ in series.points]
             kept = thin(list(zip(series.points, labels, strict=True)), value=lambda item: item[0][1])
-            points = [[round(self.x(x), 1), text, self._exact(y)] for (x, y), text in kept]
+            points = [[round(self.x(x), 1), text, self._write_exact(y)] for (x, y), text in kept]
             lines.append([series.name, points])
         return json.dumps(
             {"top": round(self.top, 1), "bottom": round(self.bottom, 1), "series": lines}, separators=(",", ":")
         )
 
-    def _exact(self, value: float) -> str:
+    def _write_exact(self, value: float) -> str:
         return f"{100 * value:.1f} %" if self.chart.is_fraction else f"{value:.4g}"
 
 

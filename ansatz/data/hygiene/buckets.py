@@ -46,7 +46,7 @@ class Buckets:
         """Add the keys of the next row."""
         start, end = self._rows * self._bands, (self._rows + 1) * self._bands
         if end > len(self._next):
-            self._next, self._stored = (_grown(column, 2 * len(column)) for column in (self._next, self._stored))
+            self._next, self._stored = (_grow(column, 2 * len(column)) for column in (self._next, self._stored))
         bucket = keys_B % BUCKETS
         self._stored[start:end] = keys_B >> np.uint64(32)
         for entry, index in enumerate(bucket.tolist(), start=start):  # one by one: two bands can share a bucket
@@ -55,7 +55,7 @@ class Buckets:
         self._rows += 1
 
 
-def _grown(column: Any, size: int) -> Any:
+def _grow(column: Any, size: int) -> Any:
     grown = np.empty(size, column.dtype)
     grown[: len(column)] = column
     return grown

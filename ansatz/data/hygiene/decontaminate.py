@@ -95,7 +95,7 @@ class BenchmarkTexts:
     def count(self, problem: Problem) -> None:
         """Count the test trigrams in a training question."""
         self._documents += 1
-        self._frequency.update(self._shared_grams(normalized_words(_text(problem))))
+        self._frequency.update(self._find_shared_grams(normalized_words(_text(problem))))
 
     def overlap(self, problem: Problem, *, min_frac: float = 0.0) -> Overlap | None:
         """Return the overlap with the test problem that this problem resembles most; None if there is none.
@@ -115,7 +115,7 @@ class BenchmarkTexts:
     def _candidates(self, words: list[str]) -> Iterator[tuple[float, int]]:
         """Yield (shared_frac, test) of the most similar tests, most similar first."""
         shared: dict[int, float] = {}
-        for gram in self._shared_grams(words):
+        for gram in self._find_shared_grams(words):
             weight = self._weight(gram)
             for test in self._index[gram]:
                 shared[test] = shared.get(test, 0.0) + weight
@@ -146,7 +146,7 @@ class BenchmarkTexts:
             test_question=found.dialogue,
         )
 
-    def _shared_grams(self, words: list[str]) -> list[str]:
+    def _find_shared_grams(self, words: list[str]) -> list[str]:
         return [gram for gram in dict.fromkeys(ngrams(words, self.ngram)) if gram in self._index]
 
     def _weight(self, gram: str) -> float:

@@ -78,7 +78,7 @@ class Dedup:
         figures = figures_of(problem.dialogue)
         shingles = _shingles(problem.dialogue, self._ngram) if self._near else _NO_SHINGLES
         bands = _bands(shingles, must_be_equal(problem, figures))
-        if (duplicate := self._near_duplicate(shingles, bands)) is not None:
+        if (duplicate := self._find_near_duplicate(shingles, bands)) is not None:
             return duplicate
         if self._embeddings is not None:
             vector = self._embeddings.vector(problem)
@@ -94,7 +94,7 @@ class Dedup:
         self._answers.append(problem.answer)
         return None
 
-    def _near_duplicate(self, shingles: Any, bands: Any) -> Duplicate | None:
+    def _find_near_duplicate(self, shingles: Any, bands: Any) -> Duplicate | None:
         for index in self._bands.rows_with(bands) if shingles.size else ():
             similarity = jaccard(np.frombuffer(self._shingles[index], np.uint32), shingles)
             if similarity >= self._threshold:
@@ -124,13 +124,13 @@ def _shingles(text: str, ngram: int) -> Any:
     return np.unique(np.fromiter((zlib.crc32(gram.encode()) for gram in grams), np.uint32, len(grams)))
 
 
-def _odd_numbers(name: str, count: int) -> Any:
+def _draw_odd_numbers(name: str, count: int) -> Any:
     rng = KeyedRandom("minhash", name)
     return np.array([rng.between(0, 2**52) * 2 + 1 for _ in range(count)], np.uint64)
 
 
-_FACTORS, _SHIFTS = _odd_numbers("factors", BANDS * BAND_ROWS), _odd_numbers("shifts", BANDS * BAND_ROWS)
-_MIX, _BAND = _odd_numbers("mix", BAND_ROWS), _odd_numbers("band", BANDS)
+_FACTORS, _SHIFTS = _draw_odd_numbers("factors", BANDS * BAND_ROWS), _draw_odd_numbers("shifts", BANDS * BAND_ROWS)
+_MIX, _BAND = _draw_odd_numbers("mix", BAND_ROWS), _draw_odd_numbers("band", BANDS)
 
 
 def _bands(shingles: Any, context: int = 0) -> Any:

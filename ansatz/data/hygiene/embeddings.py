@@ -62,8 +62,8 @@ class EmbeddingIndex:
         while self._ahead:  # the questions in between were duplicates and needed no vector
             question, vector = self._ahead.popleft()
             if question == problem.dialogue:
-                return _quantized(vector)
-        return _quantized(np.asarray(self._encode([problem.dialogue]), np.float32)[0])
+                return _quantize(vector)
+        return _quantize(np.asarray(self._encode([problem.dialogue]), np.float32)[0])
 
     def closest(self, vector: Any, context: int) -> tuple[int, float] | None:
         """Return (index, cosine) of the first kept problem, in the order of keeping, that reaches the threshold.
@@ -114,7 +114,7 @@ def sentence_encoder(name: str) -> Encode:
     return lambda texts: model.encode(list(texts), show_progress_bar=False)
 
 
-def _quantized(vector: Any) -> Any:
+def _quantize(vector: Any) -> Any:
     largest = float(np.abs(vector).max(initial=0.0))
     return np.round(vector * (127 / largest) if largest else vector).astype(np.int8)
 

@@ -64,24 +64,24 @@ _FIGURE = re.compile(r"\d+(?:\.\d+)?|[-+*/=<>^!%]")
 def normalized_words(text: str) -> list[str]:
     """Return the runs of letters and digits, in lower case. LaTeX commands count as words, except those that only
     typeset."""
-    return _WORD.findall(_plain(text))
+    return _WORD.findall(_strip_typesetting(text))
 
 
 def signature(text: str) -> str:
     """Return words, signs and brackets. So x+1 and x-1 differ, and so do 8/(4/2) and 8/4/2. Blanks, dollar signs, full
     stops, typesetting, and braces around a single letter, digit or command are ignored."""
-    return " ".join(_WORD_OR_SIGN.findall(_plain(text)))
+    return " ".join(_WORD_OR_SIGN.findall(_strip_typesetting(text)))
 
 
 def figures_of(text: str) -> tuple[str, ...]:
     """Return all numbers in digits and all arithmetic signs, sorted. Texts with different figures are different
     problems."""
-    return tuple(sorted(_FIGURE.findall(_plain(text))))
+    return tuple(sorted(_FIGURE.findall(_strip_typesetting(text))))
 
 
 def numbers_of(text: str) -> list[str]:
     """Return all numbers in digits, in order."""
-    return [figure for figure in _FIGURE.findall(_plain(text)) if figure[0].isdigit()]
+    return [figure for figure in _FIGURE.findall(_strip_typesetting(text)) if figure[0].isdigit()]
 
 
 def ngrams(words: Sequence[str], length: int) -> list[str]:
@@ -97,11 +97,11 @@ def same_answer(left: str, right: str) -> bool:
 
 def bare_answer(answer: str) -> str:
     """Return the answer without typesetting, blanks, dollar signs, a final full stop, and braces around the whole."""
-    bare = re.sub(r"[\s$]", "", _plain(answer)).rstrip(".")
+    bare = re.sub(r"[\s$]", "", _strip_typesetting(answer)).rstrip(".")
     return bare[1:-1] if re.fullmatch(r"\{[^{}]*\}", bare) else bare
 
 
-def _plain(text: str) -> str:
+def _strip_typesetting(text: str) -> str:
     text = unicodedata.normalize("NFKC", text.translate(_SIGNS)).casefold()
     for sign, name in _UNICODE.items():
         text = text.replace(sign, f" {name} ")

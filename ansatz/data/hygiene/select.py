@@ -71,7 +71,7 @@ def select_responses(
     for problem_id, group in groups.items():
         seen: set[str] = set()
         remaining = per_prompt
-        for candidate in _ordered(group, pick, KeyedRandom(seed, "select", problem_id)):
+        for candidate in _order(group, pick, KeyedRandom(seed, "select", problem_id)):
             form = signature(candidate.text)
             reason = _rejection(candidate, filters) or ("repeated" if form in seen else None)
             reason = reason or (None if remaining else "over")
@@ -92,7 +92,7 @@ def check_selection(*, per_prompt: int, pick: str) -> None:
         raise ConfigError(f"pick = {pick!r} is unknown.{suggest(pick, PICKS)}")
 
 
-def _ordered(group: list[Candidate], pick: str, rng: KeyedRandom) -> list[Candidate]:
+def _order(group: list[Candidate], pick: str, rng: KeyedRandom) -> list[Candidate]:
     by_sample = sorted(group, key=lambda candidate: candidate.sample)
     if pick == "shortest":
         return sorted(by_sample, key=lambda candidate: candidate.tokens)

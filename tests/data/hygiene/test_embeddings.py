@@ -62,7 +62,7 @@ def test_a_batch_is_encoded_before_its_first_pair_and_the_order_is_kept() -> Non
     assert [place for place, _ in out] == list(range(len(pairs)))
     assert all((duplicate is None) == (place % 2 == 0) for place, duplicate in out)
     vectors = np.array(encode(texts[::2]), np.float32)  # duplicates asked for none
-    assert embedded._vectors == [module._quantized(vector).tobytes() for vector in vectors]
+    assert embedded._vectors == [module._quantize(vector).tobytes() for vector in vectors]
 
 
 def test_the_cosine_of_quantized_vectors_is_close_to_the_true_cosine() -> None:
@@ -71,8 +71,8 @@ def test_the_cosine_of_quantized_vectors_is_close_to_the_true_cosine() -> None:
         left = rng.standard_normal(384).astype(np.float32)
         right = left + rng.standard_normal(384).astype(np.float32) * 0.4
         true = float(left @ right / np.linalg.norm(left) / np.linalg.norm(right))
-        assert cosine(module._quantized(left), module._quantized(right)) == pytest.approx(true, abs=0.002)
-    assert cosine(np.zeros(3, np.int8), module._quantized(np.ones(3, np.float32))) == 0.0
+        assert cosine(module._quantize(left), module._quantize(right)) == pytest.approx(true, abs=0.002)
+    assert cosine(np.zeros(3, np.int8), module._quantize(np.ones(3, np.float32))) == 0.0
 
 
 def test_planes_separate_two_vectors_as_often_as_the_formula_says() -> None:
@@ -82,9 +82,9 @@ def test_planes_separate_two_vectors_as_often_as_the_formula_says() -> None:
     for _ in range(200):
         left, right = np.linalg.qr(rng.standard_normal((64, 2)))[0].T.astype(np.float32)
         turned = math.cos(angle) * left + math.sin(angle) * right
-        shared = module._bands(module._quantized(left), 7) == module._bands(module._quantized(turned), 7)
+        shared = module._bands(module._quantize(left), 7) == module._bands(module._quantize(turned), 7)
         hits, bands = hits + int(shared.sum()), bands + BANDS
-        assert not set(module._bands(module._quantized(left), 7)) & set(module._bands(module._quantized(left), 8))
+        assert not set(module._bands(module._quantize(left), 7)) & set(module._bands(module._quantize(left), 8))
     assert hits / bands == pytest.approx((1 - angle / math.pi) ** PLANES, abs=0.03)
 
 
