@@ -5,6 +5,9 @@ The numbers of `BUDGETS` only fall. `python tests/test_package_size.py` prints t
 Lines of code are lines without docstrings, comments and blanks. The core is what a run of SFT and RL imports, except
 the features: everything that can be left out of such a run. What a recipe finds by name (a reward, a source of
 problems) is no part of the core, because nothing imports it.
+
+Imports of the modules of the core are counted in sum. Their mean over modules is no budget, because it rises when two modules
+become one, although an import is gone.
 """
 
 import ast
@@ -24,14 +27,14 @@ ROOT = Path(__file__).parent.parent
 
 BUDGETS = {
     "lines of code": 47_200,
-    "lines of code of the core": 21_900,
+    "lines of code of the core": 21_000,
     "modules": 495,
-    "modules of the core": 229,
-    "internal imports of a module, mean": 4.7,
-    "internal imports of a module, maximum": 33,
+    "modules of the core": 216,
+    "internal imports of the core": 1_035,
+    "internal imports of a module, maximum": 31,
     "keys of a recipe": 98,
-    "functions over 60 lines": 6,
-    "functions with more than 9 parameters": 15,
+    "functions over 60 lines": 5,
+    "functions with more than 9 parameters": 11,
 }
 
 FEATURES = (
@@ -153,14 +156,14 @@ def leaf_keys(section: type[BaseModel]) -> tuple[int, set[str]]:
 @functools.cache
 def measured() -> dict[str, float]:
     """Measure what has a budget."""
-    num_imports = [len(imports_of(name)) for name in trees()]
+    num_imports = {name: len(imports_of(name)) for name in trees()}
     return {
         "lines of code": sum(count_lines(name) for name in trees()),
         "lines of code of the core": sum(count_lines(name) for name in core()),
         "modules": len(trees()),
         "modules of the core": len(core()),
-        "internal imports of a module, mean": round(sum(num_imports) / len(num_imports), 2),
-        "internal imports of a module, maximum": max(num_imports),
+        "internal imports of the core": sum(num_imports[name] for name in core()),
+        "internal imports of a module, maximum": max(num_imports.values()),
         "keys of a recipe": count_keys(Config),
         f"functions over {MAX_LINES} lines": len(long_functions()),
         f"functions with more than {MAX_PARAMETERS} parameters": len(wide_functions()),
