@@ -97,6 +97,7 @@ docs: env
 	$(BIN)/python -m tools.option_reference
 	$(BIN)/python -m tools.paradigm_reference
 	$(BIN)/python -m tools.component_inputs
+	$(BIN)/python -m tools.renamed_names
 
 # The documentation as a site, in site/: without a network, and with no link that leads nowhere.
 .venv-site/.ready: Makefile

@@ -19,6 +19,7 @@ from tools import (
     option_reference,
     paradigm_reference,
     preset_reference,
+    renamed_names,
 )
 
 DOCS = REPOSITORY / "docs"
@@ -48,8 +49,9 @@ def test_generated_pages_are_current(name, reference):
     assert (DOCS / name).read_text(encoding="utf-8") == reference.render(), f"docs/{name} is old; run `make docs`"
 
 
-def test_the_tables_of_inputs_are_current():
-    assert component_inputs.PAGE.read_text(encoding="utf-8") == component_inputs.page(), "run `make docs`"
+@pytest.mark.parametrize("tool", [component_inputs, renamed_names])
+def test_generated_parts_of_pages_are_current(tool):
+    assert tool.PAGE.read_text(encoding="utf-8") == tool.page(), "run `make docs`"
 
 
 @pages

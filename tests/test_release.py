@@ -30,6 +30,25 @@ def test_package_citation_and_import_have_one_version():
     assert citation["license"] == PROJECT["license"]
 
 
+def test_the_changelog_has_a_dated_section_of_this_version_and_of_what_it_asks_from_users():
+    changelog = (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8")
+    citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text(encoding="utf-8"))
+    heading = f"## {PROJECT['version']} ({citation['date-released']})\n"
+    assert changelog.count(heading) == 1
+    assert "\n### What you may have to change\n" in changelog.partition(heading)[2].partition("\n## ")[0]
+
+
+def test_links_of_the_pages_for_contributors_lead_to_files_and_headings():
+    for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"):
+        text = (REPOSITORY / name).read_text(encoding="utf-8")
+        for path, heading in re.findall(r"\]\(([\w/.-]*)#?([\w-]*)\)", text):
+            page = REPOSITORY / (path or name)
+            assert page.is_file(), (name, path)
+            titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
+            anchors = [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
+            assert not heading or heading in anchors, (name, path, heading)
+
+
 def test_the_site_shows_every_page_of_the_documentation():
     site = tomllib.loads((REPOSITORY / "zensical.toml").read_text(encoding="utf-8"))["project"]
     docs = REPOSITORY / "docs"

@@ -6,10 +6,10 @@ python -m tools.component_inputs
 from __future__ import annotations
 
 from ansatz.objectives.components import INPUTS, INPUTS_OF
-from tools.pages import DOCS
+from tools.pages import DOCS, replace_part
 
 PAGE = DOCS / "how-to" / "add_an_algorithm.md"
-BEGIN, END = "<!-- from ansatz/objectives/components.py, by make docs -->", "<!-- end -->"
+BEGIN = "<!-- from ansatz/objectives/components.py, by make docs -->"
 
 
 def tables() -> str:
@@ -24,10 +24,7 @@ def tables() -> str:
 
 def page() -> str:
     """The page with current tables between its two marks."""
-    text = PAGE.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n\n{tables()}\n{END}{after}"
+    return replace_part(PAGE, BEGIN, tables())
 
 
 if __name__ == "__main__":

@@ -134,6 +134,13 @@ def _sentence(text: str) -> str:
     return (text[:1].upper() + text[1:] if begins_a_word else text) + ("" if text.endswith((".", ")")) else ".")
 
 
+def replace_part(page: Path, begin: str, part: str, *, end: str = "<!-- end -->") -> str:
+    """Return the text of a page with another part between its marks `begin` and `end`."""
+    before, rest = page.read_text(encoding="utf-8").split(begin)
+    _, after = rest.split(end, 1)
+    return f"{before}{begin}\n\n{part}\n{end}{after}"
+
+
 def replace_page(name: str, text: str) -> None:
     """Write docs/NAME and print its length."""
     (DOCS / name).write_text(text, encoding="utf-8")
