@@ -6,8 +6,8 @@ Lines of code are lines without docstrings, comments and blanks. The core is wha
 the features: everything that can be left out of such a run. What a recipe finds by name (a reward, a source of
 problems) is no part of the core, because nothing imports it.
 
-Imports of the modules of the core are counted in sum. Their mean over modules is no budget, because it rises when two modules
-become one, although an import is gone.
+Imports of the modules of the core are counted in sum. Their mean over modules is no budget, because it rises when two
+modules become one, although an import is gone.
 """
 
 import ast
