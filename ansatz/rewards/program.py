@@ -13,6 +13,7 @@ from ansatz.rewards.math_answer import equivalent
 from ansatz.rewards.pool import WorkerPool
 from ansatz.rewards.sandbox import Ended
 from ansatz.types import Reason, Rollout, Verdict
+from ansatz.visible import visible
 
 REASONS = {
     Ended.EXIT_ERROR: Reason.UNPARSED,
@@ -39,7 +40,8 @@ def program(
     """`correct` if the response's last Python block computes the problem's answer in the sandbox, else `wrong`.
 
     read: "stdout" takes the last line that the program prints, "answer" the variable of that name. The value is
-    compared with the gold as mathematics, as in `math_answer`. Responses with the same program share its verdict.
+    compared with the gold as mathematics, as in `math_answer`; a line with control characters is no value. Responses
+    with the same program share its verdict.
     parallel: programs that run at the same time. timeout_s, memory_mb, packages, isolation: see `sandbox.run`.
     ConfigError if the sandbox is not available.
     """
@@ -56,7 +58,9 @@ def program(
         if run.ended is not Ended.EXIT_OK:
             return Verdict(correct=False, reason=REASONS[run.ended], stage="program", seconds=run.seconds)
         lines = run.stdout.split("\n")
-        last_line = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        last_line = next((line.strip(" \t\r") for line in reversed(lines) if line.strip()), "")
+        if visible(last_line) != last_line:  # a terminal would obey it: what it shows is another text
+            return Verdict(correct=False, reason=Reason.UNPARSED, extracted=last_line, stage="program")
         return equivalent(rollout.prompt.problem.answer, last_line, pool=pool)
 
     def key(rollout: Rollout) -> tuple[str, str | None]:

@@ -89,3 +89,18 @@ def test_a_sandbox_that_fails_is_the_graders_crash_not_a_wrong_answer(rollout, m
 def test_a_wrong_recipe_is_refused_before_any_work(settings):
     with pytest.raises(ConfigError):
         build_grader({"program": settings})
+
+
+@pytest.mark.parametrize(
+    "printed", ["4\\x002", "4\\x1c2", "43\\x082", "7\\r42", "\\x1b[2K42", "42\\x07", "4\\u200b2", "24\\u202e"]
+)
+def test_a_line_with_control_characters_is_no_value(rollout, printed: str):
+    (judged,) = program([rollout(block(f"print('{printed}')"), gold="42")])
+    assert judged.value == 0.0
+    assert judged.verdict.reason in (Reason.UNPARSED, Reason.DIFFERENT)
+
+
+@pytest.mark.parametrize("printed", ["42\\r", "\\t42 ", "\\x1b[2K\\n42"])
+def test_white_space_around_a_line_and_what_other_lines_hold_do_not_count(rollout, printed: str):
+    (judged,) = program([rollout(block(f"print('{printed}')"), gold="42")])
+    assert judged.value == 1.0

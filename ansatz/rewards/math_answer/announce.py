@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from ansatz.rewards.math_answer import foreign
+from ansatz.rewards.math_answer.clean import UNREADABLE, mark_unseen
 from ansatz.rewards.math_answer.conclusions import last_statement
 from ansatz.rewards.math_answer.context import read_before, taken_back
 from ansatz.rewards.math_answer.letters import asserted_letter
@@ -31,6 +32,7 @@ _SENTENCE_START = re.compile(r"(?<!\\)[.!?](?=\s)|[。！？।؟\n]")
 _FENCED = re.compile(r"```(?:text|txt|latex|tex|math|plaintext)?[ \t]*\n([^\n`]{1,200})\n[ \t]*```")
 _REMARK = re.compile(r"[^\d$\\]*")
 _NUMBER = re.compile(
+    rf"(?<![\d.,])[\d.,]*(?:{UNREADABLE}[\d.,]*)+|"
     r"\\[dt]?frac\s?\{[^{}]{1,40}\}\s?\{[^{}]{1,40}\}|(?<![\d.])[-+]?\d+(?:,\d{3})*(?:\.\d+)?(?:\s?/\s?\d+)?"
 )
 
@@ -86,7 +88,7 @@ def until_stop(text: str) -> str:
 
 def last_number(text: str) -> str | None:
     """Return the last number of a text, or None. For evaluation only: it pays for guesses."""
-    numbers = _NUMBER.findall(text[-_TAIL:])
+    numbers = _NUMBER.findall(mark_unseen(text[-_TAIL:]))
     return numbers[-1] if numbers else None
 
 

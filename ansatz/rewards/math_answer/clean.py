@@ -21,6 +21,18 @@ _TABLE: dict[int, str | None] = {
     **{ord(source): f"\\frac{{{top}}}{{{bottom}}} " for source, (top, bottom) in _FRACTIONS},
     **dict.fromkeys(_INVISIBLE),
 }
+_MARKS = "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2028\u2029\u2800\u3164\ufe00-\ufe0e\ufff9-\ufffb\uffa0"
+_UNSEEN = (
+    "["
+    + "".join(re.escape(chr(point)) for point in _INVISIBLE)
+    + _MARKS
+    + "\x80-\x9f\u0300-\u036f\u061c\u20d0-\u20ff\ud800-\udfff\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+"""One character that is not seen, or that marks the character before it: what has no place within a number."""
+_UNSEEN_RUN = rf"((?:{_UNSEEN}|\{{{_UNSEEN}*\}})+)"
+_WITHIN_NUMBER = re.compile(rf"(?<=\d){_UNSEEN_RUN}(?=\.?\d)|(?<=\d\.){_UNSEEN_RUN}(?=\d)")
+UNREADABLE = "\ufffd"
+"""Stands in a number for characters that are not seen. No answer is read with it."""
 _RAISED = re.compile("[" + "".join(_SUPERSCRIPTS) + "]+")
 _LOWERED = re.compile("[" + "".join(_SUBSCRIPTS) + "]+")
 
@@ -39,8 +51,23 @@ _LEFT_WRAPPERS = tuple(left for left, _ in _WRAPPERS)
 _LOOSE_SPACE = re.compile(r"(?<![0-9A-Za-z])\s+|\s+(?![0-9A-Za-z])")
 
 
+def mark_unseen(text: str) -> str:
+    r"""Replace characters that are not seen by UNREADABLE where they stand within a number, as in `4\x002`.
+
+    Elsewhere they mean nothing and can be dropped. Without this, a text that is no number for anyone else, such as the
+    output of a program that prints `4\x002`, would be read as 42, or as 2 if only the last number counts.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return _WITHIN_NUMBER.sub(lambda run: run[0] if run[0].strip("{}") == "" else UNREADABLE, text)
+
+
 def clean(text: str) -> str:
-    """Replace special characters by plain spellings, and drops sizing commands and wrappers around the whole text."""
+    """Replace special characters by plain spellings, and drops sizing commands and wrappers around the whole text.
+
+    Characters that are not seen are dropped, except within a number; see `mark_unseen`.
+    """
+    text = mark_unseen(text)
     if not text.isascii():
         text = _RAISED.sub(lambda m: "^{" + "".join(_SUPERSCRIPTS[c] for c in m[0]) + "}", text)
         text = _LOWERED.sub(lambda m: "_{" + "".join(_SUBSCRIPTS[c] for c in m[0]) + "}", text)
