@@ -11,22 +11,19 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from ansatz.certify.setting_docs import describe_settings, split_docstring
 from ansatz.config.reward_model import RewardModelSection
 from ansatz.config.sampling import SamplingOptions
 from ansatz.config.schema import Config
 from ansatz.config.watchdog import RuleSettings
 from ansatz.data.base import find_source, source_names
 from ansatz.data.curriculum import CurriculumSettings
-from ansatz.data.generated import Source as GeneratedSource
-from ansatz.data.pairs import PairSettings
-from ansatz.data.row_problems import RowSettings
 from ansatz.environments.base import TurnSettings, environment_names, find_environment
-from ansatz.evaluate.selection import Selection
 from ansatz.loop.stages.preference import SOURCES as PAIR_SOURCES
 from ansatz.loop.stages.preference import PreferenceSettings
 from ansatz.loop.stages.rejection import RejectionSettings
@@ -46,14 +43,10 @@ from ansatz.objectives.value import VALUES
 from ansatz.objectives.weights import WEIGHTS
 from ansatz.prompts.templates import TEMPLATES
 from ansatz.registry import Registry, settings_of
-from ansatz.rewards import sandbox
 from ansatz.rewards.base import INJECTED, RewardRegistry
-from ansatz.rewards.chat_client import ChatClient
-from ansatz.rewards.math_answer.options import Options
-from ansatz.rewards.math_answer.verify import verify
 from ansatz.rollout.engines import ENGINES
-from ansatz.train.optimizers import OPTIMIZERS, adamw
-from tools.pages import item, paragraph, replace_page, setting_item, split_docstring, value_in_yaml
+from ansatz.train.optimizers import OPTIMIZERS
+from tools.pages import item, paragraph, replace_page, setting_item, value_in_yaml
 
 INTRODUCTION = """\
 # Recipe keys
@@ -88,24 +81,6 @@ COMPONENTS: dict[str, Registry[Any]] = {
     "masks": MASKS,
     "value": VALUES,
 }
-
-GENERATORS = ("arithmetic", "countdown", "fractions", "linear_equations", "number_theory")
-FILES = ("csv", "hub", "json", "jsonl", "parquet")
-
-ALSO_DESCRIBED: dict[str, tuple[Callable[..., Any], ...]] = {
-    **dict.fromkeys(GENERATORS, (GeneratedSource,)),
-    "adamw_8bit": (adamw,),
-    "adamw_offload": (adamw,),
-    **dict.fromkeys(FILES, (RowSettings,)),
-    "code_tests": (sandbox.run,),
-    "countdown": (verify,),
-    "judge": (ChatClient, verify),
-    "math_answer": (verify, Options),
-    "program": (sandbox.run,),
-    "RejectionSettings": (Selection,),
-    "PolicyPairs": (PairSettings,),
-}
-"""Components that hand settings on: where the docstrings of these settings are."""
 
 
 def render() -> str:
@@ -197,38 +172,18 @@ def _described(
     function: Callable[..., Any], *, without: Iterable[str] = (), level: int = 0
 ) -> tuple[list[str], list[str]]:
     """(paragraphs of the docstring, one item for each keyword-only parameter); level: depth of the items."""
-    settings = {name: parameter for name, parameter in settings_of(function).items() if name not in without}
-    described = [function, *ALSO_DESCRIBED.get(function.__name__, ())]
     prose, _ = split_docstring(function.__doc__, list(settings_of(function)))
-    meanings: dict[str, str] = {}
-    hints: dict[str, Any] = {}
-    for source in reversed(described):
-        meanings |= split_docstring(source.__doc__, list(settings))[1]
-        hints |= _hints(source)
     items = [
         setting_item(
             name,
-            annotation=hints.get(name) if isinstance(parameter.annotation, str) else parameter.annotation,
-            default=_default(parameter),
-            meaning=meanings.get(name, ""),
+            annotation=setting.annotation,
+            default=setting.default,
+            meaning=setting.meaning,
             level=level,
         )
-        for name, parameter in settings.items()
+        for name, setting in describe_settings(function, without=without).items()
     ]
     return prose, items
-
-
-def _hints(source: Callable[..., Any]) -> dict[str, Any]:
-    """Resolved annotations; none where a name exists for type checkers only."""
-    try:
-        return get_type_hints(source, include_extras=True)
-    except NameError:
-        return {}
-
-
-def _default(parameter: inspect.Parameter) -> Any:
-    """The default; {} for a mapping that a dataclass makes anew."""
-    return {} if repr(parameter.default) == "<factory>" else parameter.default
 
 
 def _templates() -> list[str]:

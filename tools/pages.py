@@ -99,41 +99,6 @@ def value_in_yaml(value: Any) -> str:
     return str(value)
 
 
-def split_docstring(docstring: str | None, names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """(paragraphs about the whole, meaning of each named setting) of a docstring.
-
-    A setting is described as "name: meaning", or "name, name: meaning" for several. A meaning ends where the next one
-    begins or with its paragraph. Sentences about exceptions are for programmers and are left out, and so is "Return".
-    """
-    prose: list[str] = []
-    meanings: dict[str, str] = {}
-    choice = "|".join(map(re.escape, names)) or r"(?!)"
-    label = re.compile(rf"(?:^|(?<=[.;:)] ))((?:{choice})(?:(?:, | and )(?:{choice}))*): ")
-    for block in inspect.cleandoc(docstring or "").split("\n\n"):
-        text = re.sub(r"; (?=[A-Z])", ". ", _FOR_PROGRAMMERS.sub("", " ".join(block.split())))
-        before, *described = label.split(text)
-        if before.strip():
-            prose.append(_sentence(before))
-        for heading, meaning in zip(described[::2], described[1::2], strict=True):
-            for name in re.split(", | and ", heading):
-                meanings[name] = _sentence(meaning)
-    return prose, meanings
-
-
-_FOR_PROGRAMMERS = re.compile(
-    r"^(?:Return|Yield) "
-    r"|(?:^|(?<=[.;] ))(?:[Rr]aises? |ConfigError|DataError|MissingExtraError).*?\.(?=\s|$)"
-    r"|\(see `\w+`\) ?"
-)
-
-
-def _sentence(text: str) -> str:
-    """With a capital letter, unless it begins with code or a formula, and with a full stop."""
-    text = text.strip().rstrip(";,:")
-    begins_a_word = re.match(r"[a-z-]+[ ,;](?!=)", text) is not None
-    return (text[:1].upper() + text[1:] if begins_a_word else text) + ("" if text.endswith((".", ")")) else ".")
-
-
 def replace_part(page: Path, begin: str, part: str, *, end: str = "<!-- end -->") -> str:
     """Return the text of a page with another part between its marks `begin` and `end`."""
     before, rest = page.read_text(encoding="utf-8").split(begin)

@@ -42,8 +42,9 @@ COMPONENTS: dict[str, Registry[Any]] = {
     "value": VALUES,
     "likelihood_weights": WEIGHTS,
 }
-_LISTS = ("correction", "masks")
-_OPTIONAL = (
+LISTS = ("correction", "masks")
+"""Keys that take a list of components."""
+OPTIONAL = (
     "reward_whiten",
     "whiten",
     "kl_control",
@@ -52,15 +53,17 @@ _OPTIONAL = (
     "likelihood_weights",
     "advantage_clip",
 )
+"""Keys that can be none."""
 _CHOSEN_BY_PRESET = ("advantage", "whiten", "ratio", "surrogate", "weights", "anchor", "kl_in", "value")
 _FORMER_KEYS = {"like": "defaults_of"}
 _FORMER_NAMES = {"accepted": "filtered_bc"}
-_CHOICES = {
+CHOICES = {
     "anchor": ("old", "behavior", "policy"),
     "kl_in": ("loss", "reward", "return", "advantage"),
     "kl_to": ("ref", "old", "behavior"),
     "entropy_tokens": ("all", "kept", "kept_mean"),
 }
+"""Keys with a list of values."""
 
 
 def build_objective(spec: Spec, *, max_response_tokens: int | None = None) -> Objective:
@@ -77,7 +80,7 @@ def build_objective(spec: Spec, *, max_response_tokens: int | None = None) -> Ob
             raise ConfigError(f"algorithm.{key} = {spec[key]!r:.60}, expected a name.")
     row = resolved_row(spec.get("preset"), spec.get("defaults_of"))
     for key, value in spec.items():
-        if key not in ("preset", "defaults_of") and (value is not None or key in _OPTIONAL):
+        if key not in ("preset", "defaults_of") and (value is not None or key in OPTIONAL):
             row[key] = _over(row[key], value)
     fields = {key: _field(key, value, max_response_tokens) for key, value in row.items()}
     objective = Objective(preset=_title(spec), **fields)
@@ -209,20 +212,20 @@ def _over(base: Any, change: Any) -> Any:
 
 
 def _field(key: str, value: Any, max_response_tokens: int | None) -> Any:
-    if key in _LISTS:
+    if key in LISTS:
         items = [] if value in (None, "none") else cast(list[Any], value) if isinstance(value, list) else [value]
         return tuple(_component(key, item, max_response_tokens) for item in items)
-    if key in _OPTIONAL and value in (None, "none"):
+    if key in OPTIONAL and value in (None, "none"):
         return None
     if key == "advantage_clip":
         return _interval(key, value)
     if key in COMPONENTS:
         return _component(key, value, max_response_tokens)
-    if key in _CHOICES and value not in _CHOICES[key]:
-        raise ConfigError(f"algorithm.{key} = {value!r}: expected one of {', '.join(_CHOICES[key])}.")
-    if key not in _CHOICES and value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+    if key in CHOICES and value not in CHOICES[key]:
+        raise ConfigError(f"algorithm.{key} = {value!r}: expected one of {', '.join(CHOICES[key])}.")
+    if key not in CHOICES and value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
         raise ConfigError(f"algorithm.{key} = {value!r}: expected a number.")
-    if key not in _CHOICES and value is not None:
+    if key not in CHOICES and value is not None:
         is_negative = key != "entropy_coef" and value < 0  # that one may lower the entropy
         if (problem := number_problem(value)) is not None or is_negative:
             raise ConfigError(f"algorithm.{key} = {value!r}: {problem or 'expected 0 or more'}.")
