@@ -90,6 +90,7 @@ bench-gpu: env
 # The pages of docs/ that are generated from the schema and the commands.
 docs: env
 	$(BIN)/python -m tools.config_reference
+	$(BIN)/python -m tools.component_reference
 	$(BIN)/python -m tools.cli_reference
 	$(BIN)/python -m tools.preset_reference
 	$(BIN)/python -m tools.model_reference

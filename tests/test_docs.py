@@ -8,13 +8,14 @@ import pytest
 from toy_runs import REPOSITORY
 
 from ansatz.cli.recipe import RecipeCommand, split_overrides
-from ansatz.config.load import load_recipe
-from ansatz.config.schema import Config
+from ansatz.config.load import check, load_recipe, parse_yaml
+from ansatz.config.schema import Config, recipe_keys
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.explain import formula
 from tools import (
     cli_reference,
     component_inputs,
+    component_reference,
     config_reference,
     option_reference,
     paradigm_reference,
@@ -47,6 +48,25 @@ pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relativ
 )
 def test_generated_pages_are_current(name, reference):
     assert (DOCS / name).read_text(encoding="utf-8") == reference.render(), f"docs/{name} is old; run `make docs`"
+
+
+def test_the_pages_of_components_are_current_and_the_page_of_keys_leaves_their_settings_to_them():
+    pages = component_reference.render_pages()
+    assert {name: (DOCS / name).read_text(encoding="utf-8") for name in pages} == pages, "run `make docs`"
+    keys = config_reference.render()
+    assert len(keys.splitlines()) < 700
+    assert all(f"({name}" in keys for name in pages)
+
+
+def test_the_page_of_keys_begins_with_a_whole_recipe_and_has_every_key():
+    text = config_reference.render()
+    recipe = re.search(r"^```yaml\n(.*?)^```", text, flags=re.S | re.M)
+    assert recipe is not None
+    assert check(parse_yaml(recipe[1], where="config.md")).stage_names == ("problems", "model", "rl")
+    first, rest = text.split("\n## The run\n")
+    assert len(first.splitlines()) < 80
+    keys = {key for key in recipe_keys() if not key.startswith(("data.template.", "reward_model.", "watchdog.rules."))}
+    assert [key for key in sorted(keys) if not re.search(rf"(`|^### ){re.escape(key)}\b", rest, flags=re.M)] == []
 
 
 @pytest.mark.parametrize("tool", [component_inputs, renamed_names])

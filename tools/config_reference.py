@@ -1,51 +1,30 @@
-"""docs/config.md: every key of a recipe and every setting of a component, from the schema and the signatures.
+"""docs/config.md: what most people set in a recipe, then every key by group, from the schema.
 
     python -m tools.config_reference
 
-The types, ranges and defaults are those that the loader checks; the meanings are the docstrings of the fields and of
-the components. Nothing is written here twice.
+The types, ranges and defaults are those that the loader checks; the meanings are the docstrings of the fields. Nothing
+is written here twice. The settings of components have pages of their own (`component_reference`).
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from ansatz.certify.setting_docs import describe_settings, split_docstring
+from ansatz.certify.setting_docs import describe_settings
 from ansatz.config.reward_model import RewardModelSection
 from ansatz.config.sampling import SamplingOptions
-from ansatz.config.schema import Config
+from ansatz.config.schema import Config, section_at
 from ansatz.config.watchdog import RuleSettings
-from ansatz.data.base import find_source, source_names
-from ansatz.data.curriculum import CurriculumSettings
-from ansatz.environments.base import TurnSettings, environment_names, find_environment
-from ansatz.loop.stages.preference import SOURCES as PAIR_SOURCES
 from ansatz.loop.stages.preference import PreferenceSettings
 from ansatz.loop.stages.rejection import RejectionSettings
-from ansatz.models.lora import add_adapters
-from ansatz.models.tiny import build_tiny_model
-from ansatz.objectives.advantages import ADVANTAGES
-from ansatz.objectives.coefficients import KL_CONTROLS
-from ansatz.objectives.corrections import CORRECTIONS
-from ansatz.objectives.kl import KLS
-from ansatz.objectives.masks import MASKS
-from ansatz.objectives.preference import DIVERGENCES, PREFERENCES
 from ansatz.objectives.presets import COMMON, KEYS
-from ansatz.objectives.ratios import RATIOS
-from ansatz.objectives.surrogates import SURROGATES
-from ansatz.objectives.token_advantages import REWARD_WHITENS, WHITENS
-from ansatz.objectives.value import VALUES
-from ansatz.objectives.weights import WEIGHTS
-from ansatz.prompts.templates import TEMPLATES
-from ansatz.registry import Registry, settings_of
-from ansatz.rewards.base import INJECTED, RewardRegistry
-from ansatz.rollout.engines import ENGINES
-from ansatz.train.optimizers import OPTIMIZERS
+from ansatz.rewards.base import RewardRegistry
 from tools.pages import item, paragraph, replace_page, setting_item, value_in_yaml
 
 INTRODUCTION = """\
@@ -53,78 +32,120 @@ INTRODUCTION = """\
 
 This page is generated from the schema by `make docs`; do not edit it.
 
-A recipe is a YAML file. Each key below can stand in the recipe or in an overlay, or on the command
-line as a dotted option: `--train.lr 3e-4`. A key that does not exist is refused, with the nearest
-name. `ansatz explain RECIPE --full` prints the recipe with all its defaults filled in. The
-terms are explained in the [glossary](glossary.md).
+A recipe is a YAML file. Every key can stand in a recipe, in an overlay, or on the command line as a
+dotted option: `--train.lr 3e-4`. A key that does not exist is refused, with the nearest name.
+`ansatz explain RECIPE --full` prints a recipe with all its defaults, and an
+[editor](how-to/editor.md) can complete and check it. Terms are in the [glossary](glossary.md).
 
-A *component* is named together with its settings: `{name: vllm, mode: server}` for an engine,
-`{source: jsonl, path: my.jsonl}` for problems, `math_answer: {mode: strict}` for a reward.
-`path/to/file.py:function` names a component of your own; its keyword-only parameters are its
-settings.
+## What most people set
+
+A whole recipe. What it leaves out has its default.
+
+```yaml
+name: my_run
+model: {path: Qwen/Qwen2.5-1.5B-Instruct}
+data:
+  train: {source: jsonl, split: train, path: my_train.jsonl}
+  heldout: {source: jsonl, split: heldout, path: my_heldout.jsonl}
+rewards:
+  math_answer: {mode: strict}
+algorithm: {preset: grpo}
+rollout: {prompts_per_step: 64, samples_per_prompt: 8, max_response_tokens: 1024}
+train: {steps: 200, lr: 1e-6}
+evaluate: {problems: 200, every: 20}
+```
+
+These keys decide most runs:
 """
 
-TINY = "Sizes of the model that is built when `model.path` is null."
-LORA = "Low-rank adapters (LoRA); needs the package peft."
-CURRICULUM = "How RL chooses the next problems; see [curriculum](curriculum.md)."
+OFTEN_SET = (
+    "model.path", "model.lora", "data.train", "data.heldout", "data.sft", "data.template", "rewards",
+    "algorithm", "rollout.prompts_per_step", "rollout.samples_per_prompt", "rollout.max_prompt_tokens",
+    "rollout.max_response_tokens", "rollout.temperature", "rollout.engine", "train.steps", "train.lr",
+    "train.tokens_per_microbatch", "train.optimizer", "sft.steps", "sft.lr", "evaluate.problems", "evaluate.every",
+    "save.every", "seed",
+)  # fmt: skip
+"""Keys that begin the page, in the order in which a recipe is written."""
 
-COMPONENTS: dict[str, Registry[Any]] = {
-    "advantage": ADVANTAGES,
-    "reward_whiten": REWARD_WHITENS,
-    "whiten": WHITENS,
-    "ratio": RATIOS,
-    "surrogate": SURROGATES,
-    "kl": KLS,
-    "kl_control": KL_CONTROLS,
-    "weights": WEIGHTS,
-    "correction": CORRECTIONS,
-    "masks": MASKS,
-    "value": VALUES,
+GROUPS: dict[str, tuple[str, ...]] = {
+    "The run": (),
+    "Model and problems": ("model", "data"),
+    "Responses and rewards": ("rollout", "environment", "rewards"),
+    "Reinforcement learning": ("algorithm", "train"),
+    "Other training stages": ("sft", "rejection", "preference", "reward_model"),
+    "Measuring and keeping": ("evaluate", "save", "watchdog"),
+    "Many processes": ("cluster",),
 }
+"""The sections of a recipe, in groups."""
+
+EXPLAINED = {
+    "model": "[Models](models.md), [memory](memory.md). Settings of `tiny` and `lora`: [models](settings_models.md).",
+    "data": "[Data](data.md), [curriculum](curriculum.md). Sources, templates: [their settings](settings_data.md).",
+    "rollout": "[Sampling](sampling.md), [vLLM](vllm.md), [lag](scale.md). Engines: "
+    "[their settings](settings_models.md#engines).",
+    "environment": "[Environments](environments.md); [their settings](settings_environments.md).",
+    "rewards": "[Rewards](rewards.md); [their settings](settings_rewards.md).",
+    "algorithm": "[Algorithms](algorithms.md), [presets](presets.md). Components: "
+    "[their settings](settings_objective.md).",
+    "train": "Optimizers: [their settings](settings_models.md#optimizers).",
+    "sft": "",
+    "rejection": "[Rejection sampling](algorithms.md#rejection-sampling).",
+    "preference": "[Preferences](algorithms.md#preferences). Pairs, losses: [their settings](settings_preference.md).",
+    "reward_model": "[Reward models](reward_models.md).",
+    "evaluate": "[Evaluation](evaluation.md).",
+    "save": "[Checkpoints](memory.md#checkpoints-on-disk), [reliability](reliability.md).",
+    "watchdog": "[Watchdog](watchdog.md).",
+    "cluster": "[Clusters](cluster.md), [scale](scale.md).",
+}
+"""The pages that explain a section, and those with the settings of its components."""
 
 
 def render() -> str:
-    """The whole page."""
-    sections: dict[str, list[str]] = {
-        "model": [
-            *_function("model.tiny", build_tiny_model, TINY, without=("texts",)),
-            *_function("model.lora", add_adapters, LORA),
-        ],
-        "data": [*_templates(), *_sources(), *_function("data.curriculum", CurriculumSettings, CURRICULUM)],
-        "rollout": _registry("rollout.engine", "Engines", ENGINES),
-        "environment": _environments(),
-        "algorithm": _algorithm(),
-        "rejection": _rejection(),
-        "preference": _preference(),
-        "reward_model": _reward_model(),
-        "train": _registry("train.optimizer", "Optimizers", OPTIMIZERS),
-        "rewards": _rewards(),
-        "watchdog": [
-            "### `watchdog.rules`",
-            "",
-            *_docstring(RuleSettings),
-            *_fields(RuleSettings, prefix="watchdog.rules.NAME."),
-            "",
-        ],
-    }
-    lines = [INTRODUCTION, "## The run", "", *_fields(Config, prefix="", skip=_is_section), ""]
-    for name, field in Config.model_fields.items():
-        if not _is_section(name):
-            continue
-        lines += [f"## {name}", ""]
-        kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            lines += [*_docstring(kind), *_fields(kind, prefix=f"{name}."), ""]
-        elif field.description:
-            lines += [paragraph(field.description), ""]
-        lines += sections.get(name, [])
+    """Return the whole page."""
+    lines = [INTRODUCTION, *map(_often_set, OFTEN_SET), ""]
+    for group, names in GROUPS.items():
+        lines += [f"## {group}", ""]
+        lines += [] if names else [*_fields(Config, prefix="", skip=EXPLAINED.__contains__), ""]
+        for name in names:
+            lines += [f"### {name}", "", *_section(name)]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _is_section(name: str) -> bool:
-    kind = Config.model_fields[name].annotation
-    named = ("algorithm", "environment", "preference", "rejection", "reward_model", "rewards")
-    return (isinstance(kind, type) and issubclass(kind, BaseModel)) or name in named
+def _often_set(key: str) -> str:
+    """Return one item: the key, its default and the first sentence about it."""
+    *parents, name = key.split(".")
+    section = section_at(parents)
+    assert section is not None
+    field = section.model_fields[name]
+    default = field.get_default(call_default_factory=True)
+    default = "required" if default is PydanticUndefined else f"`{value_in_yaml(default)}`"
+    meaning = re.split(r"(?<=[.:]) (?=[A-Z{])", " ".join((field.description or "").split()))[0].rstrip(":.")
+    return item(f"`{key}` ({default}): {meaning}.")
+
+
+def _section(name: str) -> list[str]:
+    """Return what a section is for, where it is explained, and its keys."""
+    field = Config.model_fields[name]
+    kind = section_at([name])
+    about = _docstring(kind) if kind is not None else [paragraph(field.description or ""), ""]
+    lines = [*about, *([paragraph(EXPLAINED[name]), ""] if EXPLAINED[name] else [])]
+    if name == "algorithm":
+        lines += [*_algorithm(), ""]
+    elif name == "rejection":
+        lines += [*_settings(RejectionSettings, prefix="rejection."), "", _sampling_options()]
+    elif name == "preference":
+        lines += [*_settings(PreferenceSettings, prefix="preference."), ""]
+    elif name == "reward_model":
+        own = _fields(RewardModelSection, prefix="reward_model.", skip=SamplingOptions.model_fields.__contains__)
+        lines += [*own, "", _sampling_options()]
+    elif name == "rewards":
+        lines += _rewards()
+    elif kind is not None:
+        lines += [*_fields(kind, prefix=f"{name}."), ""]
+    if name == "watchdog":
+        lines += ["#### watchdog.rules", "", *_docstring(RuleSettings)]
+        lines += [*_fields(RuleSettings, prefix="watchdog.rules.NAME."), ""]
+    return lines
 
 
 def _docstring(section: type[BaseModel]) -> list[str]:
@@ -133,7 +154,7 @@ def _docstring(section: type[BaseModel]) -> list[str]:
 
 
 def _fields(section: type[BaseModel], *, prefix: str, skip: Callable[[str], bool] = lambda name: False) -> list[str]:
-    """One item for each key of a section."""
+    """Return one item for each key of a section."""
     lines: list[str] = []
     for name, field in section.model_fields.items():
         if skip(name):
@@ -157,144 +178,40 @@ def _fields(section: type[BaseModel], *, prefix: str, skip: Callable[[str], bool
     return lines
 
 
-def _function(
-    title: str, function: Callable[..., Any], about: str = "", *, without: Iterable[str] = (), level: int = 3
-) -> list[str]:
-    """A heading, what the docstring says (or `about` instead), and one item for each keyword-only parameter."""
-    prose, items = _described(function, without=without)
-    lines = [f"{'#' * level} {title}", ""]
-    for text in [about] if about else prose:
-        lines += [paragraph(text), ""]
-    return [*lines, *items, *([""] if items else [])]
-
-
-def _described(
-    function: Callable[..., Any], *, without: Iterable[str] = (), level: int = 0
-) -> tuple[list[str], list[str]]:
-    """(paragraphs of the docstring, one item for each keyword-only parameter); level: depth of the items."""
-    prose, _ = split_docstring(function.__doc__, list(settings_of(function)))
-    items = [
-        setting_item(
-            name,
-            annotation=setting.annotation,
-            default=setting.default,
-            meaning=setting.meaning,
-            level=level,
-        )
-        for name, setting in describe_settings(function, without=without).items()
+def _settings(kind: Callable[..., Any], *, prefix: str) -> list[str]:
+    """Return one item for each setting of a section that a dataclass describes."""
+    return [
+        setting_item(prefix + name, annotation=setting.annotation, default=setting.default, meaning=setting.meaning)
+        for name, setting in describe_settings(kind).items()
     ]
-    return prose, items
 
 
-def _templates() -> list[str]:
-    names = ", ".join(f"`{name}`" for name in (*TEMPLATES, "chat"))
-    return [paragraph(f"`data.template` is one of {names}, or the path of a .txt file that contains {{question}}."), ""]
-
-
-def _sources() -> list[str]:
-    """Every source of problems."""
-    lines = ["### Sources", "", paragraph("Settings of `data.sft`, `data.train` and `data.heldout`, by `source`."), ""]
-    for name in source_names():
-        lines += _function(name, find_source(name), without=("split",), level=4)
-    return lines
-
-
-def _registry(key: str, title: str, registry: Registry[Any]) -> list[str]:
-    """Every component of a registry."""
-    lines = [f"### {title}", "", paragraph(f"Settings of `{key}`, by `name`."), ""]
-    for name in registry.names():
-        lines += _function(name, registry.get(name), level=4)
-    return lines
-
-
-def _environments() -> list[str]:
-    """What every environment has, then the settings of each."""
-    prose, items = _described(TurnSettings)
-    lines = [paragraph(text) for text in prose] + ["", *items, ""]
-    for name in environment_names():
-        lines += _function(name, find_environment(name), without=settings_of(TurnSettings))
-    return lines
+def _sampling_options() -> str:
+    shared = ", ".join(f"`{name}`" for name in SamplingOptions.model_fields)
+    return paragraph(f"The options of `rollout` that say how to sample can also stand here: {shared}.") + "\n"
 
 
 def _algorithm() -> list[str]:
-    """The keys of the section, then the settings of each component by kind."""
+    """Return the keys of the section."""
     lines = [
         item(f"`algorithm.{key}`: {meaning}" + (f". Default `{value_in_yaml(COMMON[key])}`" if key in COMMON else ""))
         for key, meaning in KEYS.items()
     ]
-    lines += [
-        "",
-        paragraph("The defaults are those before a preset is applied. [Algorithms](algorithms.md) lists the presets."),
-        "",
-    ]
-    for key, registry in COMPONENTS.items():
-        lines += [f"### algorithm.{key}", ""]
-        for function, names in _by_function(registry).items():
-            prose, items = _described(function, level=1)
-            about = " ".join([_formula(function), *prose])
-            lines += [item(f"{', '.join(f'`{name}`' for name in names)}: {about}"), *items]
-        lines.append("")
-    return lines
-
-
-def _formula(component: Callable[..., Any]) -> str:
-    """The component's formula with the names of its settings, as a sentence; empty if it has none."""
-    words = getattr(component, "formula", None)
-    if words is None:
-        return ""
-    text = words.named({name: parameter.default for name, parameter in settings_of(component).items()})
-    text = re.sub(r"(\w+) \{\1\}|\{(\w+)\} \2|\{(\w+)\}", lambda match: match[1] or match[2] or match[3], text)
-    return f"{text}."
-
-
-def _by_function(registry: Registry[Any]) -> Mapping[Any, list[str]]:
-    """Each component with its names; its own name comes first."""
-    names: dict[Any, list[str]] = {}
-    for name in registry.names():
-        names.setdefault(registry.get(name), []).append(name)
-    for function, aliases in names.items():
-        aliases.sort(key=lambda name, function=function: name != function.__name__.rstrip("_"))
-    return names
-
-
-def _rejection() -> list[str]:
-    _, items = _described(RejectionSettings)
-    lines = [*items, ""]
-    shared = ", ".join(f"`{name}`" for name in SamplingOptions.model_fields)
-    return [*lines, paragraph(f"The options of `rollout` that say how to sample can also stand here: {shared}."), ""]
-
-
-def _preference() -> list[str]:
-    lines = [*_described(PreferenceSettings)[1], ""]
-    for name, kind in PAIR_SOURCES.items():
-        lines += _function(f"preference.pairs with source: {name}", kind)
-    shared = ", ".join(f"`{name}`" for name in SamplingOptions.model_fields)
-    lines += [paragraph(f"With `source: policy`, the options of `rollout` can also stand here: {shared}."), ""]
-    lines += _registry("preference.losses", "Preference losses", PREFERENCES)
-    return [*lines, *_registry("preference.divergence", "Divergences", DIVERGENCES)]
-
-
-def _reward_model() -> list[str]:
-    own = _fields(RewardModelSection, prefix="reward_model.", skip=SamplingOptions.model_fields.__contains__)
-    shared = ", ".join(f"`{name}`" for name in SamplingOptions.model_fields)
-    options = f"The options of `rollout` that say how to sample can also stand here: {shared}."
-    return [*_docstring(RewardModelSection), *own, "", paragraph(options), ""]
+    return [*lines, "", "The defaults are those before a preset is applied."]
 
 
 def _rewards() -> list[str]:
-    registry = RewardRegistry()
-    lines = [
+    names = ", ".join(f"[`{name}`](settings_rewards.md#{name})" for name in RewardRegistry().names())
+    return [
         paragraph(
-            "Each entry is the name of a reward with its settings. Every reward also takes `weight` (default `1.0`): "
-            "the score of a response is the weighted sum of its rewards. If a reward has the settings `correct` and "
-            "`wrong`, these are its values for a correct and a wrong response. An overlay or an option adds its "
-            "rewards to those of the recipe, and `rewards: {NAME: null}` removes one."
+            "If a reward has the settings `correct` and `wrong`, these are its values for a correct and a wrong "
+            "response. An overlay or an option adds its rewards to those of the recipe, and `rewards: {NAME: null}` "
+            "removes one."
         ),
         "",
+        paragraph(f"Rewards: {names}, or your own, `path/to/file.py:function`."),
+        "",
     ]
-    for name in registry.names():
-        lines += _function(name, registry.get(name), without=INJECTED)
-    return lines
 
 
 if __name__ == "__main__":

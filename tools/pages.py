@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 WIDTH = 100
@@ -63,7 +64,7 @@ def type_in_words(annotation: Any) -> str:
     if origin in (Union, types.UnionType):
         return " or ".join(type_in_words(choice) for choice in arguments)
     kind = origin or annotation
-    if isinstance(kind, type) and issubclass(kind, Mapping):
+    if isinstance(kind, type) and issubclass(kind, (Mapping, BaseModel)):
         return "mapping"
     if kind is tuple and arguments and arguments[-1] is not Ellipsis:
         return f"list of {len(arguments)} values, each: {type_in_words(arguments[0])}"
@@ -97,6 +98,12 @@ def value_in_yaml(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(value_in_yaml, value)) + "]"
     return str(value)
+
+
+def heading_anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub and the site make them."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def replace_part(page: Path, begin: str, part: str, *, end: str = "<!-- end -->") -> str:

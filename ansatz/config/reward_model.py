@@ -38,7 +38,7 @@ class RewardModelSection(SamplingOptions):
     which the layers of a small policy hide; to the others the new layers write."""
     data: dict[str, Any] | None = None
     """What the model learns from instead of responses of the policy: {source: file, path: ...} or {source: hub,
-    dataset: ...}, with the settings of [preference.pairs](#preferencepairs-with-source-file). For bradley_terry pairs
+    dataset: ...}, with the settings of [preference.pairs](settings_preference.md). For bradley_terry pairs
     of a chosen and a rejected response, for correctness responses with a label, for process responses with a label for
     each step ([shapes](reward_models.md#given-data)). null: responses of the policy."""
     heldout_data: dict[str, Any] | None = None

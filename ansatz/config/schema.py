@@ -38,13 +38,13 @@ class ModelSection(Section):
     """Type that the model computes in. auto: bfloat16 if the device multiplies it natively, otherwise float32. The
     master weights of the optimizer are float32 in either case."""
     tiny: dict[str, Any] = Field(default_factory=dict[str, Any])
-    """Sizes of the model that is built; see below. Has an effect only if `model.path` is null."""
+    """Sizes of the model that is built. Has an effect only if `model.path` is null."""
     toy: bool | tuple[str, ...] = False
     """true: try the recipe at toy size, in a minute on any machine. The architecture of `model.path` gets random
     weights, and numbers of steps, prompts and tokens are reduced. The config.yaml of a run lists here what was
     reduced."""
     lora: dict[str, Any] | None = None
-    """Train low-rank adapters instead of the weights; the settings are below. null: train every weight."""
+    """Train low-rank adapters with these settings instead of the weights. null: train every weight."""
     quantize: Literal["nf4"] | None = None
     """nf4: the frozen weights under the adapters have 4 bits (QLoRA), which takes the package bitsandbytes and one
     training stage. null: they have the type of `model.dtype`."""
@@ -65,7 +65,7 @@ class DataSection(Section):
     settings: {source: NAME, split: SPLIT, ...}."""
 
     template: Template = "tiny"
-    """Prompt template that turns a problem into a prompt; see below. {name: chat, system: TEXT, arguments: {...}} is
+    """Prompt template that turns a problem into a prompt. {name: chat, system: TEXT, arguments: {...}} is
     the tokenizer's chat template with a system prompt and with arguments, such as {enable_thinking: true}. auto, the
     default with `model.path`: the template of the run that the model is a checkpoint of, otherwise chat if the
     tokenizer has a chat template, otherwise boxed. The choice is printed, and is written to the run's config.yaml."""

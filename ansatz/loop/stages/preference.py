@@ -54,11 +54,11 @@ class PreferenceSettings:
     """The `preference` section of a recipe.
 
     pairs: {source: policy, ...} samples pairs from the policy at the start of the stage, {source: file, path: ...}
-        reads them from a file, {source: hub, dataset: ...} from a data set; the settings are below. Left out:
+        reads them from a file, {source: hub, dataset: ...} from a data set. Left out:
         {source: policy}.
     losses: the loss is the weighted sum of these, each with its settings and its `weight` (default 1.0). `likelihood`
         next to a preference loss keeps the chosen responses likely. Left out: {dpo: {}}.
-    divergence: the f-divergence of the scores, {name: reverse_kl} or one of the others below.
+    divergence: the f-divergence of the scores, such as {name: reverse_kl}.
     steps: optimizer steps. 0: as many as `epochs` takes.
     epochs: passes over the pairs, if `steps` is 0.
     batch_size: pairs in one step.
