@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ansatz.track.base import EXACT
 from ansatz.types import Verdict
 
 Floats = NDArray[np.float64]
@@ -40,6 +41,20 @@ def pass_at_k(correct_PS: ArrayLike, *, k: int) -> Floats:
     # C(w, k) / C(S, k) as a product of k fractions avoids large binomials. A factor is 0 if fewer than k are wrong.
     index_K = np.arange(k)
     return 1.0 - np.prod(np.clip(num_wrong_P[:, None] - index_K, 0.0, None) / (num_samples - index_K), axis=1)
+
+
+def pass_at_k_exactly(logp_P: ArrayLike, *, k: int = 1) -> Floats:
+    """Return the probability [P] that at least one of k samples is the worked solution: 1 - (1 - p)^k, with p = e^logp.
+
+    logp_P: the log-prob of the solution, at most 0. k may be any number: no sample is needed. This is pass@k where no
+    other response is correct, and a lower bound of it elsewhere. Accurate for the smallest p too.
+    """
+    if k < 1:
+        raise ValueError(f"k = {k}; expected 1 or more")
+    logp = np.minimum(np.asarray(logp_P, dtype=np.float64), 0.0)  # rounding can lift a certain solution above 0
+    with np.errstate(divide="ignore"):  # p = 1
+        log_wrong = np.where(logp < -1.0, np.log1p(-np.exp(logp)), np.log(-np.expm1(logp)))
+    return -np.expm1(k * log_wrong)
 
 
 def maj_at_k(votes_S: Sequence[Hashable | None], correct_S: Sequence[bool], *, k: int) -> float:
@@ -157,7 +172,7 @@ class ProblemResult:
     """The samples of one problem, graded. Every problem of an evaluation has the same number S of samples.
 
     votes: see `vote`. lengths: response tokens. greedy: whether the response at temperature 0 is correct, None if there
-    is none.
+    is none. solution_logp: of the worked solution at the temperature of the samples, None without one.
     """
 
     level: str
@@ -166,13 +181,15 @@ class ProblemResult:
     lengths: tuple[int, ...]
     truncated: tuple[bool, ...]
     greedy: bool | None = None
+    solution_logp: float | None = None
 
 
 def summarise(results: Sequence[ProblemResult], *, k: int, seed: int) -> dict[str, Any]:
     """Return the numbers of an evaluation, and under "by_level" the same for each level in order.
 
     Keys: num_problems, samples_per_prompt, k, pass@1, pass@1_interval [low, high] (95 %), greedy, pass@k, maj@k,
-    mean_length (tokens), truncated_frac. A problem without a level does not appear under "by_level".
+    mean_length (tokens), truncated_frac, and exact_pass@1, the mean over the problems with a worked solution, if there
+    are any. A problem without a level does not appear under "by_level".
     Raise ValueError for no results or k above S.
     """
     numbers = _numbers(results, k=k, seed=seed)
@@ -189,6 +206,7 @@ def _numbers(results: Sequence[ProblemResult], *, k: int, seed: int) -> dict[str
     correct_PS = [result.correct for result in results]
     mean_P = pass_at_1(correct_PS)
     greedy = [result.greedy for result in results if result.greedy is not None]
+    solution_logps = [result.solution_logp for result in results if result.solution_logp is not None]
     return {
         "num_problems": len(results),
         "samples_per_prompt": len(results[0].correct),
@@ -200,6 +218,7 @@ def _numbers(results: Sequence[ProblemResult], *, k: int, seed: int) -> dict[str
         "maj@k": fmean(maj_at_k(result.votes, result.correct, k=k) for result in results),
         "mean_length": fmean(length for result in results for length in result.lengths),
         "truncated_frac": fmean(truncated for result in results for truncated in result.truncated),
+        **({EXACT: float(pass_at_k_exactly(solution_logps).mean())} if solution_logps else {}),
     }
 
 

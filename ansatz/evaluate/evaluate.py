@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,6 +14,9 @@ from ansatz.rollout.base import ResponseSource, Sampling
 from ansatz.rollout.groups import GradedGroup, GroupSampler
 from ansatz.track.rollout_rows import rollout_row
 from ansatz.types import Prompt, ScoredRollout
+
+SolutionLogps = Mapping[str, Mapping[float, float]]
+"""By problem and temperature, the log-prob of the worked solution."""
 
 
 class Evaluated(NamedTuple):
@@ -29,7 +32,8 @@ class Evaluator:
     """Held-out prompts and how they are sampled. Every run uses the same noise, so only the policy differs.
 
     prompts: of different problems. k: of pass@k and maj@k. grader_threads: problems graded at the same time.
-    keeps_responses: whether an evaluation comes with its responses.
+    keeps_responses: whether an evaluation comes with its responses. solution_logps: computes the exact part under the
+    policy as it is when it is called, for the problems that have a worked solution.
     """
 
     prompts: Sequence[Prompt]
@@ -39,6 +43,7 @@ class Evaluator:
     split: str
     grader_threads: int = 1
     keeps_responses: bool = True
+    solution_logps: Callable[[], SolutionLogps] = dict
 
     def run(self, sampler: ResponseSource, *, stage: str, step: int) -> Evaluated:
         """Evaluate the policy that the sampler has, which is that of the stage after `step`."""
@@ -48,8 +53,14 @@ class Evaluator:
         )
         sampled = groups.run(self.prompts, self.sampling).groups
         greedy = groups.run(self.prompts, self.sampling.greedy()).groups
+        exact = self.solution_logps()
         results = [
-            _result(group.prompt, group.graded, greedy_group.graded[0])
+            _result(
+                group.prompt,
+                group.graded,
+                greedy_group.graded[0],
+                exact.get(group.prompt.problem.id, {}).get(self.sampling.temperature),
+            )
             for group, greedy_group in zip(sampled, greedy, strict=True)
         ]
         row = {
@@ -62,13 +73,19 @@ class Evaluator:
             "seconds": round(time.perf_counter() - started, 3),
             **summarise(results, k=self.k, seed=self.sampling.seed),
         }
-        return Evaluated(row, self._rows(sampled, greedy, f"{stage}/{step}/{self.split}"))
+        return Evaluated(row, self._rows(sampled, greedy, exact, f"{stage}/{step}/{self.split}"))
 
-    def _rows(self, sampled: Sequence[_Graded], greedy: Sequence[_Graded], place: str) -> list[dict[str, Any]]:
+    def _rows(
+        self, sampled: Sequence[_Graded], greedy: Sequence[_Graded], exact: SolutionLogps, place: str
+    ) -> list[dict[str, Any]]:
         pairs = zip(sampled, greedy, strict=True) if self.keeps_responses else ()
         return [
             rollout_row(
-                scored, group=f"{place}/{index}", noise_step=self.sampling.step, temperature=sampling.temperature
+                scored,
+                group=f"{place}/{index}",
+                noise_step=self.sampling.step,
+                temperature=sampling.temperature,
+                solution_logps={} if sampling.temperature else exact.get(group.prompt.problem.id, {}),
             )
             for index, groups in enumerate(pairs)
             for group, sampling in zip(groups, (self.sampling, self.sampling.greedy()), strict=True)
@@ -79,7 +96,9 @@ class Evaluator:
 _Graded = GradedGroup[list[ScoredRollout]]
 
 
-def _result(prompt: Prompt, samples: Sequence[ScoredRollout], greedy: ScoredRollout) -> ProblemResult:
+def _result(
+    prompt: Prompt, samples: Sequence[ScoredRollout], greedy: ScoredRollout, solution_logp: float | None
+) -> ProblemResult:
     return ProblemResult(
         level=prompt.problem.level,
         correct=tuple(sample.score.verdict.correct for sample in samples),
@@ -87,4 +106,5 @@ def _result(prompt: Prompt, samples: Sequence[ScoredRollout], greedy: ScoredRoll
         lengths=tuple(sample.rollout.num_tokens for sample in samples),
         truncated=tuple(sample.rollout.truncated for sample in samples),
         greedy=greedy.score.verdict.correct,
+        solution_logp=solution_logp,
     )

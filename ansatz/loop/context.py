@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from ansatz.errors import DataError
 from ansatz.evaluate.evaluate import Evaluator
 from ansatz.files import write_text
 from ansatz.json_text import read_object
+from ansatz.loop.exact_evaluation import Predicts, solution_logps
 from ansatz.loop.held_run import HeldRun
 from ansatz.loop.interrupts import Interrupts
 from ansatz.loop.own_reward_model import own_rewards, rewards_with
-from ansatz.loop.run_sources import HasTokenizer, RunSources
+from ansatz.loop.run_sources import RunSources
 from ansatz.loop.trainers import AnyTrainer, Spec, TrainerSpec, copy_of_trained, load, load_base, on_ranks
 from ansatz.models.load import Policy, cast, compute_dtype
 from ansatz.objectives.objective import Objective
@@ -124,7 +126,7 @@ class RunContext(RunSources):
         """The folder of the reward model that the run has trained last. There must be one."""
         return [path for name, path in self.outputs.items() if name.startswith(REWARD_MODEL)][-1]
 
-    def evaluator(self, source: HasTokenizer, *, num_problems: int | None = None) -> Evaluator:
+    def evaluator(self, source: Predicts, *, num_problems: int | None = None) -> Evaluator:
         """The held-out evaluation of the recipe. num_problems: fewer of its problems, from the first."""
         evaluate = self.config.evaluate
         problems = self.problems("heldout")[: evaluate.problems][:num_problems]
@@ -136,6 +138,7 @@ class RunContext(RunSources):
             split="heldout",
             grader_threads=self.config.grader_workers,
             keeps_responses=self.config.save.samples,
+            solution_logps=partial(solution_logps, source, problems, self.renderer(source), self.config),
         )
 
     def trainer(

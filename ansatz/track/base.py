@@ -12,6 +12,9 @@ from ansatz.types import ScoredRollout
 EVALUATION_NUMBERS = ("pass@1", "greedy", "pass@k", "maj@k", "mean_length", "truncated_frac")
 """The numbers that every evaluation has. greedy is None if it was not measured."""
 
+EXACT = "exact_pass@1"
+"""A number of evaluations on problems with worked solutions: the mean probability of such a solution."""
+
 Evaluation = Mapping[str, Any]
 """{"stage", "step", "split", "num_problems", "samples_per_prompt", "temperature", "seed", "k", "pass@1",
 "pass@1_interval": [low, high], ... EVALUATION_NUMBERS, "by_level": {level: the same numbers}}"""

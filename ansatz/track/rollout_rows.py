@@ -8,6 +8,12 @@
 id: stage/step/split/place of the problem/sample; the last part is `greedy` for the response at temperature 0. The noise
 of a response depends only on (seed, noise_step, problem, sample), so equal ones in two evaluations have the same noise.
 Times are left out: equal evaluations give equal files.
+
+The row of the response at temperature 0 of a problem with a worked solution also has
+
+    "solution_logps": {"0.7": -0.0412, "1": -0.287}
+
+the log-prob of that whole solution at each temperature, in nats. `read_solution_logps` reads them.
 """
 
 from __future__ import annotations
@@ -23,7 +29,7 @@ from ansatz.ngrams import repeated_frac
 from ansatz.track.jsonl import Row, read_jsonl
 from ansatz.types import Finish, Reason, ScoredRollout, Verdict
 
-GREEDY = "greedy"
+GREEDY, SOLUTION_LOGPS = "greedy", "solution_logps"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +52,19 @@ class StoredResponse:
         return (self.seed, self.noise_step, self.problem, self.sample)
 
 
-def rollout_row(scored: ScoredRollout, *, group: str, noise_step: int, temperature: float) -> Row:
-    """Return the row of a rollout. group: the id of its group, such as rl/50/heldout/7."""
+def rollout_row(
+    scored: ScoredRollout,
+    *,
+    group: str,
+    noise_step: int,
+    temperature: float,
+    solution_logps: Mapping[float, float] | None = None,
+) -> Row:
+    """Return the row of a rollout. group: the id of its group, such as rl/50/heldout/7. solution_logps: the exact part
+    of an evaluation, by temperature."""
     rollout, score = scored.rollout, scored.score
     sampled = [logp for logp, kept in zip(rollout.behavior_logps, _mask_sampled(scored), strict=True) if kept]
+    exact = {f"{each:g}": _round(logp) for each, logp in (solution_logps or {}).items()}
     return {
         "id": f"{group}/{rollout.sample if temperature else GREEDY}",
         "problem": rollout.prompt.problem.id,
@@ -70,6 +85,7 @@ def rollout_row(scored: ScoredRollout, *, group: str, noise_step: int, temperatu
         "mean_logp": _round(math.fsum(sampled) / len(sampled)) if sampled else None,
         "repetition": _round(repeated_frac(rollout.token_ids)),
         "text": rollout.text,
+        **({SOLUTION_LOGPS: exact} if exact else {}),
     }
 
 
@@ -85,6 +101,31 @@ def _round(value: float) -> float | None:
 def read_responses(path: Path) -> list[StoredResponse]:
     """Return the responses of a file. Raise DataError for a row that no run writes."""
     return [_response(row, f"{path}, line {number}") for number, row in enumerate(read_jsonl(path), start=1)]
+
+
+def read_solution_logps(path: Path, *, temperature: float) -> dict[str, float]:
+    """Return the log-prob of the worked solution of each problem that has one, in the order of the problems.
+
+    Raise DataError for a row that no run writes, and if no problem has a log-prob at this temperature.
+    """
+    found, known = dict[str, float](), set[str]()
+    for number, row in enumerate(read_jsonl(path), start=1):
+        logps = row.get(SOLUTION_LOGPS, {})
+        if not isinstance(logps, dict) or not all(isinstance(logp, int | float) for logp in logps.values()):
+            raise DataError(
+                f"{path}, line {number}: {SOLUTION_LOGPS!r} is {logps!r:.60}, which no run writes. Restore the file, "
+                "or remove it."
+            )
+        known |= logps.keys()
+        if (logp := logps.get(f"{temperature:g}")) is not None:
+            found[str(row["problem"])] = float(logp)
+    if not found:
+        have = f"those at {', '.join(sorted(known))}" if known else "none"
+        raise DataError(
+            f"{path}: expected log-probs of worked solutions at temperature {temperature:g}, found {have}. Set "
+            "evaluate.temperature, and use held-out problems with worked solutions."
+        )
+    return found
 
 
 _KINDS: Mapping[str, tuple[type, ...]] = {

@@ -25,6 +25,7 @@ from typing import Any
 from ansatz.files import make_private, not_written
 from ansatz.track.base import (
     EVALUATION_NUMBERS,
+    EXACT,
     ConsoleSink,
     Evaluation,
     checked_evaluation,
@@ -200,9 +201,10 @@ def evaluation_scalars(row: Evaluation) -> dict[str, float]:
     """Return the numbers of an evaluation by TensorBoard tag: eval/SPLIT/NAME, and eval/SPLIT/NAME/LEVEL for each
     level."""
     prefix = f"eval/{row['split']}"
-    out = {f"{prefix}/{name}": float(row[name]) for name in EVALUATION_NUMBERS if row[name] is not None}
+    names = (*EVALUATION_NUMBERS, EXACT)
+    out = {f"{prefix}/{name}": float(row[name]) for name in names if row.get(name) is not None}
     for level, numbers in row.get("by_level", {}).items():
-        for name in EVALUATION_NUMBERS:
+        for name in names:
             if numbers.get(name) is not None:
                 out[f"{prefix}/{name}/{level}"] = float(numbers[name])
     return out

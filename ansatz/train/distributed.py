@@ -156,6 +156,9 @@ class DistributedTrainer:
     def measure_demonstrations(self, samples: Sequence[TrainSample]) -> Mapping[str, float]:
         return self._call("measure_demonstrations", tuple(samples)).agreed
 
+    def response_logps(self, samples: Sequence[TrainSample], temperatures: Sequence[float]) -> list[list[float]]:
+        return self._call("response_logps", tuple(samples), tuple(temperatures)).agreed
+
     def score_samples(self, samples: Sequence[TrainSample]) -> list[list[float]]:
         """Of a reward model: see `RewardTrainer`."""
         return self._call("score_samples", tuple(samples)).own

@@ -112,6 +112,9 @@ class FakeTrainer:
     def measure_demonstrations(self, samples: Sequence[TrainSample]) -> dict[str, float]:
         return {}
 
+    def response_logps(self, samples: Sequence[TrainSample], temperatures: Sequence[float]) -> list[list[float]]:
+        return [[-float(len(sample.token_ids))] * len(temperatures) for sample in samples]
+
     def set_lr_scale(self, scale: float) -> None:
         self.lr_scale = scale
 

@@ -32,7 +32,7 @@ from ansatz.track.measurements import Measurement, Measurements, merge, values
 from ansatz.train import alignment
 from ansatz.train.batch import LossBatch, TrainBatch, build_batch
 from ansatz.train.critic import Critic, TrainedCritic
-from ansatz.train.logps import exact_kl, logps_of, measure_demonstrations, without_gradient
+from ansatz.train.logps import exact_kl, logps_of, measure_demonstrations, response_logps, without_gradient
 from ansatz.train.measure import measure_batch
 from ansatz.train.optim import Schedule
 from ansatz.train.packed import PackedRollouts, pack_rollouts
@@ -206,6 +206,13 @@ class LocalTrainer:
         packed = pack_rollouts(samples, device=self.device)
         limit = self.settings.tokens_per_microbatch
         return values(measure_demonstrations(self.policy, packed, tokens_per_microbatch=limit, ranks=self.ranks))
+
+    def response_logps(self, samples: Sequence[TrainSample], temperatures: Sequence[float]) -> list[list[float]]:
+        limit = self.settings.tokens_per_microbatch
+        with same_bits(self.policy.device):
+            return response_logps(
+                self.policy, samples, temperatures=temperatures, tokens_per_microbatch=limit, ranks=self.ranks
+            )
 
     @property
     def tokenizer(self) -> Any:

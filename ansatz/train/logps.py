@@ -1,11 +1,12 @@
 """Log-probs and KLs of packed rollouts under a model, and how well it predicts demonstrations; without sampling.
 
-Axes: T flat tokens, M sampled tokens, H hidden.
+Axes: N rollouts, T flat tokens, M sampled tokens, H hidden, K temperatures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -14,8 +15,9 @@ from ansatz.models.load import Policy
 from ansatz.models.logps import chunked_kl, chunked_logps, most_likely, token_logps
 from ansatz.models.threads import parallel_map
 from ansatz.track.measurements import Measurements, mean, merge
-from ansatz.train.packed import PackedRollouts, select_rollouts
+from ansatz.train.packed import PackedRollouts, pack_rollouts, select_rollouts
 from ansatz.train.ranks import ONE_RANK, Ranks, scatter_shares, split_for_rank
+from ansatz.train.sample import TrainSample
 
 
 def logps_of(
@@ -97,6 +99,54 @@ def measure_demonstrations(
     microbatches, num_counted = split_for_rank(packed, tokens_per_microbatch, ranks, multiple=workers)
     measured = list(parallel_map(measure, microbatches, workers))[:num_counted]
     return merge(each for part in ranks.gather(measured) for each in part)
+
+
+def response_logps(
+    policy: Policy,
+    samples: Sequence[TrainSample],
+    *,
+    temperatures: Sequence[float],
+    tokens_per_microbatch: int,
+    ranks: Ranks = ONE_RANK,
+) -> list[list[float]]:
+    """Compute the log-prob of each sample's response at each temperature: nats, one list of K for each sample.
+
+    All temperatures share one forward pass. The log-probs of the tokens are added in float64. ranks: each computes its
+    share, and all get the log-probs of all responses.
+    """
+    if not samples:
+        return []
+    numbered = [dataclasses.replace(sample, group=number) for number, sample in enumerate(samples)]
+    packed = pack_rollouts(numbered, device=policy.device)
+
+    def measure(segments: Tensor) -> list[list[float]]:
+        part = select_rollouts(packed, segments)
+        with torch.no_grad():
+            logp_KM = policy.run(lambda: _target_logps(policy, part, temperatures))
+        logp_KN = torch.zeros(len(temperatures), part.num_rollouts, dtype=torch.float64, device=logp_KM.device)
+        logp_KN.index_add_(1, part.segment_T[part.mask_T], logp_KM.double())
+        return [[number, *logps] for number, logps in zip(part.group_N.tolist(), logp_KN.T.tolist(), strict=True)]
+
+    workers = policy.parallel_microbatches
+    microbatches, num_counted = split_for_rank(packed, tokens_per_microbatch, ranks, multiple=workers)
+    measured = list(parallel_map(measure, microbatches, workers))[:num_counted]
+    rows = sorted(row for part in ranks.gather(measured) for rows in part for row in rows)
+    return [logps for _, *logps in rows]
+
+
+def _target_logps(policy: Policy, part: PackedRollouts, temperatures: Sequence[float]) -> Tensor:
+    """Compute the log-probs [K, M] of the tokens in the mask, over the whole vocabulary."""
+    before_M = part.mask_T.nonzero().squeeze(-1) - 1
+    hidden_MH = policy.packed_hidden(
+        part.token_T, part.position_T, part.segment_T, prompt_id_T=part.prompt_id_T, at_M=before_M
+    )
+    weight_VH, target_M = policy.head.weight, part.token_T[part.mask_T]
+    return torch.stack(
+        [
+            chunked_logps(hidden_MH, weight_VH, target_M, temperature=temperature, softcap=policy.softcap)[0]
+            for temperature in temperatures
+        ]
+    )
 
 
 def _predictions(policy: Policy, part: PackedRollouts, target_M: Tensor) -> tuple[Tensor, Tensor]:

@@ -176,6 +176,9 @@ class RankHost:
     def measure_demonstrations(self, samples: Sequence[TrainSample], emit: Emit) -> RankAnswer:
         return self._call(lambda trainer: trainer.measure_demonstrations(samples))
 
+    def response_logps(self, samples: Sequence[TrainSample], temperatures: Sequence[float], emit: Emit) -> RankAnswer:
+        return self._call(lambda trainer: trainer.response_logps(samples, temperatures))
+
     def score_samples(self, samples: Sequence[TrainSample], emit: Emit) -> RankAnswer:
         """The own value of the first rank are the scores of a reward model."""
         return self._call(lambda trainer: trainer.score_samples(samples), agreed=False)

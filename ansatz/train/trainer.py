@@ -176,6 +176,10 @@ class Trainer(Checkpointed, Protocol[Batch]):
         """How well the policy predicts demonstrations; see `train.logps`."""
         ...
 
+    def response_logps(self, samples: Sequence[TrainSample], temperatures: Sequence[float]) -> list[list[float]]:
+        """Compute the log-prob of each sample's response, in nats, at each temperature, over the whole vocabulary."""
+        ...
+
     def weights(self) -> WeightSource:
         """The policy's current weights, for samplers."""
         ...

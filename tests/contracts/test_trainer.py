@@ -75,6 +75,18 @@ def test_the_version_counts_updates_and_the_weights_carry_it(make: MakeTrainer) 
     assert trainer.version == trainer.weights().version == 2
 
 
+def test_response_log_probs_come_in_the_order_of_the_samples_and_change_nothing(make: MakeTrainer) -> None:
+    trainer = make()
+    start, version, changes = numbers(trainer), trainer.version, trainer.changes
+    found = trainer.response_logps(samples(), [0.5, 1.0])
+    alone = [trainer.response_logps([sample], [0.5, 1.0])[0] for sample in samples()]
+    assert [len(logps) for logps in found] == [2, 2, 2, 2]
+    for logps, expected in zip(found, alone, strict=True):
+        assert logps == pytest.approx(expected, rel=1e-5)
+    assert all(logp < 0 for logps in found for logp in logps)
+    assert (numbers(trainer), trainer.version, trainer.changes) == (start, version, changes)
+
+
 def test_an_update_changes_the_weights_and_a_batch_does_not(make: MakeTrainer) -> None:
     trainer = make()
     start = numbers(trainer)

@@ -1,13 +1,22 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from fractions import Fraction
 from statistics import fmean
 
 import numpy as np
 import pytest
 
-from ansatz.evaluate.estimators import ProblemResult, bootstrap_interval, maj_at_k, pass_at_1, pass_at_k, summarise
+from ansatz.evaluate.estimators import (
+    ProblemResult,
+    bootstrap_interval,
+    maj_at_k,
+    pass_at_1,
+    pass_at_k,
+    pass_at_k_exactly,
+    summarise,
+)
 
 
 def enumerated_pass_at_k(correct: tuple[bool, ...], k: int) -> float:
@@ -207,6 +216,25 @@ def test_bootstrap_refuses_nothing_and_impossible_confidence():
         bootstrap_interval([1.0], seed=0, confidence=95)
 
 
+def test_pass_at_k_exactly_is_one_minus_the_chance_that_all_k_samples_are_wrong():
+    for p in (Fraction(1, 2), Fraction(1, 1000), Fraction(999, 1000)):
+        for k in (1, 2, 8, 64):
+            expected = float(1 - (1 - p) ** k)
+            assert pass_at_k_exactly([np.log(float(p))], k=k)[0] == pytest.approx(expected, rel=1e-9)
+
+
+def test_pass_at_k_exactly_keeps_its_digits_for_tiny_probabilities_and_large_k():
+    # 1 - (1 - p)^k = k p - k (k - 1) p^2 / 2 + ...; with p = 1e-18 float64 cannot tell 1 - p from 1.
+    assert pass_at_k_exactly([np.log(1e-18)], k=10**6)[0] == pytest.approx(1e-12, rel=1e-6, abs=0)
+    assert pass_at_k_exactly([0.0, 1e-7, -np.inf], k=3).tolist() == [
+        1.0,
+        1.0,
+        0.0,
+    ]  # certain, by rounding, never
+    with pytest.raises(ValueError, match="k = 0"):
+        pass_at_k_exactly([-1.0], k=0)
+
+
 def result(level: str, correct: tuple[bool, ...], *, greedy: bool | None = True) -> ProblemResult:
     answers = tuple("12" if right else None for right in correct)
     lengths = tuple(range(10, 10 + len(correct)))
@@ -236,6 +264,15 @@ def test_problems_without_a_level_belong_to_none_and_greedy_may_be_unknown():
     numbers = summarise([result("", (True, False), greedy=None)], k=1, seed=0)
     assert numbers["by_level"] == {}
     assert numbers["greedy"] is None
+
+
+def test_the_exact_number_is_the_mean_over_the_problems_with_a_solution_and_is_left_out_without_any():
+    rows = [replace(result("2", (True, True)), solution_logp=np.log(p)) for p in (0.25, 0.5)]
+    rows.append(result("3", (False, False)))
+    numbers = summarise(rows, k=1, seed=0)
+    assert numbers["exact_pass@1"] == pytest.approx(0.375)
+    assert numbers["by_level"]["2"]["exact_pass@1"] == pytest.approx(0.375)
+    assert "exact_pass@1" not in numbers["by_level"]["3"]
 
 
 def test_an_evaluation_of_nothing_is_refused():

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -124,6 +125,29 @@ def test_every_response_is_a_row_with_its_text_verdict_and_the_key_of_its_noise(
     assert [row["reason"] for row in rows[:4]] == ["equal", "equal", "different", "no_answer"]
     assert {(row["seed"], row["noise_step"]) for row in rows} == {(11, 0)}
     assert {row["temperature"] for row in rows if row["id"].endswith("greedy")} == {0.0}
+
+
+def test_the_exact_part_is_measured_once_and_stored_with_the_greedy_response_of_its_problem() -> None:
+    evaluator, sampler, _ = make()
+    calls: list[int] = []
+
+    def logps() -> dict[str, dict[float, float]]:
+        calls.append(1)
+        return {"a": {0.8: math.log(0.5), 1.0: math.log(0.25)}, "c": {0.8: math.log(0.1), 1.0: math.log(0.01)}}
+
+    evaluated = dataclasses.replace(evaluator, solution_logps=logps).run(sampler, stage="rl", step=25)
+    assert len(calls) == 1
+    assert evaluated.row["exact_pass@1"] == pytest.approx((0.5 + 0.1) / 2)  # at the temperature of the samples, 0.8
+    stored = {row["id"]: row["solution_logps"] for row in evaluated.responses if "solution_logps" in row}
+    assert stored == {
+        "rl/25/heldout/0/greedy": {"0.8": -0.693147, "1": -1.38629},
+        "rl/25/heldout/2/greedy": {"0.8": -2.30259, "1": -4.60517},
+    }
+    without = evaluator.run(sampler, stage="rl", step=25)
+    assert "exact_pass@1" not in without.row
+    assert [{**row, "solution_logps": 0} for row in evaluated.responses] == [
+        {**row, "solution_logps": 0} for row in without.responses
+    ]
 
 
 def test_responses_are_left_out_where_they_are_not_to_be_stored() -> None:

@@ -6,6 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -15,9 +16,10 @@ from toy_runs import toy_config
 
 from ansatz.config import load_run
 from ansatz.data.hygiene.report import digest, write_data_report
-from ansatz.data.store import write_problems
+from ansatz.data.store import read_problems, write_problems
 from ansatz.errors import ConfigError, DataError, ModelError, NonFiniteError, RewardError
 from ansatz.loop.pipeline import run_pipeline
+from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.repeat import repeat_skipped_update
 from ansatz.loop.run_folder import resume_config
 from ansatz.loop.stages import problems
@@ -28,6 +30,9 @@ from ansatz.track.base import EVALUATION_NUMBERS
 from ansatz.track.console import PlainConsole
 from ansatz.track.jsonl import read_jsonl
 from ansatz.track.metrics import load_metrics
+from ansatz.track.rollout_rows import read_solution_logps
+from ansatz.train.logps import response_logps
+from ansatz.train.sample import TrainSample
 from ansatz.types import scored_from_json
 
 REWARDS = Path(__file__).with_name("user_rewards.py")
@@ -74,6 +79,26 @@ def test_the_resolved_config_is_the_first_thing_written(run):
     later = [path for path in run.rglob("*") if path.is_file() and path.name not in (".lock", "run.json")]
     assert all(path.stat().st_mtime_ns >= written for path in later)
     assert yaml.safe_load((run / "config.yaml").read_text())["train"]["optimizer"] == {"name": "adamw"}
+
+
+def test_every_evaluation_has_the_probability_of_each_worked_solution(run):
+    """Recomputed from the checkpoint of the step, one problem at a time."""
+    path = run / "rl" / "evaluations" / "heldout-000002.jsonl"
+    logps = read_solution_logps(path, temperature=1.0)
+    policy = load_policy(run / "rl" / "checkpoints" / "step-000002", device="cpu")
+    renderer = PromptRenderer(policy.tokenizer, load_run(run))
+    solved = read_problems(run / "problems" / "heldout.jsonl")[: len(logps)]
+    assert list(logps) == [problem.id for problem in solved]
+    for problem in solved:
+        sample = TrainSample.from_demonstration(renderer.demonstration(problem), group=0)
+        alone = response_logps(policy, [sample], temperatures=[1.0], tokens_per_microbatch=10_000)
+        assert logps[problem.id] == pytest.approx(alone[0][0], rel=0.03)  # the run may have computed in bfloat16
+    row = next(row for row in read_jsonl(run / "rl" / "evaluations.jsonl") if row["step"] == 2)
+    assert row["exact_pass@1"] == pytest.approx(np.exp(list(logps.values())).mean(), rel=1e-4)
+    for folder in ("model", "sft"):
+        assert all("exact_pass@1" in row for row in read_jsonl(run / folder / "evaluations.jsonl"))
+    with pytest.raises(DataError, match="found those at"):
+        read_solution_logps(path, temperature=0.3)
 
 
 def test_the_summary_holds_what_was_learned(run):
