@@ -13,7 +13,7 @@ The row of the response at temperature 0 of a problem with a worked solution als
 
     "solution_logps": {"0.7": -0.0412, "1": -0.287}
 
-the log-prob of that whole solution at each temperature, in nats. `read_solution_logps` reads them.
+the log-prob of that whole solution at each temperature, in nats. `track.exact_rows` reads them.
 """
 
 from __future__ import annotations
@@ -101,31 +101,6 @@ def _round(value: float) -> float | None:
 def read_responses(path: Path) -> list[StoredResponse]:
     """Return the responses of a file. Raise DataError for a row that no run writes."""
     return [_response(row, f"{path}, line {number}") for number, row in enumerate(read_jsonl(path), start=1)]
-
-
-def read_solution_logps(path: Path, *, temperature: float) -> dict[str, float]:
-    """Return the log-prob of the worked solution of each problem that has one, in the order of the problems.
-
-    Raise DataError for a row that no run writes, and if no problem has a log-prob at this temperature.
-    """
-    found, known = dict[str, float](), set[str]()
-    for number, row in enumerate(read_jsonl(path), start=1):
-        logps = row.get(SOLUTION_LOGPS, {})
-        if not isinstance(logps, dict) or not all(isinstance(logp, int | float) for logp in logps.values()):
-            raise DataError(
-                f"{path}, line {number}: {SOLUTION_LOGPS!r} is {logps!r:.60}, which no run writes. Restore the file, "
-                "or remove it."
-            )
-        known |= logps.keys()
-        if (logp := logps.get(f"{temperature:g}")) is not None:
-            found[str(row["problem"])] = float(logp)
-    if not found:
-        have = f"those at {', '.join(sorted(known))}" if known else "none"
-        raise DataError(
-            f"{path}: expected log-probs of worked solutions at temperature {temperature:g}, found {have}. Set "
-            "evaluate.temperature, and use held-out problems with worked solutions."
-        )
-    return found
 
 
 _KINDS: Mapping[str, tuple[type, ...]] = {

@@ -28,9 +28,9 @@ from ansatz.models.load import load_policy
 from ansatz.models.tiny import build_tiny_model
 from ansatz.track.base import EVALUATION_NUMBERS
 from ansatz.track.console import PlainConsole
+from ansatz.track.exact_rows import read_solution_logps
 from ansatz.track.jsonl import read_jsonl
 from ansatz.track.metrics import load_metrics
-from ansatz.track.rollout_rows import read_solution_logps
 from ansatz.train.logps import response_logps
 from ansatz.train.sample import TrainSample
 from ansatz.types import scored_from_json
