@@ -40,6 +40,11 @@ class TextGrader:
 
     def close(self) -> None: ...
 
+    def __enter__(self) -> TextGrader:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
 
 def make(*, k: int = 2, seed: int = 3) -> tuple[Evaluator, FakeSampler, TextGrader]:
     prompts = [
