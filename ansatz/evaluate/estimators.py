@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ansatz.track.base import EXACT
 from ansatz.types import Verdict
 
 Floats = NDArray[np.float64]
@@ -218,7 +217,7 @@ def _numbers(results: Sequence[ProblemResult], *, k: int, seed: int) -> dict[str
         "maj@k": fmean(maj_at_k(result.votes, result.correct, k=k) for result in results),
         "mean_length": fmean(length for result in results for length in result.lengths),
         "truncated_frac": fmean(truncated for result in results for truncated in result.truncated),
-        **({EXACT: float(pass_at_k_exactly(solution_logps).mean())} if solution_logps else {}),
+        **({"exact_pass@1": float(pass_at_k_exactly(solution_logps).mean())} if solution_logps else {}),
     }
 
 

@@ -14,6 +14,7 @@ from ansatz.evaluate.evaluate import SolutionLogps
 from ansatz.loop.rendering import PromptRenderer
 from ansatz.models.load import Policy
 from ansatz.train.logps import response_logps
+from ansatz.train.packed import pack_apart
 from ansatz.train.sample import TrainSample
 from ansatz.train.trainer import Trainer
 from ansatz.types import Problem
@@ -36,11 +37,14 @@ def solution_logps(
     """
     longest = 0 if config.environment else config.evaluate.max_response_tokens
     solved = list(_solutions(problems, renderer, longest))
+    if not solved:
+        return {}
     samples = [sample for _, sample in solved]
     temperatures = sorted({*TEMPERATURES, config.evaluate.temperature})
     if isinstance(source, Policy):
         limit = config.train.tokens_per_microbatch
-        logps = response_logps(source, samples, temperatures=temperatures, tokens_per_microbatch=limit)
+        packed = pack_apart(samples, device=source.device)
+        logps = response_logps(source, packed, temperatures=temperatures, tokens_per_microbatch=limit)
     else:
         logps = source.response_logps(samples, temperatures)
     pairs = zip(solved, logps, strict=True)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from ansatz.errors import DataError
-from ansatz.track.base import EXACT
 from ansatz.track.jsonl import Row
 
 LARGEST_STEP = 10**12
@@ -123,7 +122,7 @@ _EVALUATION = {
 _OPTIONAL = {
     **dict.fromkeys(("k", "num_problems", "samples_per_prompt", "seed"), _is_step),
     **dict.fromkeys(
-        ("temperature", "top_p", "pass@k", "maj@k", "mean_length", "truncated_frac", EXACT), _is_number_or_none
+        ("temperature", "top_p", "pass@k", "maj@k", "mean_length", "truncated_frac", "exact_pass@1"), _is_number_or_none
     ),
     "pass@1_interval": _is_interval,
 }

@@ -35,7 +35,7 @@ from ansatz.train.critic import Critic, TrainedCritic
 from ansatz.train.logps import exact_kl, logps_of, measure_demonstrations, response_logps, without_gradient
 from ansatz.train.measure import measure_batch
 from ansatz.train.optim import Schedule
-from ansatz.train.packed import PackedRollouts, pack_rollouts
+from ansatz.train.packed import PackedRollouts, pack_apart, pack_rollouts
 from ansatz.train.placement import (
     EXACT_WEIGHTS,
     ONE_PROCESS,
@@ -208,11 +208,10 @@ class LocalTrainer:
         return values(measure_demonstrations(self.policy, packed, tokens_per_microbatch=limit, ranks=self.ranks))
 
     def response_logps(self, samples: Sequence[TrainSample], temperatures: Sequence[float]) -> list[list[float]]:
-        limit = self.settings.tokens_per_microbatch
+        packed, limit = pack_apart(samples, device=self.device), self.settings.tokens_per_microbatch
+        how: dict[str, Any] = {"temperatures": temperatures, "tokens_per_microbatch": limit, "ranks": self.ranks}
         with same_bits(self.policy.device):
-            return response_logps(
-                self.policy, samples, temperatures=temperatures, tokens_per_microbatch=limit, ranks=self.ranks
-            )
+            return response_logps(self.policy, packed, **how)
 
     @property
     def tokenizer(self) -> Any:

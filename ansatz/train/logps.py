@@ -5,7 +5,6 @@ Axes: N rollouts, T flat tokens, M sampled tokens, H hidden, K temperatures.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 
 import torch
@@ -15,9 +14,8 @@ from ansatz.models.load import Policy
 from ansatz.models.logps import chunked_kl, chunked_logps, most_likely, token_logps
 from ansatz.models.threads import parallel_map
 from ansatz.track.measurements import Measurements, mean, merge
-from ansatz.train.packed import PackedRollouts, pack_rollouts, select_rollouts
+from ansatz.train.packed import PackedRollouts, select_rollouts
 from ansatz.train.ranks import ONE_RANK, Ranks, scatter_shares, split_for_rank
-from ansatz.train.sample import TrainSample
 
 
 def logps_of(
@@ -103,21 +101,17 @@ def measure_demonstrations(
 
 def response_logps(
     policy: Policy,
-    samples: Sequence[TrainSample],
+    packed: PackedRollouts,
     *,
     temperatures: Sequence[float],
     tokens_per_microbatch: int,
     ranks: Ranks = ONE_RANK,
 ) -> list[list[float]]:
-    """Compute the log-prob of each sample's response at each temperature: nats, one list of K for each sample.
+    """Compute the log-prob of each response at each temperature: nats, one list of K for each group, in their order.
 
-    All temperatures share one forward pass. The log-probs of the tokens are added in float64. ranks: each computes its
-    share, and all get the log-probs of all responses.
+    Every response has a group of its own (`packed.pack_apart`). All temperatures share one forward pass. The log-probs
+    of the tokens are added in float64. ranks: each computes its share, and all get the log-probs of all responses.
     """
-    if not samples:
-        return []
-    numbered = [dataclasses.replace(sample, group=number) for number, sample in enumerate(samples)]
-    packed = pack_rollouts(numbered, device=policy.device)
 
     def measure(segments: Tensor) -> list[list[float]]:
         part = select_rollouts(packed, segments)

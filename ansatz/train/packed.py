@@ -110,6 +110,13 @@ def pack_rollouts(samples: Sequence[TrainSample], *, device: torch.device) -> Pa
     )
 
 
+def pack_apart(samples: Sequence[TrainSample], *, device: torch.device) -> PackedRollouts:
+    """Pack at least one sample, each in a group of its own, whose number is its place."""
+    return pack_rollouts(
+        [dataclasses.replace(sample, group=place) for place, sample in enumerate(samples)], device=device
+    )
+
+
 def select_rollouts(packed: PackedRollouts, segments: Tensor) -> PackedRollouts:
     """The given rollouts (ascending indices) as PackedRollouts of their own, numbered from 0."""
     chosen_T = torch.isin(packed.segment_T, segments)

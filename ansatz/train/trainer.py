@@ -177,7 +177,10 @@ class Trainer(Checkpointed, Protocol[Batch]):
         ...
 
     def response_logps(self, samples: Sequence[TrainSample], temperatures: Sequence[float]) -> list[list[float]]:
-        """Compute the log-prob of each sample's response, in nats, at each temperature, over the whole vocabulary."""
+        """Compute the log-prob of each sample's response, in nats, at each temperature, over the whole vocabulary.
+
+        samples: at least one.
+        """
         ...
 
     def weights(self) -> WeightSource:

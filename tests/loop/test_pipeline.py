@@ -32,6 +32,7 @@ from ansatz.track.exact_rows import read_solution_logps
 from ansatz.track.jsonl import read_jsonl
 from ansatz.track.metrics import load_metrics
 from ansatz.train.logps import response_logps
+from ansatz.train.packed import pack_apart
 from ansatz.train.sample import TrainSample
 from ansatz.types import scored_from_json
 
@@ -91,7 +92,8 @@ def test_every_evaluation_has_the_probability_of_each_worked_solution(run):
     assert list(logps) == [problem.id for problem in solved]
     for problem in solved:
         sample = TrainSample.from_demonstration(renderer.demonstration(problem), group=0)
-        alone = response_logps(policy, [sample], temperatures=[1.0], tokens_per_microbatch=10_000)
+        packed = pack_apart([sample], device=policy.device)
+        alone = response_logps(policy, packed, temperatures=[1.0], tokens_per_microbatch=10_000)
         assert logps[problem.id] == pytest.approx(alone[0][0], rel=0.03)  # the run may have computed in bfloat16
     row = next(row for row in read_jsonl(run / "rl" / "evaluations.jsonl") if row["step"] == 2)
     assert row["exact_pass@1"] == pytest.approx(np.exp(list(logps.values())).mean(), rel=1e-4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from ansatz.models.load import Policy, load_policy
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native import NativeSampler
 from ansatz.train.logps import response_logps
+from ansatz.train.packed import pack_apart
 from ansatz.train.placement import Placement
 from ansatz.train.sample import TrainSample
 
@@ -41,6 +43,13 @@ def some_samples() -> list[TrainSample]:
     ]
 
 
+def logps_of(
+    policy: Policy, samples: Sequence[TrainSample], temperatures: Sequence[float], *, tokens_per_microbatch: int = 1000
+) -> list[list[float]]:
+    packed = pack_apart(samples, device=policy.device)
+    return response_logps(policy, packed, temperatures=temperatures, tokens_per_microbatch=tokens_per_microbatch)
+
+
 def slow_logp(policy: Policy, sample: TrainSample, temperature: float) -> float:
     """One token at a time, in float64, with nothing packed: log softmax(z / t), added up."""
     model, ids, total = copy.deepcopy(policy.model).double(), list(sample.prompt_ids), 0.0
@@ -58,14 +67,10 @@ def slow_logp(policy: Policy, sample: TrainSample, temperature: float) -> float:
 @pytest.mark.parametrize("tokens_per_microbatch", [14, 1000])
 def test_the_log_probs_of_responses_are_those_of_a_slow_implementation(name: str, tokens_per_microbatch: int) -> None:
     policy, samples = sharp_policy(name), some_samples()
-    found = response_logps(policy, samples, temperatures=TEMPERATURES, tokens_per_microbatch=tokens_per_microbatch)
+    found = logps_of(policy, samples, TEMPERATURES, tokens_per_microbatch=tokens_per_microbatch)
     expected = [[slow_logp(policy, sample, temperature) for temperature in TEMPERATURES] for sample in samples]
     for logps, slow in zip(found, expected, strict=True):
         assert logps == pytest.approx(slow, rel=1e-4, abs=1e-4)
-
-
-def test_no_response_has_no_log_prob() -> None:
-    assert response_logps(tiny_policy(), [], temperatures=[1.0], tokens_per_microbatch=100) == []
 
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)
@@ -79,7 +84,7 @@ def test_the_probability_of_a_response_is_how_often_it_is_sampled(temperature: f
         TrainSample(prompt_ids=asked.token_ids, token_ids=ids, behavior_logps=[0.0] * len(ids), group=0, reward=1.0)
         for ids, _ in counts
     ]
-    found = response_logps(policy, samples, temperatures=[temperature], tokens_per_microbatch=1000)
+    found = logps_of(policy, samples, [temperature])
     assert counts[0][1] > 100, "the test needs a likely response"
     for (logp,), (_, times) in zip(found, counts, strict=True):
         p = math.exp(logp)
@@ -90,7 +95,7 @@ def measured(placement: Placement, folder: Path, samples: list[TrainSample]) -> 
     policy = load_policy(folder, device="cpu")
     return response_logps(
         placement.policy(policy, torch.float32),
-        samples,
+        pack_apart(samples, device=policy.device),
         temperatures=TEMPERATURES,
         tokens_per_microbatch=20,
         ranks=placement.ranks,
@@ -102,7 +107,7 @@ def test_ranks_agree_with_one_process_in_the_order_of_the_samples(tmp_path: Path
     policy.model.save_pretrained(tmp_path)
     policy.tokenizer.save_pretrained(tmp_path)
     samples = some_samples()
-    expected = response_logps(policy, samples, temperatures=TEMPERATURES, tokens_per_microbatch=1000)
+    expected = logps_of(policy, samples, TEMPERATURES)
     found = on_ranks(2, measured, tmp_path, samples)
     for logps, alone in zip(found, expected, strict=True):
         assert logps == pytest.approx(alone, rel=1e-5, abs=1e-5)

@@ -13,7 +13,6 @@ from ansatz.config.schema import Config
 from ansatz.data.curriculum import curriculum_settings
 from ansatz.environments.base import TurnSettings
 from ansatz.errors import ConfigError
-from ansatz.evaluate.evaluate import Evaluator
 from ansatz.loop.collect import StepData
 from ansatz.loop.context import RunContext
 from ansatz.loop.lag import check_lag, check_sampler, explain_lag
@@ -119,8 +118,13 @@ class RlStage(Stage):
         with closing(trainer), stage as running:
             _inherit_curriculum(context, running)
             with rollout_queue(context, running, model=model) as queue:
-                _train(running, queue=queue, evaluator=evaluator)
-                _evaluate(running, evaluator, queue, step=running.total_steps)
+
+                def evaluate(step: int) -> None:
+                    source = queue.evaluation(running.trainer.weights(), version=step)
+                    running.tracker.evaluation(*evaluator.run(source, stage=running.folder.name, step=step))
+
+                _train(running, queue=queue, evaluate=evaluate)
+                evaluate(running.total_steps)
                 return running.output
 
 
@@ -201,11 +205,12 @@ def _environment_lines(config: Config) -> list[str]:
     return lines
 
 
-def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluator: Evaluator) -> None:
+def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluate: Callable[[int], None]) -> None:
+    """Make the steps that are left. evaluate: measures the policy after a step."""
     config, trainer = stage.config, stage.trainer
     peak_gb = trainer.watch_memory()
     step_tokens = StepTokens(partial(trainer.tokenizer.decode, skip_special_tokens=True))
-    _evaluate_if_due(stage, evaluator, queue, step=stage.first_step - 1)  # a signal may have cut it off
+    _evaluate_if_due(stage, evaluate, step=stage.first_step - 1)  # a signal may have cut it off
     for step in stage.steps:
         queue.open(through=step + config.rollout.lag)
         data, version = queue.gather(step), trainer.version
@@ -226,21 +231,16 @@ def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluator: Evaluator) -
             stage.tracker.samples(step, [member for group in data.sampled for member in group.members])
         state, files = queue.state(), queue.files() if config.save.exact else None
         stage.reach_edge(step, state, files)
-        _evaluate_if_due(stage, evaluator, queue, step=step)
+        _evaluate_if_due(stage, evaluate, step=step)
         stage.save_if_due(step, state, files)
 
 
-def _evaluate_if_due(stage: TrainingStage, evaluator: Evaluator, queue: RolloutQueue, *, step: int) -> None:
+def _evaluate_if_due(stage: TrainingStage, evaluate: Callable[[int], None], *, step: int) -> None:
     """Evaluate the policy after a step if `evaluate.every` asks for it. The stage itself evaluates the last step."""
     every, name = stage.config.evaluate.every, stage.folder.name
     due = every and step and step % every == 0 and step < stage.total_steps
     if due and not stage.tracker.has_evaluation(stage=name, step=step):
-        _evaluate(stage, evaluator, queue, step=step)
-
-
-def _evaluate(stage: TrainingStage, evaluator: Evaluator, queue: RolloutQueue, *, step: int) -> None:
-    source = queue.evaluation(stage.trainer.weights(), version=step)
-    stage.tracker.evaluation(*evaluator.run(source, stage=stage.folder.name, step=step))
+        evaluate(step)
 
 
 def step_metrics(data: StepData, report: StepReport, *, version: int, update_s: float) -> dict[str, float]:
