@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo test test-slow test-cluster test-gpu test-vllm test-trainers test-reasoning-gym test-verifiers bench bench-graders bench-gpu docs site release check
+.PHONY: env demo test test-slow test-cluster test-gpu test-vllm test-trainers test-reasoning-gym test-verifiers bench bench-graders bench-gpu docs site release locks check
 
 env: .venv/.ready
 
@@ -99,6 +99,7 @@ docs: env
 	$(BIN)/python -m tools.paradigm_reference
 	$(BIN)/python -m tools.component_inputs
 	$(BIN)/python -m tools.renamed_names
+	$(BIN)/python -m tools.compatibility render
 
 # The documentation as a site, in site/: without a network, and with no link that leads nowhere.
 .venv-site/.ready: Makefile
@@ -118,6 +119,15 @@ site: .venv-site/.ready
 
 release: .venv-release/.ready
 	.venv-release/bin/python -m tools.release
+
+# Every package with its hashes, for each supported Python.
+.venv-locks/.ready: Makefile
+	$(PYTHON) -m venv .venv-locks
+	.venv-locks/bin/python -m pip install --quiet uv==0.13.9
+	touch $@
+
+locks: .venv-locks/.ready
+	.venv-locks/bin/python -m tools.locks
 
 check: env
 	$(BIN)/ruff check .

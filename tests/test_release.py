@@ -7,10 +7,12 @@ import re
 import tomllib
 from typing import Any
 
+import pytest
 import yaml
 from toy_runs import REPOSITORY
 
 import ansatz
+from tools import locks
 from tools.llms_text import short_text
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -47,6 +49,19 @@ def test_links_of_the_pages_for_contributors_lead_to_files_and_headings():
             titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
             anchors = [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
             assert not heading or heading in anchors, (name, path, heading)
+
+
+@pytest.mark.parametrize("version", locks.python_versions())
+def test_the_lock_of_each_python_has_the_tested_versions_with_hashes_and_names_no_index(version):
+    text = locks.lock_path(version).read_text(encoding="utf-8")
+    locked = re.findall(r"^([\w.-]+)==(\S+)(?: \\\n    --hash=sha256:[0-9a-f]{64})+$", text, re.M)
+    assert len(locked) == text.count("==") > 100
+    assert "://" not in text
+    tested = (REPOSITORY / "constraints.txt").read_text(encoding="utf-8").split()
+    expected = {
+        re.sub(r"[_.]", "-", name.lower()): pinned for name, _, pinned in (line.partition("==") for line in tested)
+    }
+    assert {name for name, pinned in expected.items() if pinned and dict(locked).get(name) != pinned} == set()
 
 
 def test_the_site_shows_every_page_of_the_documentation():
