@@ -5,6 +5,7 @@ import shlex
 import tomllib
 
 import pytest
+import torch
 from toy_runs import REPOSITORY
 
 from ansatz.cli.recipe import RecipeCommand, split_overrides
@@ -14,6 +15,7 @@ from ansatz.objectives.build import build_objective
 from ansatz.objectives.explain import formula
 from tools import (
     cli_reference,
+    compatibility,
     component_inputs,
     component_reference,
     config_reference,
@@ -127,6 +129,28 @@ def test_nothing_that_is_installed_or_documented_needs_a_folder_next_to_the_repo
     assert len(READ_BY_USERS) > 300
     texts = {file: file.read_text(encoding="utf-8") for file in [REPOSITORY / "README.md", *READ_BY_USERS]}
     assert [str(file.relative_to(REPOSITORY)) for file, text in texts.items() if outside.search(text)] == []
+
+
+def test_the_first_page_compares_the_advantages_that_the_defaults_of_projects_give():
+    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    row = next(line for line in text.splitlines() if line.startswith('| 1 right of 8 in "GRPO"'))
+    reward_N, group_N = torch.tensor([1.0] + [0.0] * 7), torch.zeros(8, dtype=torch.long)
+    shown = []
+    for project in (None, "trl", "verl", "openrlhf", "prime-rl"):
+        spec = {"defaults_of": project} if project else {"preset": "grpo"}
+        advantage = build_objective(spec, max_response_tokens=64).advantage
+        shown.append(f"{advantage.function(reward_N, group_N, **advantage.settings)[0]:.3f}")
+    assert [cell.strip() for cell in row.split("|")[2:-1]] == shown
+
+
+def test_the_page_of_what_was_tried_is_current_and_every_row_names_versions_and_a_command():
+    assert (DOCS / "compatibility.md").read_text(encoding="utf-8") == compatibility.render(), "run `make docs`"
+    rows = compatibility.read_rows()
+    assert len(rows) > 2
+    for row in rows:
+        assert row["versions"].keys() >= {"python", "torch", "transformers"}
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d", row["date"])
+        assert row["command"].startswith(("python ", "ansatz ", "make "))
 
 
 def test_commands_in_guides_are_commands_with_their_own_options():
