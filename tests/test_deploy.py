@@ -1,10 +1,16 @@
-"""The files in deploy/ and the commands in docs/cluster.md: syntax, and that what they name exists. None is run."""
+"""The files in deploy/ and the commands in docs/cluster.md: syntax, and that what they name exists.
+
+Of all this, only the steps of the image for processors are run, by a slow test.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
 import subprocess
+import venv
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -90,12 +96,49 @@ def test_the_manifest_has_one_head_without_gpus_and_the_nodes_that_the_job_waits
     assert cluster["rayVersion"] == versions["ray"]
 
 
-def test_the_image_copies_what_exists_and_installs_extras_that_exist():
-    text = DOCKERFILE.read_text(encoding="utf-8")
-    for line in re.findall(r"^COPY (.*)$", text, re.M):
-        assert all((REPOSITORY / name).exists() for name in line.split()[:-1]), line
-    extras = re.search(r"^ARG EXTRAS=(.*)$", text, re.M)
-    assert extras is not None
+def stages() -> dict[str, str]:
+    """The text of each target of the Dockerfile, with that of the target that it starts from."""
+    text: dict[str, str] = {}
+    for start, name, body in re.findall(
+        r"^FROM (\S+) AS (\S+)\n(.*?)(?=^FROM |\Z)", DOCKERFILE.read_text(encoding="utf-8"), re.S | re.M
+    ):
+        text[name] = text.get(start, "") + body
+    return text
+
+
+def test_the_image_has_the_targets_and_installs_extras_that_exist():
+    assert list(stages()) == ["base", "cpu", "cuda-vllm", "cuda"]  # without --target, the last one is built
     project = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
-    for extra in extras[1].split(","):
-        assert re.search(rf"^{extra} = \[", project, re.M), extra
+    for name, text in stages().items():
+        for line in re.findall(r"^COPY (.*)$", text, re.M):
+            assert all((REPOSITORY / path).exists() for path in line.split()[:-1]), line
+        if name == "base":
+            continue
+        extras = re.search(r"^ARG EXTRAS=(.*)$", text, re.M)
+        assert extras is not None
+        assert ("vllm" in extras[1].split(",")) == (name == "cuda-vllm") == ("--constraint" not in text)
+        for extra in extras[1].split(","):
+            assert re.search(rf"^{extra} = \[", project, re.M), extra
+
+
+@pytest.mark.slow
+def test_the_steps_of_the_image_for_processors_work_in_an_empty_environment(tmp_path):
+    """Everything except the packages of the system. Without a builder of images, this is what can be run anywhere."""
+    folder, environment = tmp_path / "opt", tmp_path / "environment"
+    folder.mkdir()
+    venv.create(environment, with_pip=True)
+    text = stages()["cpu"]
+    for line in re.findall(r"^COPY (.*)$", text, re.M):
+        *names, target = line.split()
+        for name in names:
+            source = REPOSITORY / name
+            copy = shutil.copytree if source.is_dir() else shutil.copy
+            copy(source, folder / target if source.is_dir() else folder)
+    values = dict(re.findall(r"^ARG (\w+)=(.*)$", text, re.M)) | dict(re.findall(r"(RAY_\w+)=(\S+)", text))
+    path = f"{environment / 'bin'}:{os.environ['PATH']}"
+    for step in [*re.findall(r"^RUN (pip .*)$", text, re.M), "ansatz --version", "ansatz recipes"]:
+        done = subprocess.run(
+            ["sh", "-c", step], cwd=folder, env={**os.environ, **values, "PATH": path}, capture_output=True, text=True
+        )
+        assert done.returncode == 0, f"{step}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+    assert "tiny_arithmetic_grpo_cpu" in done.stdout

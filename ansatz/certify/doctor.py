@@ -11,8 +11,10 @@ import os
 import platform
 import resource
 import secrets
+import shlex
 import shutil
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +39,8 @@ GIB = 2**30
 _PROBE_BYTES = 64 * 2**20
 _NODE_WAIT_S = 30.0
 _JOIN_S = 120.0
-_EXTRAS = ("ray", "vllm", "peft", "bitsandbytes", "datasets")
+_EXTRAS = {"ray": "ray", "vllm": "vllm", "peft": "lora", "bitsandbytes": "qlora", "datasets": "datasets"}
+"""Optional packages, and the extra that brings each."""
 _RECIPE = "tiny_arithmetic_grpo_cpu"
 _TINY: dict[str, Any] = {
     "name": "doctor",
@@ -57,13 +60,14 @@ _TINY: dict[str, Any] = {
 class Finding:
     """state: "ok"; "note" for what may slow a run down or limit it; "wrong" for what will stop it.
 
-    advice: what to do; empty if nothing.
+    advice: what to do; empty if nothing. fix: the command that does it, for this machine; empty if none is known.
     """
 
     what: str
     state: Literal["ok", "note", "wrong"]
     found: str
     advice: str = ""
+    fix: str = ""
 
 
 def examine_machine(folder: Path) -> Iterator[Finding]:
@@ -93,6 +97,7 @@ def examine_cluster(address: str, folder: Path, *, num_nodes: int | None = None)
             state="wrong",
             found=str(error),
             advice="Start one with `ray start --head`, and join other machines with `ray start --address=HEAD:6379`.",
+            fix="ray start --head",
         )
         return
     try:
@@ -107,7 +112,14 @@ def _versions() -> Finding:
     found = [f"Python {platform.python_version()}", f"ansatz {ansatz.__version__}"]
     found += [f"{name} {_version(name)}" for name in ("torch", "transformers", *_EXTRAS) if _version(name)]
     absent = [name for name in _EXTRAS if not _version(name)]
-    return Finding(what="versions", state="ok", found=", ".join(found) + _not_installed(absent))
+    names = ",".join(_EXTRAS[name] for name in absent if name != "vllm")  # vLLM needs other versions than the rest
+    fix = f"{_python()} -m pip install 'ansatz-rl[{names}]'" if names else ""
+    return Finding(what="versions", state="ok", found=", ".join(found) + _not_installed(absent), fix=fix)
+
+
+def _python() -> str:
+    """Return the Python of this process as a word of a shell."""
+    return shlex.quote(sys.executable)
 
 
 def _version(name: str) -> str:
@@ -153,6 +165,14 @@ def _gpus() -> Finding:
             state="wrong",
             found=f"the machine has an NVIDIA driver, but torch {torch.__version__} cannot use it",
             advice="Install a build of torch for the driver's CUDA version (nvidia-smi shows it).",
+            fix=f"{_python()} -m pip install --force-reinstall torch=={torch.__version__.partition('+')[0]}",
+        )
+    if torch.backends.mps.is_available():
+        return Finding(
+            what="GPUs",
+            state="note",
+            found="an Apple GPU, which Ansatz has never been run on; everything runs on the processor",
+            advice="Leave it so, or try it from Python: ansatz.load_policy(FOLDER, device='mps').",
         )
     return Finding(what="GPUs", state="ok", found="none; everything runs on the processor")
 
@@ -177,6 +197,7 @@ def _shared_memory() -> Finding:
             state="note",
             found=f"/dev/shm cannot be read ({error.strerror})",
             advice="Mount it: Ray, vLLM and NCCL pass data between processes through it.",
+            fix="sudo mount -t tmpfs -o size=8g tmpfs /dev/shm",
         )
     if free >= 1:
         return Finding(what="shared memory", state="ok", found=f"{free:.1f} GiB are free in /dev/shm")
@@ -185,6 +206,7 @@ def _shared_memory() -> Finding:
         state="note",
         found=f"only {free:.2f} GiB are free in /dev/shm",
         advice="In a container, start it with --shm-size=8g: Ray, vLLM and NCCL pass data through /dev/shm.",
+        fix="sudo mount -o remount,size=8g /dev/shm",
     )
 
 
@@ -194,7 +216,11 @@ def _open_files() -> Finding:
     if limit == resource.RLIM_INFINITY or limit >= 4096:
         return Finding(what="open files", state="ok", found=found)
     return Finding(
-        what="open files", state="note", found=found, advice="Raise it with `ulimit -n 65536` before you use workers."
+        what="open files",
+        state="note",
+        found=found,
+        advice="Raise it before you use workers.",
+        fix="ulimit -n 65536",
     )
 
 

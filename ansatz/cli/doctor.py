@@ -30,6 +30,9 @@ def doctor(
             min=1,
         ),
     ] = None,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Also print the command for each finding that one helps. None is run.")
+    ] = False,
 ) -> None:
     """Print what was found about versions, devices, disk, ports and nodes, and what to do where something is wrong.
 
@@ -54,5 +57,7 @@ def doctor(
         console.print(f"{mark}  {escape(finding.what)}: {escape(visible(finding.found))}")
         if finding.advice:
             console.print(f"       -> {escape(visible(finding.advice))}")
+        if fix and finding.fix:
+            console.print(f"       $ {escape(visible(finding.fix))}")
     console.print("Nothing is wrong." if not wrong else f"{wrong} of these findings will stop a run.")
     raise typer.Exit(code=1 if wrong else 0)

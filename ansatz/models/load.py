@@ -159,12 +159,15 @@ def head_logits(hidden_CH: Tensor, weight_VH: Tensor, temperature: float = 1.0, 
 def compute_dtype(name: str, device: torch.device) -> torch.dtype:
     """Return the type that a model computes in.
 
-    `auto` is bfloat16 if the device multiplies it natively, otherwise float32.
+    `auto` is bfloat16 if the device multiplies it natively, otherwise float32. On Apple's MPS device it is float32,
+    because bfloat16 has never been tried there.
     """
     if name != "auto":
         return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
     if device.type == "cuda":
         native = torch.cuda.is_bf16_supported()
+    elif device.type == "mps":
+        native = False
     else:
         capabilities = torch.cpu.get_capabilities()
         native = bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
@@ -251,7 +254,7 @@ def load_tokenizer(path: str | Path) -> Any:
 
 
 def find_device(name: str | torch.device | None) -> torch.device:
-    """Return the device; None: a GPU if there is one, otherwise the CPU.
+    """Return the device; None: a GPU if torch has CUDA for it, otherwise the CPU. "mps" must be named.
 
     Raise ModelError if tensors cannot be kept on it.
     """
