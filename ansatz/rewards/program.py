@@ -40,7 +40,7 @@ def program(
     """`correct` if the response's last Python block computes the problem's answer in the sandbox, else `wrong`.
 
     read: "stdout" takes the last line that the program prints, "answer" the variable of that name. The value is
-    compared with the gold as mathematics, as in `math_answer`; a line with control characters is no value. Responses
+    compared with the gold as mathematics, as in `math_answer`; a line with control characters is not a value. Responses
     with the same program share its verdict.
     parallel: programs that run at the same time. timeout_s, memory_mb, packages, isolation: see `sandbox.run`.
     ConfigError if the sandbox is not available.

@@ -54,8 +54,8 @@ _LOOSE_SPACE = re.compile(r"(?<![0-9A-Za-z])\s+|\s+(?![0-9A-Za-z])")
 def mark_unseen(text: str) -> str:
     r"""Replace characters that are not seen by UNREADABLE where they stand within a number, as in `4\x002`.
 
-    Elsewhere they mean nothing and can be dropped. Without this, a text that is no number for anyone else, such as the
-    output of a program that prints `4\x002`, would be read as 42, or as 2 if only the last number counts.
+    Elsewhere they mean nothing and can be dropped. Without this, a text that is not a number to anyone else, such as
+    the output of a program that prints `4\x002`, would be read as 42, or as 2 if only the last number counts.
     """
     if text.isascii() and text.isprintable():
         return text
