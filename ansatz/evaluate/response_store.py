@@ -27,7 +27,8 @@ from ansatz.rollout.groups import GradedGroup, GroupSampler
 from ansatz.track.jsonl import append_jsonl, keep_rows, read_jsonl, write_jsonl
 from ansatz.types import Prompt
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+"""Since format 3, tokens are chosen by Gumbel-max (`rollout.sampling`). Older responses are read and not continued."""
 RENAMED = {"k": "samples_per_prompt", "max_tokens": "max_response_tokens"}
 """Settings of format 1, which had no version, by their names since."""
 
@@ -60,6 +61,12 @@ class ResponseStore:
             write_json(file, {"format_version": FORMAT_VERSION, **settings})
             return
         existing = self.settings()
+        if (version := self._format_version()) != FORMAT_VERSION:
+            raise ConfigError(
+                f"{self.path} holds responses of format {version}, whose tokens were drawn by another rule than "
+                f"those of format {FORMAT_VERSION}. They can be scored (--rescore) but not continued. Choose "
+                "another folder (--out DIR)."
+            )
         for key in {**existing, **settings}:
             if settings.get(key) != existing.get(key):
                 raise ConfigError(
@@ -89,16 +96,23 @@ class ResponseStore:
             raise ConfigError(
                 f"{self.path} was not written by `ansatz eval` or `ansatz sample` (settings.json is missing)."
             )
-        settings = read_object(file, error=ConfigError, advice="Give another folder with --out, or restore the file.")
+        settings = self._read_settings()
         version = settings.pop("format_version", 1)
         if version == 1:
             return _from_format_1(settings)
-        if version != FORMAT_VERSION:
+        if version not in (2, FORMAT_VERSION):
             raise ConfigError(
-                f"{file} has format version {version}; this version of Ansatz reads 1 and {FORMAT_VERSION}. "
+                f"{file} has format version {version}; this version of Ansatz reads 1 to {FORMAT_VERSION}. "
                 "Use the version that wrote it."
             )
         return settings
+
+    def _format_version(self) -> Any:
+        return self._read_settings().get("format_version", 1)
+
+    def _read_settings(self) -> dict[str, Any]:
+        file = self.path / "settings.json"
+        return read_object(file, error=ConfigError, advice="Give another folder with --out, or restore the file.")
 
     def sample(
         self,

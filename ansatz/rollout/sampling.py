@@ -1,9 +1,8 @@
 """Sampling of tokens: counter-based noise, and the distribution after temperature, top-k, top-p and min-p.
 
-Axes: B rows, V vocabulary. Each token is picked by one uniform number, which inverts the cumulative distribution. The
-number depends only on (seed, step, problem, sample, position), so a token's noise does not depend on its batch, slot
-or order. Noise and cumulative sums are float64: in float32, tokens of a large vocabulary with probabilities below 6e-8
-could only be sampled in lumps.
+Axes: B rows, V vocabulary, C contenders. A token is chosen by Gumbel-max: the largest logit + noise wins, and each
+token of each position has noise of its own, which depends only on (seed, step, problem, sample, position, token). It
+depends neither on a token's batch, slot or order, nor on the device.
 """
 
 from __future__ import annotations
@@ -17,28 +16,81 @@ from torch import Tensor
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit integer
 _MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
-_BLOCK = 2048  # tokens of a vocabulary that are searched at once
+_TOKEN_STEP = -1640531535  # 0x9E3779B1 as a signed 32-bit integer
+_TOKEN_MIX_1 = 0x21F0AAAD
+_TOKEN_MIX_2 = 0x735A2D97
+_MARGIN = 1e-3  # by which noisy masses in float32 can be wrong, as a share; rounding gives 2e-4 at most
+_CACHED = 1 << 16  # numbers that a processor keeps near itself
+_SQRT_HALF_BITS = 0x3FE6A09E667F3BCD  # of the float64 number sqrt(1/2)
+_LN2 = 0.6931471805599453
 
 
 def noise_key(seed: int, step: int, problem_id: str, sample: int) -> int:
-    """Return a signed 64-bit key for one rollout's stream of uniform numbers."""
+    """Return a signed 64-bit key for one rollout's stream of noise."""
     digest = hashlib.blake2b(f"{seed}/{step}/{sample}/{problem_id}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
 
 
-def uniforms(key_B: Tensor, position_B: Tensor) -> Tensor:
-    """Draw one uniform float64 number in [0, 1) per row: SplitMix64 (Steele, Lea and Flood, 2014) at counter
-    `position`."""
-    z = key_B + (position_B + 1) * _GOLDEN
-    z = (z ^ _shift(z, 30)) * _MIX_1
-    z = (z ^ _shift(z, 27)) * _MIX_2
-    z = z ^ _shift(z, 31)
-    return _shift(z, 11).double() * 2.0**-53
+def noise_seeds(key_B: Tensor, position_B: Tensor) -> Tensor:
+    """Return the seeds [B, 2, 2] of each row's noise at a position, int32: for the upper and the lower bits of its
+    numbers two each. They are SplitMix64 (Steele, Lea and Flood, 2014) at the counters 2 x position and 2 x position +
+    1."""
+    counter_B2 = 2 * position_B[:, None] + torch.arange(1, 3, device=position_B.device)
+    z = key_B[:, None] + counter_B2 * _GOLDEN
+    z = (z ^ ((z >> 30) & 0x3FFFFFFFF)) * _MIX_1
+    z = (z ^ ((z >> 27) & 0x1FFFFFFFFF)) * _MIX_2
+    z = z ^ ((z >> 31) & 0x1FFFFFFFF)
+    return torch.stack((z, z >> 32), -1).to(torch.int32)  # keeps the lower 32 bits
 
 
-def _shift(z: Tensor, bits: int) -> Tensor:
-    """Shift signed 64-bit integers to the right logically."""
-    return (z >> bits) & ((1 << (64 - bits)) - 1)
+def gumbel_noise(seed_B22: Tensor, token_BC: Tensor) -> Tensor:
+    """Return the Gumbel noise [B, C] of some tokens, float64, with the same bits on every device.
+
+    It is -log(-log(1 - x)) to 1e-9, and x is a multiple of 2^-63 plus half of that. The noise therefore lies between
+    -3.7 and 44.4, and the grid of x shows only in probabilities below 2^-60. There are only sums, products and
+    quotients in it, which every device rounds correctly, and no library's logarithm.
+    """
+    bits_B2C = _mix((token_BC.to(torch.int32) * _TOKEN_STEP)[:, None], seed_B22[..., None]).long()
+    whole_BC = ((bits_B2C[:, 0] & 0x7FFFFFFF) << 32) | (bits_B2C[:, 1] & 0xFFFFFFFF)
+    x_BC = ((whole_BC.double() + 0.5) * 2.0**-63).clamp(max=1 - 2.0**-53)
+    # The first quotient is that of log(1 - x) without the digits that 1 - x would lose if x is small.
+    exponent_BC, quotient_BC = _split(1 - x_BC)
+    is_small_BC = x_BC < 0.25
+    quotient_BC = torch.where(is_small_BC, x_BC / (x_BC - 2), quotient_BC)
+    exponential_BC = -_log(exponent_BC.masked_fill(is_small_BC, 0.0), quotient_BC)
+    return -_log(*_split(exponential_BC))
+
+
+def _mix(token: Tensor, seed: Tensor) -> Tensor:
+    """Hash 32-bit integers with two seeds [..., 2, 1]: the bijection `lowbias32` (Wellons, 2018), which the first seed
+    enters at its beginning and the second one in its middle."""
+    value = token + seed[..., 0, :]
+    shifted = value >> 16
+    value ^= shifted.bitwise_and_(0xFFFF)
+    value *= _TOKEN_MIX_1
+    value ^= seed[..., 1, :]
+    value ^= torch.bitwise_right_shift(value, 15, out=shifted).bitwise_and_(0x1FFFF)
+    value *= _TOKEN_MIX_2
+    value ^= torch.bitwise_right_shift(value, 15, out=shifted).bitwise_and_(0x1FFFF)
+    return value
+
+
+def _split(y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return (exponent, quotient) of positive normal float64 numbers, y = 2^exponent x m with m in [0.7, 1.42): the
+    exponent and (m - 1) / (m + 1)."""
+    bits = y.view(torch.int64) - _SQRT_HALF_BITS
+    exponent = bits >> 52
+    m = ((bits & 0x000FFFFFFFFFFFFF) + _SQRT_HALF_BITS).view(torch.float64)
+    return exponent.double(), (m - 1) / (m + 1)
+
+
+def _log(exponent: Tensor, quotient: Tensor) -> Tensor:
+    """Compute exponent x log(2) + log((1 + quotient) / (1 - quotient)) to 1e-11, by the series of 2 atanh(quotient)."""
+    square = quotient * quotient
+    total = square * (1 / 13) + 1 / 11
+    for power in range(9, 0, -2):
+        total = total * square + 1 / power
+    return exponent * _LN2 + (2 * quotient) * total
 
 
 def filter_logits(logits_BV: Tensor, *, top_k: int, top_p: float, min_p: float = 0.0) -> Tensor:
@@ -65,7 +117,7 @@ def filter_logits(logits_BV: Tensor, *, top_k: int, top_p: float, min_p: float =
 
 def sample_tokens(
     logits_BV: Tensor,
-    uniform_B: Tensor,
+    seed_B22: Tensor,
     *,
     top_k: int,
     top_p: float,
@@ -77,43 +129,79 @@ def sample_tokens(
     under the distribution that it was sampled from, and the number of tokens that distribution could give.
 
     logits_BV: float32, already divided by the temperature.
+    seed_B22: of `noise_seeds`. Of equal noisy logits, the smallest token wins.
     greedy: take the largest logit, with log-prob 0 and 1 candidate.
     count: False: the number of tokens is 0, which saves reading all logits once more.
     """
     if greedy:
         token_B = logits_BV.argmax(-1)
         return token_B, logits_BV.new_zeros(len(token_B)), torch.ones_like(token_B)
+    num_rows = max(1, _CACHED // logits_BV.shape[-1])
+    if len(logits_BV) > num_rows and not logits_BV.is_cuda:  # a processor's cache holds a few rows
+        filters = {"top_k": top_k, "top_p": top_p, "min_p": min_p}
+        parts = [
+            sample_tokens(rows_BV, rows_B22, **filters, greedy=False, count=count)
+            for rows_BV, rows_B22 in zip(logits_BV.split(num_rows), seed_B22.split(num_rows), strict=True)
+        ]
+        token_B, logp_B, num_candidates_B = (torch.cat(values) for values in zip(*parts, strict=True))
+        return token_B, logp_B, num_candidates_B
     logits_BV = filter_logits(logits_BV, top_k=top_k, top_p=top_p, min_p=min_p)
-    logp_BV = logits_BV.log_softmax(-1)
-    token_B1 = _invert(logp_BV.exp(), uniform_B[:, None])
-    logp_B1 = logp_BV.gather(-1, token_B1)
-    num_candidates_B = (logits_BV > -torch.inf).sum(-1) if count else token_B1.new_zeros(len(token_B1))
+    largest_B1 = logits_BV.amax(-1, keepdim=True)
+    mass_BV = (logits_BV - largest_B1).exp_()
+    log_total_B1 = mass_BV.sum(-1, keepdim=True).log_().add_(largest_B1)
+    num_candidates_B = (logits_BV > -torch.inf).sum(-1) if count else seed_B22.new_zeros(len(mass_BV)).long()
+    find = find_winners_on_gpu if logits_BV.is_cuda else find_winners
+    token_B1 = find(logits_BV, mass_BV, seed_B22)
+    logp_B1 = logits_BV.gather(-1, token_B1) - log_total_B1
     return token_B1.squeeze(-1), logp_B1.squeeze(-1), num_candidates_B
 
 
-def _invert(mass_BV: Tensor, uniform_B1: Tensor) -> Tensor:
-    """Find the token [B, 1] at which the running sum of each row passes uniform times the row's sum.
+def _noisy_masses(mass_BV: Tensor, high_BV: Tensor) -> Tensor:
+    """Return exp(logit + noise) in float32, from the upper 31 bits of all noise, in the memory of mass_BV.
 
-    A large vocabulary is first searched by blocks: running sums of all its tokens would take most of the time.
+    They bound the exact values from above, but for rounding: lower bits make the noise smaller.
     """
-    num_tokens = mass_BV.shape[-1]
-    if num_tokens <= _BLOCK:
-        return _first_beyond(mass_BV, uniform_B1)[0]
-    num_whole = num_tokens // _BLOCK
-    whole_BN = mass_BV[:, : num_whole * _BLOCK].unflatten(-1, (num_whole, _BLOCK)).sum(-1, dtype=torch.float64)
-    rest_B1 = mass_BV[:, num_whole * _BLOCK :].sum(-1, keepdim=True, dtype=torch.float64)
-    block_B1, within_B1 = _first_beyond(torch.cat((whole_BN, rest_B1), -1), uniform_B1)
-    place_BC = block_B1 * _BLOCK + torch.arange(_BLOCK, device=mass_BV.device)
-    chosen_BC = mass_BV.gather(-1, place_BC.clamp(max=num_tokens - 1)).masked_fill(place_BC >= num_tokens, 0.0)
-    return (block_B1 * _BLOCK + _first_beyond(chosen_BC, within_B1)[0]).clamp(max=num_tokens - 1)
+    x_BV = high_BV.float().mul_(2.0**-31).clamp_(min=2.0**-60)  # without the bound, 0 / 0 would be NaN
+    # -log(1 - x) is at least x, which has the digits that 1 - x loses if x is small.
+    exponential_BV = (1 - x_BV).log_().neg_()
+    return mass_BV.div_(torch.maximum(exponential_BV, x_BV, out=exponential_BV))
 
 
-def _first_beyond(mass_BC: Tensor, fraction_B1: Tensor) -> tuple[Tensor, Tensor]:
-    """Find (index_B1, within_B1): the first entry at which the running sum passes fraction times the whole sum, and
-    how far into that entry the bound is, as a fraction of it."""
-    sum_BC = mass_BC.cumsum(-1, dtype=torch.float64)
-    target_B1 = fraction_B1 * sum_BC[:, -1:]
-    index_B1 = torch.searchsorted(sum_BC, target_B1, right=True).clamp(max=mass_BC.shape[-1] - 1)
-    size_B1 = mass_BC.gather(-1, index_B1).double()
-    before_B1 = sum_BC.gather(-1, index_B1) - size_B1
-    return index_B1, ((target_B1 - before_B1) / size_B1).clamp(0.0, 1 - 1e-12)  # below 1: the last entry may be 0
+def find_winners(logits_BV: Tensor, mass_BV: Tensor, seed_B22: Tensor) -> Tensor:
+    """Return the token [B, 1] with the largest logit + noise, the smallest one of equals. Overwrites mass_BV, the
+    exponentials of the logits up to a factor of each row.
+
+    Only tokens that could win by their upper bounds get their exact noise. In most rows that is one token, which then
+    needs none.
+    """
+    token_V = torch.arange(mass_BV.shape[-1], dtype=torch.int32, device=mass_BV.device)
+    high_BV = _mix(token_V * _TOKEN_STEP, seed_B22[:, 0, :, None]).bitwise_and_(0x7FFFFFFF)
+    race_BV = _noisy_masses(mass_BV, high_BV)
+    bound_B1 = race_BV.amax(-1, keepdim=True) * (1 - _MARGIN)
+    could_win_BV = (race_BV >= bound_B1).float()
+    token_B1 = (could_win_BV * token_V).amax(-1, keepdim=True).long()  # the last token that could win
+    is_sure_B1 = (could_win_BV.sum(-1, keepdim=True) == 1.0) & (high_BV.gather(-1, token_B1) > 1 / _MARGIN)
+    row_N = (~is_sure_B1[:, 0]).nonzero()[:, 0]
+    if len(row_N):
+        # Where the upper bits are few, the lower ones can make a noisy mass smaller by this factor.
+        least_N1 = high_BV[row_N].float().masked_fill_(could_win_BV[row_N] == 0.0, torch.inf).amin(-1, keepdim=True)
+        index_C, token_C = (race_BV[row_N] >= bound_B1[row_N] * (1 - 1 / (least_N1 + 1))).nonzero(as_tuple=True)
+        row_C = row_N[index_C]
+        noisy_C = logits_BV[row_C, token_C].double() + gumbel_noise(seed_B22[row_C], token_C[:, None])[:, 0]
+        best_N = noisy_C.new_full((len(row_N),), -torch.inf).scatter_reduce_(0, index_C, noisy_C, "amax")
+        is_best_C = noisy_C == best_N[index_C]
+        token_N = torch.full_like(row_N, race_BV.shape[-1])
+        token_B1[row_N, 0] = token_N.scatter_reduce_(0, index_C[is_best_C], token_C[is_best_C], "amin")
+    return token_B1
+
+
+def find_winners_on_gpu(logits_BV: Tensor, mass_BV: Tensor, seed_B22: Tensor) -> Tensor:
+    """Return what `find_winners` returns without asking the GPU how many tokens could win, so that a graph can be
+    captured: the four best ones get their exact noise. That a fifth could win has a probability below 1e-12."""
+    token_V = torch.arange(mass_BV.shape[-1], dtype=torch.int32, device=mass_BV.device)
+    high_BV = _mix(token_V * _TOKEN_STEP, seed_B22[:, 0, :, None]).bitwise_and_(0x7FFFFFFF)
+    race_BV = _noisy_masses(mass_BV, high_BV)
+    token_BC = race_BV.topk(min(4, race_BV.shape[-1]), -1).indices
+    noisy_BC = logits_BV.gather(-1, token_BC).double() + gumbel_noise(seed_B22, token_BC)
+    is_best_BC = noisy_BC == noisy_BC.amax(-1, keepdim=True)
+    return token_BC.masked_fill(~is_best_BC, logits_BV.shape[-1]).amin(-1, keepdim=True)

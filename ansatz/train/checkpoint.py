@@ -37,8 +37,9 @@ from ansatz.train.trainer import TRAINING, Checkpointed, incomplete
 
 STATE_FILE, DIGESTS_FILE = f"{TRAINING}/state.json", "SHA256SUMS"
 _NAME = re.compile(r"step-[0-9]{6,}")
-FORMAT = 3
-"""Version of the layout of checkpoints. Format 2 had the training state next to the model. Format 1 had no version
+FORMAT = 4
+"""Version of checkpoints. Format 3 had another rule of choosing tokens (`rollout.sampling`), which a resumed run would
+mix with the present one. Format 2 had the training state next to the model. Format 1 had no version
 number, no digests, and other names in the loop's state."""
 _OLD_STATE_FILE = "state.json"  # of formats 1 and 2
 

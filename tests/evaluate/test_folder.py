@@ -180,12 +180,25 @@ def test_a_folder_of_format_1_is_read_with_the_new_names(tmp_path: Path) -> None
         "thinking_budget": 0,
         "closing": "</think>",
     }
-    EvaluationFolder(tmp_path).open_or_check(settings)
+    assert len(EvaluationFolder(tmp_path).responses()) == 3
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_responses_whose_tokens_were_drawn_by_another_rule_are_read_and_not_continued(
+    tmp_path: Path, version: int
+) -> None:
+    sample(tmp_path)
+    (tmp_path / "settings.json").write_text(json.dumps({**SETTINGS, "format_version": version}))
+    before = files(tmp_path)
+    with pytest.raises(ConfigError, match=rf"format {version}, whose tokens were drawn by another rule .* .--out DIR"):
+        sample(tmp_path)
+    assert files(tmp_path) == before
+    EvaluationFolder(tmp_path).write_results()
     assert len(EvaluationFolder(tmp_path).responses()) == 3
 
 
 def test_a_folder_of_a_later_format_is_refused(tmp_path: Path) -> None:
     sample(tmp_path)
-    (tmp_path / "settings.json").write_text(json.dumps({**SETTINGS, "format_version": 3}))
-    with pytest.raises(ConfigError, match=r"settings\.json has format version 3; this version of Ansatz reads 1 and 2"):
+    (tmp_path / "settings.json").write_text(json.dumps({**SETTINGS, "format_version": 4}))
+    with pytest.raises(ConfigError, match=r"settings\.json has format version 4; this version of Ansatz reads 1 to 3"):
         EvaluationFolder(tmp_path).responses()

@@ -8,18 +8,27 @@ import torch
 from torch import Tensor
 
 from ansatz.rollout import sampling
-from ansatz.rollout.sampling import filter_logits, noise_key, sample_tokens, uniforms
+from ansatz.rollout.sampling import (
+    filter_logits,
+    find_winners,
+    find_winners_on_gpu,
+    gumbel_noise,
+    noise_key,
+    noise_seeds,
+    sample_tokens,
+)
 
 NUM_SAMPLES = 100_000
+MASK = 2**32 - 1
 
 
-def noise(count: int = NUM_SAMPLES, *, key: int = 12345) -> Tensor:
-    return uniforms(torch.full((count,), key), torch.arange(count))
+def seeds(count: int = NUM_SAMPLES, *, key: int = 12345) -> Tensor:
+    return noise_seeds(torch.full((count,), key), torch.arange(count))
 
 
-def ks_distance(uniform_B: Tensor) -> float:
-    """Largest gap between the empirical distribution function and that of the uniform distribution on [0, 1)."""
-    ranked, count = uniform_B.double().sort().values, len(uniform_B)
+def ks_distance(noise: Tensor) -> float:
+    """Largest gap between the empirical distribution function and that of the Gumbel distribution."""
+    ranked, count = torch.exp(-torch.exp(-noise.double().flatten())).sort().values, noise.numel()
     steps = torch.arange(count + 1, dtype=torch.float64) / count
     return max(float((steps[1:] - ranked).max()), float((ranked - steps[:-1]).max()))
 
@@ -42,46 +51,90 @@ def filtered_probabilities(logits: list[float], *, top_k: int, top_p: float, min
     return [probability[token] / total if token in kept else 0.0 for token in range(len(probability))]
 
 
-def splitmix64(key: int, counter: int) -> float:
-    """The published algorithm in Python integers: the (counter + 1)-th output of state `key`, its top 53 bits."""
+def splitmix64(key: int, counter: int) -> int:
+    """The published algorithm in Python integers: the counter-th output of state `key`, from 1 on."""
     mask = 2**64 - 1
-    z = (key + (counter + 1) * 0x9E3779B97F4A7C15) & mask
+    z = (key + counter * 0x9E3779B97F4A7C15) & mask
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
-    return ((z ^ (z >> 31)) >> 11) / 2**53
+    return z ^ (z >> 31)
 
 
-def test_uniforms_are_splitmix64() -> None:
+def lowbias32(token: int, seed: int) -> int:
+    """The published hash in Python integers, with the lower half of `seed` added at first and the upper half in the
+    middle."""
+    value = (token * 0x9E3779B1 + seed) & MASK
+    value = ((value ^ (value >> 16)) * 0x21F0AAAD) & MASK
+    value ^= seed >> 32
+    value = ((value ^ (value >> 15)) * 0x735A2D97) & MASK
+    return value ^ (value >> 15)
+
+
+def slow_noise(key: int, position: int, token: int) -> float:
+    """The noise in Python integers and the logarithms of the C library."""
+    high = lowbias32(token, splitmix64(key, 2 * position + 1)) & (2**31 - 1)
+    low = lowbias32(token, splitmix64(key, 2 * position + 2))
+    return -math.log(-math.log1p(-((high << 32) + low + 0.5) * 2.0**-63))
+
+
+def test_the_noise_is_the_published_hashes_and_two_logarithms() -> None:
     keys = [0, 1, -1, 2**62 + 3, -(2**63), 987654321]
+    tokens = [0, 1, 2, 299, 151_935, 2**31 - 1]
     for position in (0, 1, 77, 100_000):
-        got = uniforms(torch.tensor(keys), torch.full((len(keys),), position))
-        assert got.tolist() == [splitmix64(key, position) for key in keys]
+        seed_B22 = noise_seeds(torch.tensor(keys), torch.full((len(keys),), position))
+        noise_BC = gumbel_noise(seed_B22, torch.tensor(tokens).expand(len(keys), -1))
+        for key, row in zip(keys, noise_BC.tolist(), strict=True):
+            assert row == pytest.approx([slow_noise(key, position, token) for token in tokens], abs=1e-9)
 
 
-def test_noise_is_uniform_along_positions_keys_problems_and_samples() -> None:
+def test_the_logarithms_hold_for_the_smallest_and_the_largest_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """x runs over powers of two from half of 2^-63 to 1/2 and over 1 minus them: 44.4 is the largest noise."""
+    numbers = [(1 << power) - 1 for power in range(64)]
+    numbers += [2**63 - 1 - (1 << power) for power in range(63)]
+
+    def bits(token: Tensor, seed: Tensor) -> Tensor:
+        high = torch.tensor([number >> 32 for number in numbers])
+        low = torch.tensor([number & MASK for number in numbers])
+        return torch.stack((high, low))[None].to(torch.int32)
+
+    monkeypatch.setattr(sampling, "_mix", bits)
+    noise = gumbel_noise(seeds(1), torch.zeros(1, len(numbers), dtype=torch.long))[0].tolist()
+    for number, value in zip(numbers, noise, strict=True):
+        x = min((number + 0.5) * 2.0**-63, 1 - 2.0**-53)
+        assert value == pytest.approx(-math.log(-math.log1p(-x)), abs=1e-9)
+    assert max(noise) == pytest.approx(64 * math.log(2), abs=1e-9)
+    assert min(noise) == pytest.approx(-math.log(53 * math.log(2)), abs=1e-9)
+
+
+def test_noise_follows_the_gumbel_distribution_along_tokens_positions_keys_problems_and_samples() -> None:
     """A distance above 1.95 / sqrt(n) would occur once in a thousand times."""
-    keys = torch.tensor([noise_key(0, 3, f"problem-{n}", 0) for n in range(20_000)])
+    problems = torch.tensor([noise_key(0, 3, f"problem-{n}", 0) for n in range(20_000)])
     samples = torch.tensor([noise_key(0, 3, "problem", n) for n in range(20_000)])
-    for uniform in (
-        noise(),
-        uniforms(torch.arange(NUM_SAMPLES), torch.full((NUM_SAMPLES,), 5)),
-        *first_of(keys, samples),
+    for noise in (
+        gumbel_noise(seeds(1), torch.arange(NUM_SAMPLES)[None]),
+        gumbel_noise(seeds(), torch.zeros(NUM_SAMPLES, 1)),
+        gumbel_noise(noise_seeds(torch.arange(NUM_SAMPLES), torch.full((NUM_SAMPLES,), 5)), torch.full((1, 1), 77)),
+        gumbel_noise(noise_seeds(problems, torch.zeros_like(problems)), torch.arange(3)[None]),
+        gumbel_noise(noise_seeds(samples, torch.zeros_like(samples)), torch.arange(3)[None]),
     ):
-        assert ks_distance(uniform) < 1.95 / math.sqrt(len(uniform))
-        assert uniform.min() >= 0
-        assert uniform.max() < 1
+        assert ks_distance(noise) < 1.95 / math.sqrt(noise.numel())
 
 
-def first_of(*keys: Tensor) -> list[Tensor]:
-    return [uniforms(key, torch.zeros_like(key)) for key in keys]
+def test_the_far_tail_of_the_noise_is_as_heavy_as_it_should_be() -> None:
+    """Of 10^7 numbers, noise above t has the share 1 - exp(-exp(-t)), down to one in a million."""
+    noise = gumbel_noise(seeds(100, key=99), torch.arange(100_000)[None])
+    for threshold in (2.0, 5.0, 8.0, 11.0, 13.5):
+        expected = noise.numel() * -math.expm1(-math.exp(-threshold))
+        assert abs(int((noise > threshold).sum()) - expected) < 4 * math.sqrt(expected) + 1
 
 
-def test_neighbouring_positions_and_samples_are_uncorrelated() -> None:
-    along = noise()
-    across = first_of(torch.tensor([noise_key(0, 1, "problem", n) for n in range(20_000)]))[0]
-    for uniform in (along, across):
-        correlation = float(torch.corrcoef(torch.stack([uniform[:-1], uniform[1:]]))[0, 1])
-        assert abs(correlation) < 4 / math.sqrt(len(uniform))
+def test_neighbouring_tokens_positions_and_samples_are_uncorrelated() -> None:
+    keys = torch.tensor([noise_key(0, 1, "problem", n) for n in range(500)])
+    across = gumbel_noise(noise_seeds(keys, torch.zeros_like(keys)), torch.arange(300)[None])
+    along = gumbel_noise(seeds(500), torch.arange(300)[None])
+    for noise in (across, along, across.T, along.T, across.flatten()[None].T, (across * along)):
+        correlation = float(torch.corrcoef(torch.stack([noise[:-1].flatten(), noise[1:].flatten()]))[0, 1])
+        assert abs(correlation) < 4 / math.sqrt(noise.numel())
 
 
 def test_every_part_of_the_noise_key_changes_the_noise() -> None:
@@ -110,7 +163,7 @@ def test_samples_follow_the_filtered_distribution_and_so_do_log_probs(filters: d
     logits = [0.3, -1.0, 2.0, 1.1, -3.0, 0.9, -0.2]
     expected = filtered_probabilities(logits, **filters)
     logits_BV = torch.tensor(logits).expand(NUM_SAMPLES, -1)
-    token_B, logp_B, num_candidates_B = sample_tokens(logits_BV, noise(), **filters, greedy=False)
+    token_B, logp_B, num_candidates_B = sample_tokens(logits_BV, seeds(), **filters, greedy=False)
     assert set(num_candidates_B.tolist()) == {sum(probability > 0 for probability in expected)}
     count_V = torch.bincount(token_B, minlength=7).tolist()
     chi_square = sum(
@@ -123,26 +176,96 @@ def test_samples_follow_the_filtered_distribution_and_so_do_log_probs(filters: d
     assert logp_B.tolist() == pytest.approx([math.log(expected[token]) for token in token_B.tolist()], abs=1e-5)
 
 
+def slow_winners(logits_BV: Tensor, seed_B22: Tensor) -> list[int]:
+    """The largest sum of each row, with the exact noise of every token."""
+    noise_BV = gumbel_noise(seed_B22, torch.arange(logits_BV.shape[-1]).expand_as(logits_BV))
+    return (logits_BV.double() + noise_BV).argmax(-1).tolist()
+
+
+@pytest.mark.parametrize("margin", [1e-3, 0.5, 1 - 1e-6], ids=["usual", "many contenders", "nearly all"])
+@pytest.mark.parametrize("num_tokens", [1, 2, 3, 300, 5000])
+@pytest.mark.parametrize("scale", [0.0, 1.0, 8.0])
+def test_the_fast_ways_find_the_largest_noisy_logit(
+    monkeypatch: pytest.MonkeyPatch, margin: float, num_tokens: int, scale: float
+) -> None:
+    logits_BV = torch.randn(200, num_tokens, generator=torch.Generator().manual_seed(num_tokens)) * scale
+    logits_BV[:, 1::5] = -torch.inf
+    seed_B22 = seeds(200, key=num_tokens)
+    expected = slow_winners(logits_BV, seed_B22)
+    mass_BV = (logits_BV - logits_BV.amax(-1, keepdim=True)).exp()
+    assert find_winners_on_gpu(logits_BV, mass_BV.clone(), seed_B22)[:, 0].tolist() == expected
+    monkeypatch.setattr(sampling, "_MARGIN", margin)
+    assert find_winners(logits_BV, mass_BV, seed_B22)[:, 0].tolist() == expected
+
+
+def test_a_noise_whose_upper_bits_are_zero_is_compared_by_its_lower_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens 0 and 1 have the same upper bits, 0, and token 1 the smaller lower bits, hence the larger noise. Token 2
+    has so large a logit that it wins against both bounds in the second row alone."""
+    mix = sampling._mix
+
+    def bits(token: Tensor, seed: Tensor) -> Tensor:
+        value = mix(token, seed)
+        if value.dim() == 2:  # the upper bits of all tokens
+            value[:, :2] = 0
+            value[:, 2] = 1 << 30
+            return value
+        value[:, 0] = torch.where(token[:, 0] == 2 * sampling._TOKEN_STEP, 1 << 30, 0).to(torch.int32)
+        value[:, 1] = torch.where(token[:, 0] == 0, 1 << 30, 1 << 20).to(torch.int32)
+        return value
+
+    monkeypatch.setattr(sampling, "_mix", bits)
+    logits_BV = torch.tensor([[0.0, 0.0, 5.0], [-9.0, -9.0, 29.0]])
+    for find in (find_winners, find_winners_on_gpu):
+        mass_BV = (logits_BV - logits_BV.amax(-1, keepdim=True)).exp()
+        assert find(logits_BV, mass_BV, seeds(2))[:, 0].tolist() == [1, 2]
+
+
 def test_a_token_with_probability_zero_is_never_sampled() -> None:
     logits_V = torch.tensor([-math.inf, 1.0, -math.inf, -math.inf, 0.5, -math.inf])
-    ends = torch.tensor([0.0, 5e-324, 0.5, 1 - 2**-53], dtype=torch.float64)
-    uniform_B = torch.cat([ends, noise()])
     token_B, logp_B, num_candidates_B = sample_tokens(
-        logits_V.expand(len(uniform_B), -1), uniform_B, top_k=0, top_p=1.0, greedy=False
+        logits_V.expand(NUM_SAMPLES, -1), seeds(), top_k=0, top_p=1.0, greedy=False
     )
     assert set(token_B.tolist()) == {1, 4}
-    assert token_B[:4].tolist() == [1, 1, 1, 4]
     assert logp_B.isfinite().all()
     assert set(num_candidates_B.tolist()) == {2}
 
 
-def test_rare_tokens_of_a_large_vocabulary_are_sampled_one_by_one() -> None:
-    """9,999 tokens of 1e-9 each after one with the rest. Float32 noise would lump sixty of them together."""
-    logits_V = torch.full((10_000,), math.log(1e-9))
-    logits_V[0] = math.log(1 - 1e-5)
-    uniform_B = 1 - 1e-5 * (torch.arange(500, dtype=torch.float64) + 0.5) / 500
-    token_B, _, _ = sample_tokens(logits_V.expand(500, -1), uniform_B, top_k=0, top_p=1.0, greedy=False)
-    assert len(set(token_B.tolist())) >= 498
+def test_rare_tokens_of_a_large_vocabulary_are_as_frequent_as_they_should_be() -> None:
+    """9,999 tokens of 1e-6 each after one with the rest: 1 % of 30,000 rows, spread evenly over 20 parts."""
+    logits_V = torch.full((10_000,), math.log(1e-6))
+    logits_V[0] = math.log(1 - 9_999e-6)
+    count_P = torch.zeros(20)
+    for chunk in range(30):
+        seed_B22 = seeds(1000, key=chunk)
+        token_B = sample_tokens(logits_V.expand(1000, -1), seed_B22, top_k=0, top_p=1.0, greedy=False, count=False)[0]
+        count_P += torch.bincount(token_B[token_B > 0] // 500, minlength=20)
+    expected = 30_000 * 0.01 / 20
+    assert abs(float(count_P.sum()) - 300) < 4 * math.sqrt(300)
+    assert float(((count_P - expected) ** 2 / expected).sum()) < 45.3  # 1 in 1000 with 20 degrees of freedom
+
+
+def test_slightly_different_logits_change_hardly_more_tokens_than_they_must() -> None:
+    """The least possible share is the total variation between the two distributions; inverting the cumulative
+    distribution changes two to three times as many (docs/design/noise_keys.md)."""
+    generator = torch.Generator().manual_seed(0)
+    logits_BV = torch.randn(4000, 300, generator=generator) * 4
+    other_BV = logits_BV + torch.randn(4000, 300, generator=generator) * 0.1
+    seed_B22 = seeds(4000)
+    first_B, second_B = (
+        sample_tokens(values, seed_B22, top_k=0, top_p=1.0, greedy=False)[0] for values in (logits_BV, other_BV)
+    )
+    least = float((logits_BV.softmax(-1) - other_BV.softmax(-1)).abs().sum(-1).mean()) / 2
+    assert least < float((first_B != second_B).float().mean()) < 1.5 * least
+
+
+def test_a_token_does_not_depend_on_the_rows_it_is_sampled_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits_BV = torch.randn(50, 300, generator=torch.Generator().manual_seed(3)) * 3
+    together = sample_tokens(logits_BV, seeds(50), top_k=0, top_p=0.9, greedy=False)
+    monkeypatch.setattr(sampling, "_CACHED", 7 * 300)
+    apart = sample_tokens(logits_BV, seeds(50), top_k=0, top_p=0.9, greedy=False)
+    alone = sample_tokens(logits_BV[17:18], seeds(50)[17:18], top_k=0, top_p=0.9, greedy=False)
+    assert all(left.equal(right) for left, right in zip(together, apart, strict=True))
+    assert all(left[17:18].equal(right) for left, right in zip(together, alone, strict=True))
 
 
 @pytest.mark.parametrize("top_p", [1.0, 0.95, 0.5, 0.01])
@@ -175,23 +298,8 @@ def test_top_k_and_min_p_keep_all_tied_tokens_and_top_p_the_first_ones() -> None
 
 def test_greedy_takes_the_largest_logit_with_log_prob_zero() -> None:
     logits_BV = torch.randn(20, 9, generator=torch.Generator().manual_seed(0))
-    token_B, logp_B, num_candidates_B = sample_tokens(logits_BV, noise(20), top_k=0, top_p=1.0, greedy=True)
+    token_B, logp_B, num_candidates_B = sample_tokens(logits_BV, seeds(20), top_k=0, top_p=1.0, greedy=True)
     assert torch.equal(token_B, logits_BV.argmax(-1))
     assert logp_B.dtype == torch.float32
     assert not logp_B.any()
     assert set(num_candidates_B.tolist()) == {1}
-
-
-@pytest.mark.parametrize("num_tokens", [7, 8, 9, 40, 43])
-def test_a_large_vocabulary_that_is_searched_by_blocks_gives_the_same_tokens(
-    monkeypatch: pytest.MonkeyPatch, num_tokens: int
-) -> None:
-    """Of tokens that fill whole blocks, and of a last block that is not full; a third of them are impossible."""
-    generator = torch.Generator().manual_seed(num_tokens)
-    logits_BV = torch.randn(500, num_tokens, generator=generator)
-    logits_BV[:, 1::3] = -torch.inf
-    uniform_B = torch.rand(500, generator=generator, dtype=torch.float64)
-    whole = sample_tokens(logits_BV, uniform_B, top_k=0, top_p=1.0, greedy=False)
-    monkeypatch.setattr(sampling, "_BLOCK", 8)
-    blocks = sample_tokens(logits_BV, uniform_B, top_k=0, top_p=1.0, greedy=False)
-    assert all(left.equal(right) for left, right in zip(whole, blocks, strict=True))

@@ -262,7 +262,7 @@ def test_a_damaged_checkpoint_is_refused_in_one_sentence_and_changes_nothing(tmp
 def to_format(path: Path, version: int) -> None:
     """Lay a checkpoint out as an older or a later version does."""
     state = json.loads((path / "training/state.json").read_text())
-    assert state.pop("format") == 3
+    assert state.pop("format") == 4
     (path / "training/state.json").write_text(json.dumps(state if version == 1 else {**state, "format": version}))
     (path / "SHA256SUMS").unlink()
     if version <= 2:
@@ -273,7 +273,7 @@ def to_format(path: Path, version: int) -> None:
         checkpoint.write_digests(path)
 
 
-@pytest.mark.parametrize("version", [1, 2, 4])
+@pytest.mark.parametrize("version", [1, 2, 3, 5])
 def test_a_checkpoint_of_another_format_is_refused_in_one_sentence_and_changes_nothing(
     tmp_path: Path, version: int
 ) -> None:
@@ -282,7 +282,7 @@ def test_a_checkpoint_of_another_format_is_refused_in_one_sentence_and_changes_n
     to_format(path, version)
     become(trainer, 5)
     before = everything(trainer)
-    with pytest.raises(CheckpointError, match=f"has checkpoint format {version}, but .* reads format 3") as caught:
+    with pytest.raises(CheckpointError, match=f"has checkpoint format {version}, but .* reads format 4") as caught:
         checkpoint.restore(path, trainer=trainer)
     assert str(path) in str(caught.value)
     assert same(everything(trainer), before)

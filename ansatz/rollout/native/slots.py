@@ -24,7 +24,7 @@ from ansatz.rollout.native.forward import DecodeStep, FastDecodeStep, ReferenceD
 from ansatz.rollout.native.graphs import Capture, StepGraph
 from ansatz.rollout.native.requests import FinishedResponse, PartialResponse, SampleRequest
 from ansatz.rollout.response_rules import ResponseRules, ResponseState
-from ansatz.rollout.sampling import noise_key, sample_tokens, uniforms
+from ansatz.rollout.sampling import noise_key, noise_seeds, sample_tokens
 from ansatz.types import Finish
 
 _PREFILL_STEP = 16  # prompts of one prefill are rounded up to multiples of this
@@ -392,14 +392,14 @@ class Slots:
     def _draw(self, slots: Tensor | slice, logits_BV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return what `sample_tokens` returns for the next token of these slots."""
         position_B = self.column["num_tokens"][slots]
-        uniform_B = uniforms(self.column["noise_key"][slots], position_B)
+        seed_B22 = noise_seeds(self.column["noise_key"][slots], position_B)
         sampling = self.sampling
         if sampling.min_response_tokens:
             no_eos_B = position_B < sampling.min_response_tokens
             logits_BV = mask_end_tokens(logits_BV, no_eos_B, self.policy.end_ids, in_place=True)
         return sample_tokens(
             logits_BV,
-            uniform_B,
+            seed_B22,
             top_k=sampling.top_k,
             top_p=sampling.top_p,
             min_p=sampling.min_p,
