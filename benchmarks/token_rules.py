@@ -4,7 +4,7 @@
     python benchmarks/token_rules.py precisions CHECKPOINT RESPONSES
     python benchmarks/token_rules.py runs RUN_A RUN_B
 
-vocabulary: noise on the logits of a synthetic vocabulary of 151,936 tokens with an entropy of about one nat.
+vocabulary: noise on the logits of a synthetic vocabulary of 8,192 tokens with an entropy of about one nat.
 precisions: a model in bfloat16 and in float32 at the same contexts, those of RESPONSES (samples of a run, JSONL).
 runs: the share of equal responses of two runs by step. They differ in one setting, such as the learning rate.
 
@@ -23,10 +23,12 @@ from torch import Tensor
 from ansatz.models.load import head_logits, load_policy
 from ansatz.rollout.sampling import find_winners, noise_key, noise_seeds
 
-VOCABULARY = 151_936
+VOCABULARY = 8_192
 NOISES = (0.003, 0.02, 0.1)
 REPEATS = 20
-"""Draws of noise for each distribution."""
+"""Draws of noise at each token of a response."""
+DRAWS = 500
+"""Draws of noise for each distribution of the synthetic vocabulary."""
 
 
 def gumbel_tokens(logits_BV: Tensor, key_B: Tensor, position_B: Tensor) -> Tensor:
@@ -52,19 +54,19 @@ def compare_vocabulary(num_rows: int) -> None:
     for noise in NOISES:
         least, entropy, changed = 0.0, 0.0, dict.fromkeys(RULES, 0)
         for row in range(num_rows):
-            # The scale gives an entropy of about one nat: a few likely tokens and a long tail.
-            logits_BV = torch.randn(1, VOCABULARY, generator=generator).mul_(0.7) - 13
+            # Six likely tokens, and a tail with about two hundredths of the mass: an entropy of about one nat.
+            logits_BV = torch.randn(1, VOCABULARY, generator=generator).mul_(0.7) - 11
             logits_BV[0, torch.randperm(VOCABULARY, generator=generator)[:6]] = (
                 torch.randn(6, generator=generator) * 1.5
             )
             other_BV = logits_BV + torch.randn(1, VOCABULARY, generator=generator) * noise
             least += float((logits_BV.softmax(-1) - other_BV.softmax(-1)).abs().sum()) / 2
             entropy -= float((logits_BV.softmax(-1) * logits_BV.log_softmax(-1)).sum())
-            for repeat in range(REPEATS):
-                key_B, position_B = torch.tensor([noise_key(0, row, "row", 0)]), torch.tensor([repeat])
-                for name, rule in RULES.items():
-                    changed[name] += int(rule(logits_BV, key_B, position_B) != rule(other_BV, key_B, position_B))
-        shares = {name: round(count / num_rows / REPEATS, 5) for name, count in changed.items()}
+            key_B, position_B = torch.full((DRAWS,), noise_key(0, row, "row", 0)), torch.arange(DRAWS)
+            for name, rule in RULES.items():
+                tokens = [rule(values.expand(DRAWS, -1), key_B, position_B) for values in (logits_BV, other_BV)]
+                changed[name] += int((tokens[0] != tokens[1]).sum())
+        shares = {name: round(count / num_rows / DRAWS, 5) for name, count in changed.items()}
         row = {"noise": noise, "entropy": round(entropy / num_rows, 2), "least": round(least / num_rows, 5), **shares}
         print(json.dumps(row), flush=True)
 
@@ -118,7 +120,7 @@ def main() -> None:
     """Run one of the three comparisons."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     kinds = parser.add_subparsers(dest="kind", required=True)
-    kinds.add_parser("vocabulary").add_argument("--rows", type=int, default=100)
+    kinds.add_parser("vocabulary").add_argument("--rows", type=int, default=200)
     precisions = kinds.add_parser("precisions")
     precisions.add_argument("checkpoint", type=Path)
     precisions.add_argument("responses", type=Path)

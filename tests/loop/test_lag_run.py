@@ -23,6 +23,7 @@ def lagged(folder: Path, lag: int, **algorithm: object):
     interrupting = {f"{REWARDS}:interrupts": {"at": 7, "unless": str(folder / "go")}}
     changes = {
         **EVERYTHING,
+        "seed": 3,  # with which the first steps have groups enough for two updates each
         "rollout": {**EVERYTHING["rollout"], "lag": lag, "thinking_budget": 6},
         "rewards": {"math_answer": {"weight": 0}, **interrupting},
         "algorithm": {"preset": "grpo", "correction": "truncate", **algorithm},
