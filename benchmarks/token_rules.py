@@ -4,7 +4,7 @@
     python benchmarks/token_rules.py precisions CHECKPOINT RESPONSES
     python benchmarks/token_rules.py runs RUN_A RUN_B
 
-vocabulary: noise on the logits of a synthetic vocabulary of 8,192 tokens with an entropy of about one nat.
+vocabulary: noise on the logits of a synthetic vocabulary of 2,048 tokens with an entropy of about one nat.
 precisions: a model in bfloat16 and in float32 at the same contexts, those of RESPONSES (samples of a run, JSONL).
 runs: the share of equal responses of two runs by step. They differ in one setting, such as the learning rate.
 
@@ -23,11 +23,11 @@ from torch import Tensor
 from ansatz.models.load import head_logits, load_policy
 from ansatz.rollout.sampling import find_winners, noise_key, noise_seeds
 
-VOCABULARY = 8_192
+VOCABULARY = 2_048
 NOISES = (0.003, 0.02, 0.1)
 REPEATS = 20
 """Draws of noise at each token of a response."""
-DRAWS = 500
+DRAWS = 200
 """Draws of noise for each distribution of the synthetic vocabulary."""
 
 
@@ -55,7 +55,7 @@ def compare_vocabulary(num_rows: int) -> None:
         least, entropy, changed = 0.0, 0.0, dict.fromkeys(RULES, 0)
         for row in range(num_rows):
             # Six likely tokens, and a tail with about two hundredths of the mass: an entropy of about one nat.
-            logits_BV = torch.randn(1, VOCABULARY, generator=generator).mul_(0.7) - 11
+            logits_BV = torch.randn(1, VOCABULARY, generator=generator).mul_(0.7) - 10
             logits_BV[0, torch.randperm(VOCABULARY, generator=generator)[:6]] = (
                 torch.randn(6, generator=generator) * 1.5
             )
