@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ansatz.models.load import head_logits, load_policy
-from ansatz.rollout.sampling import find_winners, noise_key, noise_seeds
+from ansatz.rollout.sampling import draw_seeds, find_winners, noise_key
 
 VOCABULARY = 2_048
 NOISES = (0.003, 0.02, 0.1)
@@ -34,12 +34,12 @@ DRAWS = 200
 def gumbel_tokens(logits_BV: Tensor, key_B: Tensor, position_B: Tensor) -> Tensor:
     """Choose tokens [B] as the sampler does."""
     mass_BV = (logits_BV - logits_BV.amax(-1, keepdim=True)).exp()
-    return find_winners(logits_BV, mass_BV, noise_seeds(key_B, position_B))[:, 0]
+    return find_winners(logits_BV, mass_BV, draw_seeds(key_B, position_B))[:, 0]
 
 
 def inverse_tokens(logits_BV: Tensor, key_B: Tensor, position_B: Tensor) -> Tensor:
     """Choose tokens [B] at which the cumulative distribution, in the order of the vocabulary, passes a number."""
-    bits_B = noise_seeds(key_B, position_B).long()[:, 0, 0] & 0x7FFFFFFF
+    bits_B = draw_seeds(key_B, position_B).long()[:, 0, 0] & 0x7FFFFFFF
     uniform_B1 = ((bits_B.double() + 0.5) * 2.0**-31)[:, None]
     sum_BV = logits_BV.double().softmax(-1).cumsum(-1)
     return torch.searchsorted(sum_BV, uniform_B1 * sum_BV[:, -1:])[:, 0]

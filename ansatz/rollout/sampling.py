@@ -31,7 +31,7 @@ def noise_key(seed: int, step: int, problem_id: str, sample: int) -> int:
     return int.from_bytes(digest, "little", signed=True)
 
 
-def noise_seeds(key_B: Tensor, position_B: Tensor) -> Tensor:
+def draw_seeds(key_B: Tensor, position_B: Tensor) -> Tensor:
     """Return the seeds [B, 2, 2] of each row's noise at a position, int32: for the upper and the lower bits of its
     numbers two each. They are SplitMix64 (Steele, Lea and Flood, 2014) at the counters 2 x position and 2 x position +
     1."""
@@ -43,7 +43,7 @@ def noise_seeds(key_B: Tensor, position_B: Tensor) -> Tensor:
     return torch.stack((z, z >> 32), -1).to(torch.int32)  # keeps the lower 32 bits
 
 
-def gumbel_noise(seed_B22: Tensor, token_BC: Tensor) -> Tensor:
+def draw_noise(seed_B22: Tensor, token_BC: Tensor) -> Tensor:
     """Return the Gumbel noise [B, C] of some tokens, float64, with the same bits on every device.
 
     It is -log(-log(1 - x)) to 1e-9, and x is a multiple of 2^-63 plus half of that. The noise therefore lies between
@@ -62,7 +62,7 @@ def gumbel_noise(seed_B22: Tensor, token_BC: Tensor) -> Tensor:
 
 
 def _mix(token: Tensor, seed: Tensor) -> Tensor:
-    """Hash 32-bit integers with two seeds [..., 2, 1]: the bijection `lowbias32` (Wellons, 2018), which the first seed
+    """Compute hashes of 32-bit integers with two seeds [..., 2, 1]: the bijection `lowbias32` (Wellons, 2018), which the first seed
     enters at its beginning and the second one in its middle."""
     value = token + seed[..., 0, :]
     shifted = value >> 16
@@ -129,7 +129,7 @@ def sample_tokens(
     under the distribution that it was sampled from, and the number of tokens that distribution could give.
 
     logits_BV: float32, already divided by the temperature.
-    seed_B22: of `noise_seeds`. Of equal noisy logits, the smallest token wins.
+    seed_B22: of `draw_seeds`. Of equal noisy logits, the smallest token wins.
     greedy: take the largest logit, with log-prob 0 and 1 candidate.
     count: False: the number of tokens is 0, which saves reading all logits once more.
     """
@@ -156,10 +156,10 @@ def sample_tokens(
     return token_B1.squeeze(-1), logp_B1.squeeze(-1), num_candidates_B
 
 
-def _noisy_masses(mass_BV: Tensor, high_BV: Tensor) -> Tensor:
+def _add_noise(mass_BV: Tensor, high_BV: Tensor) -> Tensor:
     """Return exp(logit + noise) in float32, from the upper 31 bits of all noise, in the memory of mass_BV.
 
-    They bound the exact values from above, but for rounding: lower bits make the noise smaller.
+    They bound the exact values from above, except for rounding: lower bits make the noise smaller.
     """
     x_BV = high_BV.float().mul_(2.0**-31).clamp_(min=2.0**-60)  # without the bound, 0 / 0 would be NaN
     # -log(1 - x) is at least x, which has the digits that 1 - x loses if x is small.
@@ -176,7 +176,7 @@ def find_winners(logits_BV: Tensor, mass_BV: Tensor, seed_B22: Tensor) -> Tensor
     """
     token_V = torch.arange(mass_BV.shape[-1], dtype=torch.int32, device=mass_BV.device)
     high_BV = _mix(token_V * _TOKEN_STEP, seed_B22[:, 0, :, None]).bitwise_and_(0x7FFFFFFF)
-    race_BV = _noisy_masses(mass_BV, high_BV)
+    race_BV = _add_noise(mass_BV, high_BV)
     bound_B1 = race_BV.amax(-1, keepdim=True) * (1 - _MARGIN)
     could_win_BV = (race_BV >= bound_B1).float()
     token_B1 = (could_win_BV * token_V).amax(-1, keepdim=True).long()  # the last token that could win
@@ -187,7 +187,7 @@ def find_winners(logits_BV: Tensor, mass_BV: Tensor, seed_B22: Tensor) -> Tensor
         least_N1 = high_BV[row_N].float().masked_fill_(could_win_BV[row_N] == 0.0, torch.inf).amin(-1, keepdim=True)
         index_C, token_C = (race_BV[row_N] >= bound_B1[row_N] * (1 - 1 / (least_N1 + 1))).nonzero(as_tuple=True)
         row_C = row_N[index_C]
-        noisy_C = logits_BV[row_C, token_C].double() + gumbel_noise(seed_B22[row_C], token_C[:, None])[:, 0]
+        noisy_C = logits_BV[row_C, token_C].double() + draw_noise(seed_B22[row_C], token_C[:, None])[:, 0]
         best_N = noisy_C.new_full((len(row_N),), -torch.inf).scatter_reduce_(0, index_C, noisy_C, "amax")
         is_best_C = noisy_C == best_N[index_C]
         token_N = torch.full_like(row_N, race_BV.shape[-1])
@@ -200,8 +200,8 @@ def find_winners_on_gpu(logits_BV: Tensor, mass_BV: Tensor, seed_B22: Tensor) ->
     captured: the four best ones get their exact noise. That a fifth could win has a probability below 1e-12."""
     token_V = torch.arange(mass_BV.shape[-1], dtype=torch.int32, device=mass_BV.device)
     high_BV = _mix(token_V * _TOKEN_STEP, seed_B22[:, 0, :, None]).bitwise_and_(0x7FFFFFFF)
-    race_BV = _noisy_masses(mass_BV, high_BV)
+    race_BV = _add_noise(mass_BV, high_BV)
     token_BC = race_BV.topk(min(4, race_BV.shape[-1]), -1).indices
-    noisy_BC = logits_BV.gather(-1, token_BC).double() + gumbel_noise(seed_B22, token_BC)
+    noisy_BC = logits_BV.gather(-1, token_BC).double() + draw_noise(seed_B22, token_BC)
     is_best_BC = noisy_BC == noisy_BC.amax(-1, keepdim=True)
     return token_BC.masked_fill(~is_best_BC, logits_BV.shape[-1]).amin(-1, keepdim=True)

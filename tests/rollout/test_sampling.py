@@ -9,12 +9,12 @@ from torch import Tensor
 
 from ansatz.rollout import sampling
 from ansatz.rollout.sampling import (
+    draw_noise,
+    draw_seeds,
     filter_logits,
     find_winners,
     find_winners_on_gpu,
-    gumbel_noise,
     noise_key,
-    noise_seeds,
     sample_tokens,
 )
 
@@ -23,7 +23,7 @@ MASK = 2**32 - 1
 
 
 def seeds(count: int = NUM_SAMPLES, *, key: int = 12345) -> Tensor:
-    return noise_seeds(torch.full((count,), key), torch.arange(count))
+    return draw_seeds(torch.full((count,), key), torch.arange(count))
 
 
 def ks_distance(noise: Tensor) -> float:
@@ -81,8 +81,8 @@ def test_the_noise_is_the_published_hashes_and_two_logarithms() -> None:
     keys = [0, 1, -1, 2**62 + 3, -(2**63), 987654321]
     tokens = [0, 1, 2, 299, 151_935, 2**31 - 1]
     for position in (0, 1, 77, 100_000):
-        seed_B22 = noise_seeds(torch.tensor(keys), torch.full((len(keys),), position))
-        noise_BC = gumbel_noise(seed_B22, torch.tensor(tokens).expand(len(keys), -1))
+        seed_B22 = draw_seeds(torch.tensor(keys), torch.full((len(keys),), position))
+        noise_BC = draw_noise(seed_B22, torch.tensor(tokens).expand(len(keys), -1))
         for key, row in zip(keys, noise_BC.tolist(), strict=True):
             assert row == pytest.approx([slow_noise(key, position, token) for token in tokens], abs=1e-9)
 
@@ -98,7 +98,7 @@ def test_the_logarithms_hold_for_the_smallest_and_the_largest_numbers(monkeypatc
         return torch.stack((high, low))[None].to(torch.int32)
 
     monkeypatch.setattr(sampling, "_mix", bits)
-    noise = gumbel_noise(seeds(1), torch.zeros(1, len(numbers), dtype=torch.long))[0].tolist()
+    noise = draw_noise(seeds(1), torch.zeros(1, len(numbers), dtype=torch.long))[0].tolist()
     for number, value in zip(numbers, noise, strict=True):
         x = min((number + 0.5) * 2.0**-63, 1 - 2.0**-53)
         assert value == pytest.approx(-math.log(-math.log1p(-x)), abs=1e-9)
@@ -111,18 +111,18 @@ def test_noise_follows_the_gumbel_distribution_along_tokens_positions_keys_probl
     problems = torch.tensor([noise_key(0, 3, f"problem-{n}", 0) for n in range(20_000)])
     samples = torch.tensor([noise_key(0, 3, "problem", n) for n in range(20_000)])
     for noise in (
-        gumbel_noise(seeds(1), torch.arange(NUM_SAMPLES)[None]),
-        gumbel_noise(seeds(), torch.zeros(NUM_SAMPLES, 1)),
-        gumbel_noise(noise_seeds(torch.arange(NUM_SAMPLES), torch.full((NUM_SAMPLES,), 5)), torch.full((1, 1), 77)),
-        gumbel_noise(noise_seeds(problems, torch.zeros_like(problems)), torch.arange(3)[None]),
-        gumbel_noise(noise_seeds(samples, torch.zeros_like(samples)), torch.arange(3)[None]),
+        draw_noise(seeds(1), torch.arange(NUM_SAMPLES)[None]),
+        draw_noise(seeds(), torch.zeros(NUM_SAMPLES, 1)),
+        draw_noise(draw_seeds(torch.arange(NUM_SAMPLES), torch.full((NUM_SAMPLES,), 5)), torch.full((1, 1), 77)),
+        draw_noise(draw_seeds(problems, torch.zeros_like(problems)), torch.arange(3)[None]),
+        draw_noise(draw_seeds(samples, torch.zeros_like(samples)), torch.arange(3)[None]),
     ):
         assert ks_distance(noise) < 1.95 / math.sqrt(noise.numel())
 
 
 def test_the_far_tail_of_the_noise_is_as_heavy_as_it_should_be() -> None:
     """Of 10^7 numbers, noise above t has the share 1 - exp(-exp(-t)), down to one in a million."""
-    noise = gumbel_noise(seeds(100, key=99), torch.arange(100_000)[None])
+    noise = draw_noise(seeds(100, key=99), torch.arange(100_000)[None])
     for threshold in (2.0, 5.0, 8.0, 11.0, 13.5):
         expected = noise.numel() * -math.expm1(-math.exp(-threshold))
         assert abs(int((noise > threshold).sum()) - expected) < 4 * math.sqrt(expected) + 1
@@ -130,8 +130,8 @@ def test_the_far_tail_of_the_noise_is_as_heavy_as_it_should_be() -> None:
 
 def test_neighbouring_tokens_positions_and_samples_are_uncorrelated() -> None:
     keys = torch.tensor([noise_key(0, 1, "problem", n) for n in range(500)])
-    across = gumbel_noise(noise_seeds(keys, torch.zeros_like(keys)), torch.arange(300)[None])
-    along = gumbel_noise(seeds(500), torch.arange(300)[None])
+    across = draw_noise(draw_seeds(keys, torch.zeros_like(keys)), torch.arange(300)[None])
+    along = draw_noise(seeds(500), torch.arange(300)[None])
     for noise in (across, along, across.T, along.T, across.flatten()[None].T, (across * along)):
         correlation = float(torch.corrcoef(torch.stack([noise[:-1].flatten(), noise[1:].flatten()]))[0, 1])
         assert abs(correlation) < 4 / math.sqrt(noise.numel())
@@ -178,7 +178,7 @@ def test_samples_follow_the_filtered_distribution_and_so_do_log_probs(filters: d
 
 def slow_winners(logits_BV: Tensor, seed_B22: Tensor) -> list[int]:
     """The largest sum of each row, with the exact noise of every token."""
-    noise_BV = gumbel_noise(seed_B22, torch.arange(logits_BV.shape[-1]).expand_as(logits_BV))
+    noise_BV = draw_noise(seed_B22, torch.arange(logits_BV.shape[-1]).expand_as(logits_BV))
     return (logits_BV.double() + noise_BV).argmax(-1).tolist()
 
 

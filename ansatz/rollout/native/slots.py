@@ -24,7 +24,7 @@ from ansatz.rollout.native.forward import DecodeStep, FastDecodeStep, ReferenceD
 from ansatz.rollout.native.graphs import Capture, StepGraph
 from ansatz.rollout.native.requests import FinishedResponse, PartialResponse, SampleRequest
 from ansatz.rollout.response_rules import ResponseRules, ResponseState
-from ansatz.rollout.sampling import noise_key, noise_seeds, sample_tokens
+from ansatz.rollout.sampling import draw_seeds, noise_key, sample_tokens
 from ansatz.types import Finish
 
 _PREFILL_STEP = 16  # prompts of one prefill are rounded up to multiples of this
@@ -392,7 +392,7 @@ class Slots:
     def _draw(self, slots: Tensor | slice, logits_BV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return what `sample_tokens` returns for the next token of these slots."""
         position_B = self.column["num_tokens"][slots]
-        seed_B22 = noise_seeds(self.column["noise_key"][slots], position_B)
+        seed_B22 = draw_seeds(self.column["noise_key"][slots], position_B)
         sampling = self.sampling
         if sampling.min_response_tokens:
             no_eos_B = position_B < sampling.min_response_tokens
