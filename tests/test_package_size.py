@@ -27,7 +27,7 @@ ROOT = Path(__file__).parent.parent
 
 BUDGETS = {
     "lines of code": 47_200,
-    "lines of code of the core": 21_000,
+    "lines of code of the core": 21_100,
     "modules": 495,
     "modules of the core": 216,
     "internal imports of the core": 1_035,

@@ -62,8 +62,8 @@ def draw_noise(seed_B22: Tensor, token_BC: Tensor) -> Tensor:
 
 
 def _mix(token: Tensor, seed: Tensor) -> Tensor:
-    """Compute hashes of 32-bit integers with two seeds [..., 2, 1]: the bijection `lowbias32` (Wellons, 2018), which the first seed
-    enters at its beginning and the second one in its middle."""
+    """Compute hashes of 32-bit integers with two seeds [..., 2, 1]: the bijection `lowbias32` (Wellons, 2018), which
+    the first seed enters at its beginning and the second one in its middle."""
     value = token + seed[..., 0, :]
     shifted = value >> 16
     value ^= shifted.bitwise_and_(0xFFFF)
