@@ -10,6 +10,7 @@ from typing import Any
 
 from ansatz.evaluate.estimators import ProblemResult, summarise
 from ansatz.track.measurements import values
+from ansatz.track.rollout_rows import StoredGroup
 from ansatz.track.rollouts import rollout_metrics
 from ansatz.track.tracker import Tracker
 from ansatz.types import Finish, Group, Problem, Prompt, Reason, Rollout, Score, ScoredRollout, Verdict
@@ -104,6 +105,12 @@ def make_pipeline(folder: Path, *, seed: int = 0, sft_steps: int = 350, rl_steps
     return folder
 
 
+def stored_group(*members: ScoredRollout) -> StoredGroup:
+    """A group of rollouts of one prompt, each with the advantage 0.5."""
+    group = Group(prompt=members[0].rollout.prompt, members=members)
+    return StoredGroup(group=group, advantages=[0.5] * len(members))
+
+
 def _sft(folder: Path, steps: int, rng: random.Random, *, model: dict[str, Any]) -> list[dict[str, Any]]:
     now = [0.0]
     with_model = Tracker(folder.parent / "model", console=None, tensorboard=False, total_steps=0)
@@ -136,7 +143,7 @@ def _rl(folder: Path, steps: int, rng: random.Random) -> list[dict[str, Any]]:
         now[0] += rng.uniform(1.5, 2.0)
         groups = [_group(step, index, skill, rng) for index in range(8)]
         tracker.log(step, values(rollout_metrics(groups)) | _update(step, steps, rng))
-        tracker.samples(step, [member for one in groups for member in one.members])
+        tracker.samples(step, [stored_group(*one.members) for one in groups])
         if step % max(steps // 4, 1) == 0:
             evaluations.append(evaluation("rl", step, skill=skill, rng=rng))
             tracker.evaluation(evaluations[-1])

@@ -44,9 +44,9 @@ FEATURES = (
     "loop.reward_data", "loop.reward_evaluation", "loop.simulate", "loop.stages.preference", "loop.stages.rejection",
     "loop.stages.reward_model", "loop.watch", "models.reward_model", "objectives.preference",
     "objectives.preference_objective", "objectives.projects", "objectives.reward_losses", "rewards.chat_client",
-    "rewards.code_tests", "rewards.judge", "rewards.math_answer", "rewards.sandbox", "rollout.vllm", "track.rules",
-    "track.watchdog", "train.distributed", "train.fsdp", "train.rank_group", "train.rank_host",
-    "train.reward_trainer",
+    "rewards.code_tests", "rewards.judge", "rewards.math_answer", "rewards.sandbox", "rollout.vllm", "track.filters",
+    "track.rollout_table", "track.rules", "track.watchdog", "train.distributed", "train.fsdp", "train.rank_group",
+    "train.rank_host", "train.reward_trainer",
 )  # fmt: skip
 """Modules and packages that are no part of the core, by their names within `ansatz`."""
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ansatz.track.jsonl import read_jsonl
-from ansatz.track.step_files import EVALUATIONS, step_files
-from ansatz.types import ScoredRollout, scored_from_json
+from ansatz.track.step_files import EVALUATIONS, SAMPLES, step_files
 
 
 class TrackerFolder:
@@ -32,6 +31,5 @@ class TrackerFolder:
         return read_jsonl(self.folder / "events.jsonl")
 
     @property
-    def rollouts(self) -> dict[int, tuple[ScoredRollout, ...]]:
-        files = sorted((self.folder / "samples").glob("*.jsonl"))
-        return {int(path.stem[-6:]): tuple(scored_from_json(row) for row in read_jsonl(path)) for path in files}
+    def rows(self) -> dict[int, list[dict[str, Any]]]:
+        return {file.step: read_jsonl(file.path) for file in step_files(self.folder, SAMPLES)}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from ansatz.errors import NonFiniteError
-from ansatz.types import ScoredRollout
+from ansatz.track.rollout_rows import StoredGroup
 
 EVALUATION_NUMBERS = ("pass@1", "greedy", "pass@k", "maj@k", "mean_length", "truncated_frac")
 """The numbers that every evaluation has. greedy is None if it was not measured."""
@@ -27,8 +27,8 @@ class TrackerLike(Protocol):
         """Log the metrics of a step, once for each step and in rising order. Raise NonFiniteError for nan and inf."""
         ...
 
-    def samples(self, step: int, scored: Sequence[ScoredRollout]) -> None:
-        """Store the rollouts of a step, for later inspection. A second call for the same step replaces them."""
+    def samples(self, step: int, groups: Sequence[StoredGroup]) -> None:
+        """Store the groups of a step, for later inspection. A second call for the same step replaces them."""
         ...
 
     def evaluation(self, row: Evaluation, responses: Sequence[Mapping[str, Any]] = ()) -> None:

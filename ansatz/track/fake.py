@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansatz.track.base import Evaluation, checked_evaluation, checked_metrics, evaluation_key
-from ansatz.types import ScoredRollout
+from ansatz.track.rollout_rows import StoredGroup
 
 
 class MemoryTracker:
@@ -14,7 +14,7 @@ class MemoryTracker:
 
     def __init__(self) -> None:
         self.steps: dict[int, dict[str, float]] = {}
-        self.rollouts: dict[int, tuple[ScoredRollout, ...]] = {}
+        self.groups: dict[int, tuple[StoredGroup, ...]] = {}
         self.evaluations: list[dict[str, Any]] = []
         self.responses: dict[tuple[str, int], list[dict[str, Any]]] = {}
         self.events: list[dict[str, Any]] = []
@@ -23,8 +23,16 @@ class MemoryTracker:
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         self.steps[step] = checked_metrics(step, metrics, last_step=max(self.steps, default=-1))
 
-    def samples(self, step: int, scored: Sequence[ScoredRollout]) -> None:
-        self.rollouts[step] = tuple(scored)
+    def samples(self, step: int, groups: Sequence[StoredGroup]) -> None:
+        self.groups[step] = tuple(groups)
+
+    @property
+    def rows(self) -> dict[int, list[dict[str, Any]]]:
+        """The rows of rollouts by step, as the tracker of a stage named rl writes them."""
+        return {
+            step: [row for number, group in enumerate(groups) for row in group.rows(f"rl/{step}", number)]
+            for step, groups in self.groups.items()
+        }
 
     def evaluation(self, row: Evaluation, responses: Sequence[Mapping[str, Any]] = ()) -> None:
         new = checked_evaluation(row)
@@ -40,7 +48,7 @@ class MemoryTracker:
 
     def resume(self, step: int) -> None:
         self.steps = {key: value for key, value in self.steps.items() if key <= step}
-        self.rollouts = {key: value for key, value in self.rollouts.items() if key <= step}
+        self.groups = {key: value for key, value in self.groups.items() if key <= step}
         self.evaluations = [row for row in self.evaluations if row["step"] <= step]
         self.responses = {key: rows for key, rows in self.responses.items() if key[1] <= step}
         self.events = [row for row in self.events if row["step"] <= step]

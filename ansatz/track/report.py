@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file with its settings, what it learned, its curves and some of its rollouts.
+"""The report of a run: one HTML file with its settings, what it learned, its curves and what changed.
 
 A report can be written while the run is in progress.
 """
@@ -15,13 +15,11 @@ from ansatz.track.figures import Panel, learning_curve, level_curve, panel_chart
 from ansatz.track.health import health_checks, section_of
 from ansatz.track.jsonl import Row
 from ansatz.track.overlap import overlap
-from ansatz.track.page import MAX_RESPONSE_CHARS, both_widths, header, page, question_text, response_box, table, text
+from ansatz.track.page import both_widths, header, page, table, text
 from ansatz.track.report_changes import heldout_changes
 from ansatz.track.rollbacks import Event
-from ansatz.track.rollout_examples import ExampleTimeline, Snapshot, example_timelines
 from ansatz.track.runs import PipelineRun, StageRun, read_pipeline
 from ansatz.track.svg import line_chart
-from ansatz.types import shown_golds
 
 
 def write_report(run_dir: Path, out: Path | None = None) -> Path:
@@ -41,7 +39,6 @@ def render(run: PipelineRun) -> str:
     watchdog = section_of(run.config_text)
     body += [_stage(stage, watchdog) for stage in run.stages if stage.metrics]
     body += [_events(stage) for stage in run.stages if stage.events]
-    body += [_rollouts(stage) for stage in run.stages if stage.sample_files()]
     body += [_files(run), _config(run)]
     return page(f"{run.name} - Ansatz report", body)
 
@@ -184,49 +181,6 @@ def _panel(stage: StageRun, panel: Panel) -> str:
         else ""
     )
     return f'<div class="card"><h3>{text(panel.title)}</h3>{line_chart(panel_chart(stage, panel))}{note}</div>'
-
-
-def _rollouts(stage: StageRun) -> str:
-    timelines = example_timelines(stage)
-    if not timelines:
-        return ""
-    which = (
-        "The same problems at their first, middle and last saved step. They were selected because these steps are far "
-        "apart"
-        if timelines[0].one_problem
-        else "Problems of one level at the first, middle and last saved step, because no problem was sampled twice. "
-        "They were selected by level"
-    )
-    return (
-        f"<section><h2>Rollouts over time: {text(stage.name)}</h2>"
-        f"<p>{which}, not because of how well they went. Each box shows the first sample of the group.</p>"
-        f'<div class="rollouts">{"".join(_timeline(timeline) for timeline in timelines)}</div></section>'
-    )
-
-
-def _timeline(timeline: ExampleTimeline) -> str:
-    first = timeline.snapshots[0]
-    level = f"Level {text(first.problem.level)}" if first.problem.level else "Problem"
-    head = f"<h3>{level}</h3>{_question(first)}" if timeline.one_problem else f"<h3>{level}</h3>"
-    boxes = "".join(_snapshot(snapshot, question=not timeline.one_problem) for snapshot in timeline.snapshots)
-    return f'<article class="card">{head}<div class="snapshots">{boxes}</div></article>'
-
-
-def _question(snapshot: Snapshot) -> str:
-    problem = snapshot.problem
-    return question_text(problem.dialogue, shown_golds(problem.answer))
-
-
-def _snapshot(snapshot: Snapshot, *, question: bool) -> str:
-    rollout = snapshot.first.rollout
-    hidden = len(rollout.text) - MAX_RESPONSE_CHARS
-    rest = f"<p>{hidden} more characters are in the samples file.</p>" if hidden > 0 else ""
-    return response_box(
-        f"Step {snapshot.step}",
-        snapshot.first.score.verdict,
-        f"{sum(snapshot.correct)} of {len(snapshot.correct)} samples correct; this one has {rollout.num_tokens} tokens",
-        (_question(snapshot) if question else "") + f"<pre>{text(rollout.text[:MAX_RESPONSE_CHARS])}</pre>{rest}",
-    )
 
 
 def _files(run: PipelineRun) -> str:

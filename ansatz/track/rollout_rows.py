@@ -1,4 +1,4 @@
-"""Rollouts as flat rows, one JSON object per line, as the evaluations of a run store them.
+"""Rollouts as flat rows, one JSON object per line, as the steps of RL and the evaluations of a run store them.
 
     {"id": "rl/50/heldout/7/3", "problem": "arithmetic-7", "sample": 3, "seed": 0, "noise_step": 0, "temperature": 1.0,
      "reward": 1.0, "parts": {"accuracy": 1.0}, "correct": true, "reason": "equal", "extracted": "12",
@@ -14,20 +14,24 @@ The row of the response at temperature 0 of a problem with a worked solution als
     "solution_logps": {"0.7": -0.0412, "1": -0.287}
 
 the log-prob of that whole solution at each temperature, in nats. `track.exact_rows` reads them.
+
+A rollout of training has the id stage/step/group/sample. Instead of the noise of an evaluation it has `group`,
+`advantage`, `used`, and `tokens_at`, its range in the file of tokens or null. Its prompt is in the row of its group.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import pstdev
 from typing import Any
 
 from ansatz.errors import DataError
 from ansatz.ngrams import repeated_frac
 from ansatz.track.jsonl import Row, read_jsonl
-from ansatz.types import Finish, Reason, ScoredRollout, Verdict
+from ansatz.types import Finish, Group, Reason, ScoredRollout, Verdict
 
 GREEDY, SOLUTION_LOGPS = "greedy", "solution_logps"
 
@@ -62,16 +66,65 @@ def rollout_row(
 ) -> Row:
     """Return the row of a rollout. group: the id of its group, such as rl/50/heldout/7. solution_logps: the exact part
     of an evaluation, by temperature."""
+    sample = scored.rollout.sample if temperature else GREEDY
+    exact = {f"{each:g}": _round(logp) for each, logp in (solution_logps or {}).items()}
+    row = _row(scored, f"{group}/{sample}", {"noise_step": noise_step, "temperature": temperature})
+    return {**row, SOLUTION_LOGPS: exact} if exact else row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredGroup:
+    """A group of a step of training, as it is stored. advantages: of each member; empty if the update has left the
+    group out. tokens_at: the ranges of the members in the file of tokens; empty if their tokens are not stored."""
+
+    group: Group
+    advantages: Sequence[float] = ()
+    tokens_at: Sequence[tuple[int, int]] = ()
+
+    def rows(self, place: str, number: int) -> list[Row]:
+        """Return the rows of the members. place: stage/step. number: of the group in the step."""
+        out: list[Row] = []
+        for index, member in enumerate(self.group.members):
+            learned = {
+                "group": number,
+                "advantage": _round(self.advantages[index]) if self.advantages else None,
+                "used": bool(self.advantages),
+                "tokens_at": list(self.tokens_at[index]) if self.tokens_at else None,
+            }
+            row = _row(member, f"{place}/{number}/{member.rollout.sample}", learned)
+            if member.rollout.observations:
+                row["observations"] = [list(span) for span in member.rollout.observations]
+            if member.score.steps:
+                row["steps"] = [[end, _round(reward)] for end, reward in member.score.steps]
+            out.append(row)
+        return out
+
+    def row(self, number: int) -> Row:
+        """Return the row of the group itself, with what its members share."""
+        prompt, rewards = self.group.prompt, self.group.rewards
+        return {
+            "group": number,
+            "problem": prompt.problem.id,
+            "level": prompt.problem.level,
+            "subject": str(prompt.problem.meta.get("subject", "")),
+            "question": prompt.problem.dialogue,
+            "answer": prompt.problem.answer,
+            "prompt": prompt.text,
+            "mean": _round(math.fsum(rewards) / len(rewards)),
+            "std": _round(pstdev(rewards)),
+            "used": bool(self.advantages),
+        }
+
+
+def _row(scored: ScoredRollout, name: str, more: Row) -> Row:
     rollout, score = scored.rollout, scored.score
     sampled = [logp for logp, kept in zip(rollout.behavior_logps, _mask_sampled(scored), strict=True) if kept]
-    exact = {f"{each:g}": _round(logp) for each, logp in (solution_logps or {}).items()}
     return {
-        "id": f"{group}/{rollout.sample if temperature else GREEDY}",
+        "id": name,
         "problem": rollout.prompt.problem.id,
         "sample": rollout.sample,
         "seed": rollout.seed,
-        "noise_step": noise_step,
-        "temperature": temperature,
+        **more,
         "reward": _round(score.value),
         "parts": {name: _round(value) for name, value in score.parts.items()},
         "correct": score.verdict.correct,
@@ -85,7 +138,6 @@ def rollout_row(
         "mean_logp": _round(math.fsum(sampled) / len(sampled)) if sampled else None,
         "repetition": _round(repeated_frac(rollout.token_ids)),
         "text": rollout.text,
-        **({SOLUTION_LOGPS: exact} if exact else {}),
     }
 
 

@@ -3,7 +3,8 @@
     STAGE/metrics.jsonl              {"step": 12, "seconds": 34.5, "rollout/rewards": 0.53, ...}, one line per step
     STAGE/evaluations.jsonl          one evaluation per line
     STAGE/events.jsonl               {"step": 12, "kind": "skipped", "text": ..., ...}, what the run did by itself
-    STAGE/samples/step-000012.jsonl  one ScoredRollout per line
+    STAGE/samples/step-000012.jsonl  one rollout per line (`track.rollout_rows`)
+    STAGE/samples/step-000012.groups.jsonl  one group per line: its problem, prompt, and mean reward
     STAGE/evaluations/heldout-000050.jsonl  the responses of an evaluation (`track.rollout_rows`), by split and step
     STAGE/tensorboard/               the metrics, and evaluations as eval/SPLIT/NAME[/LEVEL]
 
@@ -35,9 +36,17 @@ from ansatz.track.base import (
 from ansatz.track.checked_rows import evaluation_rows, event_rows, metrics_rows
 from ansatz.track.jsonl import Row, keep_rows, read_jsonl, to_line, write_jsonl
 from ansatz.track.rollbacks import seconds_logged
+from ansatz.track.rollout_rows import StoredGroup
 from ansatz.track.row_writer import RowWriter
-from ansatz.track.step_files import EVALUATIONS, SAMPLES, samples_text, step_files, step_files_after, step_path
-from ansatz.types import ScoredRollout
+from ansatz.track.step_files import (
+    EVALUATIONS,
+    SAMPLES,
+    groups_path,
+    step_files,
+    step_files_after,
+    step_path,
+    tokens_path,
+)
 
 
 class Tracker:
@@ -77,14 +86,18 @@ class Tracker:
         if self._console is not None:
             self._console.step(step, numbers)
 
-    def samples(self, step: int, scored: Sequence[ScoredRollout]) -> None:
-        path = step_path(self.run_dir, SAMPLES, "step", step)
+    def samples(self, step: int, groups: Sequence[StoredGroup]) -> None:
+        path, place = step_path(self.run_dir, SAMPLES, "step", step), f"{self.run_dir.name}/{step}"
         with suppress(OSError):  # of a full disk, which the writer waits for
             make_private(path.parent)
-        self._writer.replace(step, path, lambda: samples_text(scored))
+        group_rows = [group.row(number) for number, group in enumerate(groups)]
+        rows = [row for number, group in enumerate(groups) for row in group.rows(place, number)]
+        self._writer.replace(step, groups_path(path), lambda: "".join(map(to_line, group_rows)))
+        self._writer.replace(step, path, lambda: "".join(map(to_line, rows)))
         for old in step_files(self.run_dir, SAMPLES) if self._samples_keep else ():
             if old.step <= step - self._samples_keep:
-                old.path.unlink()
+                for each in (old.path, groups_path(old.path), tokens_path(old.path)):
+                    each.unlink(missing_ok=True)
 
     def evaluation(self, row: Evaluation, responses: Sequence[Mapping[str, Any]] = ()) -> None:
         new = checked_evaluation(row)

@@ -138,6 +138,10 @@ class DistributedTrainer:
         self._batch = batch
         return batch
 
+    def advantages(self, batch: RankBatch, samples: Sequence[TrainSample]) -> Sequence[float]:
+        self._use(batch)
+        return self._call("advantages", tuple(samples)).agreed
+
     def check_against(self, load: Callable[[], StoredWeights], batch: RankBatch, *, step: int) -> Mapping[str, float]:
         self._use(batch)
         return self._call("check_against", load, step).agreed

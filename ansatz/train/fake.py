@@ -83,6 +83,10 @@ class FakeTrainer:
             raise KeyError(min(missing))
         return FakeBatch(samples=tuple(samples), baseline_of_group=baselines)
 
+    def advantages(self, batch: FakeBatch, samples: Sequence[TrainSample]) -> list[float]:
+        """Return the reward of each sample, with the baseline 0."""
+        return [sample.reward for sample in samples]
+
     def update(self, batch: FakeBatch, *, step: int, seed: int = 0, check_alignment: bool = False) -> StepReport:
         measured = {"align/mean_exp_gap": mean(math.exp(self._gap), 1)}
         if check_alignment and math.exp(self._gap) > self._max_gap:

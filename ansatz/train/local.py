@@ -26,6 +26,7 @@ from ansatz.models.load import Policy, load_model
 from ansatz.models.peak_memory import PeakMemory
 from ansatz.models.save import save_model
 from ansatz.models.weights import LiveWeights, store_tensors
+from ansatz.objectives import segments
 from ansatz.objectives.coefficients import adapt_entropy_coef, adapt_kl_coef
 from ansatz.objectives.objective import Objective
 from ansatz.track.measurements import Measurement, Measurements, merge, values
@@ -35,7 +36,7 @@ from ansatz.train.critic import Critic, TrainedCritic
 from ansatz.train.logps import exact_kl, logps_of, measure_demonstrations, response_logps, without_gradient
 from ansatz.train.measure import measure_batch
 from ansatz.train.optim import Schedule
-from ansatz.train.packed import PackedRollouts, pack_apart, pack_rollouts
+from ansatz.train.packed import PackedRollouts, in_order_of_samples, pack_apart, pack_rollouts
 from ansatz.train.placement import (
     EXACT_WEIGHTS,
     ONE_PROCESS,
@@ -142,6 +143,11 @@ class LocalTrainer:
             if self.needs_greedy
             else None,
         )
+
+    def advantages(self, batch: TrainBatch, samples: Sequence[TrainSample]) -> list[float]:
+        total_N = segments.total(batch.advantage_T, batch.segment_T, batch.num_rollouts)
+        count_N = segments.count(batch.segment_T[batch.mask_T], batch.num_rollouts).clamp(min=1)
+        return in_order_of_samples((total_N / count_N).tolist(), samples)
 
     def update(self, batch: TrainBatch, *, step: int, seed: int = 0, check_alignment: bool = False) -> StepReport:
         """Every optimizer step on one step's batch: epochs_per_step times through its minibatches.

@@ -11,6 +11,7 @@ import dataclasses
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from ansatz.models.packing import round_up
 from ansatz.objectives import segments
 from ansatz.train.sample import TrainSample
 
+Item = TypeVar("Item")
 WHOLE_VOCABULARY = 2**31
 """Number of candidates of a token that was sampled without top-k, top-p and min-p: more than any vocabulary has."""
 
@@ -194,6 +196,12 @@ def _ordered(samples: Sequence[TrainSample]) -> tuple[list[TrainSample], list[in
     prompt_id_N = [number for number, family in enumerate(families) for _ in family]
     shared = len(families) < len(samples)
     return [sample for family in families for sample in family], prompt_id_N if shared else None
+
+
+def in_order_of_samples(value_N: Sequence[Item], samples: Sequence[TrainSample]) -> list[Item]:
+    """Return one value per rollout, in the order of the samples that were packed instead of that of the flat axis."""
+    of_sample = {id(sample): value for sample, value in zip(_ordered(samples)[0], value_N, strict=True)}
+    return [of_sample[id(sample)] for sample in samples]
 
 
 def _pack_steps(ordered: Sequence[TrainSample], first_N: Tensor, *, num_tokens: int) -> tuple[Tensor, Tensor]:

@@ -160,6 +160,9 @@ class RankHost:
 
         return self._call(build)
 
+    def advantages(self, samples: Sequence[TrainSample], emit: Emit) -> RankAnswer:
+        return self._call(lambda trainer: trainer.advantages(self._built, samples))
+
     def check_against(self, load: Callable[[], StoredWeights], step: int, emit: Emit) -> RankAnswer:
         return self._call(lambda trainer: trainer.check_against(load, self._built, step=step))
 

@@ -156,6 +156,10 @@ class Trainer(Checkpointed, Protocol[Batch]):
         """
         ...
 
+    def advantages(self, batch: Batch, samples: Sequence[TrainSample]) -> Sequence[float]:
+        """Return the mean advantage of each sample over its tokens that count in the loss. samples: of the batch."""
+        ...
+
     def update(self, batch: Batch, *, step: int, seed: int = 0, check_alignment: bool = False) -> StepReport:
         """Make all optimizer steps on a batch. `version` grows by the number of updates. Steps count from 1.
 

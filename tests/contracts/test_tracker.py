@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from made_up import evaluation_row as row
-from made_up import scored
+from made_up import scored, stored_group
 from tracker_folder import TrackerFolder
 
 from ansatz.errors import NonFiniteError
@@ -68,9 +68,11 @@ def test_the_lines_own_names_are_not_metrics(both):
 
 def test_samples_come_back_equal_and_the_same_step_replaces_them(both):
     tracker, has = both
-    tracker.samples(2, [scored(), scored(sample=1)])
-    tracker.samples(2, [scored(text="é \u2028 </script> #### 3")])
-    assert has.rollouts == {2: (scored(text="é \u2028 </script> #### 3"),)}
+    group = stored_group(scored(text="é \u2028 </script> #### 3"))
+    tracker.samples(2, [stored_group(scored(), scored(sample=1))])
+    tracker.samples(2, [group])
+    assert has.rows == {2: group.rows("rl/2", 0)}
+    assert has.rows[2][0]["text"] == "é \u2028 </script> #### 3"
 
 
 def test_evaluations_keep_their_order_and_a_repeated_one_replaces_the_old(both):
@@ -109,7 +111,7 @@ def test_resume_forgets_all_that_came_after_the_step(both):
     tracker, has = both
     for step in range(1, 6):
         tracker.log(step, {"train/loss": float(step)})
-        tracker.samples(step, [scored()])
+        tracker.samples(step, [stored_group(scored())])
         tracker.evaluation(row(step), [response()])
         tracker.event(step, "skipped", "an update was skipped.", norm=1.0)
     assert tracker.has_evaluation(stage="rl", step=5)
@@ -117,7 +119,7 @@ def test_resume_forgets_all_that_came_after_the_step(both):
     assert not tracker.has_evaluation(stage="rl", step=5)
     assert [entry["step"] for entry in has.events] == [1, 2, 3]
     assert list(has.steps) == [1, 2, 3]
-    assert list(has.rollouts) == [1, 2, 3]
+    assert list(has.rows) == [1, 2, 3]
     assert list(has.responses) == [("heldout", 1), ("heldout", 2), ("heldout", 3)]
     assert [entry["step"] for entry in has.evaluations] == [1, 2, 3]
     tracker.log(4, {"train/loss": 0.0})

@@ -14,7 +14,8 @@ from ansatz.config.stage_list import stage_entries
 from ansatz.data.store import read_problems
 from ansatz.errors import ConfigError
 from ansatz.loop.pipeline import run_pipeline
-from ansatz.track.step_files import read_samples
+from ansatz.track.jsonl import read_jsonl
+from ansatz.track.step_files import SAMPLES, groups_path, step_files
 from ansatz.train.checkpoint import loop_state
 
 CHAIN: dict[str, Any] = {
@@ -31,14 +32,9 @@ CHAIN: dict[str, Any] = {
 
 def counts(run: Path, stages: tuple[str, ...]) -> dict[str, list[float]]:
     """[correct, wrong] of each problem, from the stored responses."""
-    samples = [
-        each
-        for stage in stages
-        for file in sorted((run / stage / "samples").glob("step-*.jsonl"))
-        for each in read_samples(file)
-    ]
-    tried = Counter(each.rollout.prompt.problem.id for each in samples)
-    right = Counter(each.rollout.prompt.problem.id for each in samples if each.score.verdict.correct)
+    samples = [each for stage in stages for file in step_files(run / stage, SAMPLES) for each in read_jsonl(file.path)]
+    tried = Counter(each["problem"] for each in samples)
+    right = Counter(each["problem"] for each in samples if each["correct"])
     return {name: [float(right[name]), float(tried[name] - right[name])] for name in tried}
 
 
@@ -54,10 +50,10 @@ def test_the_second_curriculum_begins_with_what_the_first_has_learned(tmp_path: 
     assert known(run, "rl") == counts(run, ("rl",))
     assert known(run, "rl_2") == counts(run, ("rl", "rl_2")) != counts(run, ("rl_2",))
     assert loop_state(run / "rl_2/checkpoints/step-000002")["stream"]["curriculum"]["step"] == 4
-    levels = [int(each.rollout.prompt.problem.level) for each in read_samples(run / "rl/samples/step-000001.jsonl")]
-    assert max(levels) <= min(
-        int(each.rollout.prompt.problem.level) for each in read_samples(run / "rl/samples/step-000002.jsonl")
+    first, second = (
+        [int(row["level"]) for row in read_jsonl(groups_path(file.path))] for file in step_files(run / "rl", SAMPLES)
     )
+    assert max(first) <= min(second)
 
 
 def test_a_run_that_is_killed_in_the_second_stage_ends_with_the_same_bits(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from toy_runs import toy_config
 
 from ansatz.errors import ConfigError
 from ansatz.loop.pipeline import run_pipeline
-from ansatz.track.step_files import read_samples
+from ansatz.track.jsonl import read_jsonl
 
 SMALL = {
     "sft": {"steps": 0},
@@ -35,7 +35,7 @@ def digest(path):
 
 
 def prompts(run, stage):
-    return [each.rollout.prompt.problem.id for each in read_samples(run / stage / "samples" / "step-000001.jsonl")]
+    return [row["problem"] for row in read_jsonl(run / stage / "samples" / "step-000001.jsonl")]
 
 
 def test_a_repeated_stage_has_a_folder_of_its_own_and_continues_with_the_model_before(finished) -> None:

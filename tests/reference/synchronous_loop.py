@@ -25,6 +25,7 @@ from ansatz.rewards.base import Grader
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.groups import GroupSampler, PartialGroup
 from ansatz.track.measurements import values
+from ansatz.track.rollout_rows import StoredGroup
 from ansatz.track.rollouts import has_signal, no_signal_note, rollout_metrics, version_lag
 from ansatz.train.sample import samples_of_groups
 from ansatz.train.trainer import StepReport
@@ -82,7 +83,9 @@ def _train(context: RunContext, stage: TrainingStage, *, sampler: Sampler, evalu
         data = collector.collect(sampling, partial=partial)
         partial, version = data.partial, trainer.version
         start = time.perf_counter()
-        batch = trainer.batch(samples_of_groups(data.groups), baseline_of_group=data.baseline_of_group)
+        samples = samples_of_groups(data.groups)
+        batch = trainer.batch(samples, baseline_of_group=data.baseline_of_group)
+        advantages = trainer.advantages(batch, samples) if config.save.samples else []
         report = trainer.update(batch, step=step, seed=config.seed, check_alignment=True)
         sampler.load_weights(trainer.weights())
         metrics = step_metrics(data, report, version=version, update_s=time.perf_counter() - start)
@@ -91,7 +94,10 @@ def _train(context: RunContext, stage: TrainingStage, *, sampler: Sampler, evalu
         if step == stage.first_step and note is not None:
             stage.tracker.event(step, "no_signal", note)
         if config.save.samples:
-            stage.tracker.samples(step, [member for group in data.sampled for member in group.members])
+            of_each = iter(advantages)
+            learned = {id(group): [next(of_each) for _ in group.members] for group in data.groups}
+            stored = [StoredGroup(group=group, advantages=learned.get(id(group), ())) for group in data.sampled]
+            stage.tracker.samples(step, stored)
         stage_state = functools.partial(_stage_state, partial)
         stage.reach_edge(step, stage_state)
         _evaluate_if_due(stage, evaluator, sampler, step=step)

@@ -101,7 +101,12 @@ def test_it_loads_nothing(page: Page, report: str):
     assert policy.startswith("default-src 'none'")
 
 
-def test_script_text_in_a_rollout_stays_text(page: Page, report: str):
+def test_script_text_in_an_event_stays_text(tmp_path: Path):
+    folder = make_pipeline(tmp_path / "run", sft_steps=2, rl_steps=2)
+    event = {"step": 1, "kind": "alarm", "text": NASTY}
+    (folder / "rl" / "events.jsonl").write_text(json.dumps(event) + "\n")
+    report = write_report(folder).read_text(encoding="utf-8")
+    page = Page(report)
     assert NASTY in page.text
     assert NASTY not in report
     assert len(page.scripts) == 1
@@ -117,11 +122,6 @@ def test_curves_of_every_stage_and_metric_are_drawn(page: Page):
     for wanted in ("Gradient norm", "Time of a step", "rollout/verdict/different", "data/tried_frac"):
         assert any(wanted in title for title in titles), wanted
     assert "Repetition" in page.text
-
-
-def test_rollouts_show_question_gold_answer_verdict_and_step(page: Page):
-    for wanted in ("Mara packs", "Gold answer:", "samples correct", "✓ equal", "Step 1"):
-        assert wanted in page.text
 
 
 def test_the_config_is_there_and_folded_away(page: Page, report: str):

@@ -5,16 +5,11 @@ import os
 from pathlib import Path
 
 import pytest
-from made_up import problem, scored
 
 from ansatz.config.watchdog import WatchdogSection
 from ansatz.errors import DataError
 from ansatz.track.health import health_checks
-from ansatz.track.jsonl import write_jsonl
-from ansatz.track.rollout_examples import example_timelines
 from ansatz.track.runs import StageRun, read_pipeline
-from ansatz.track.step_files import read_samples, write_samples
-from ansatz.types import to_json
 
 
 def stage(folder: Path, **curves: list[float]) -> StageRun:
@@ -93,57 +88,3 @@ def test_each_way_to_collapse_is_seen_and_named(tmp_path: Path, name: str, value
 def test_a_bad_start_that_healed_is_no_warning(tmp_path: Path):
     (sign,) = health_checks_of(stage(tmp_path, rollout__truncated_frac=[0.9] * 5 + [0.0] * 45))
     assert sign.fine
-
-
-def save(folder: Path, step: int, *rollouts):
-    write_samples(folder / "samples" / f"step-{step:06d}.jsonl", rollouts)
-
-
-def test_a_timeline_follows_one_problem_through_its_first_middle_and_last_step(tmp_path: Path):
-    for step in (1, 2, 3, 4, 5):
-        save(tmp_path, step, scored(problem(index=7), text=f"step {step}"), scored(problem(index=step + 50)))
-    (timeline,) = example_timelines(stage(tmp_path))
-    assert timeline.one_problem
-    assert [snapshot.step for snapshot in timeline.snapshots] == [1, 3, 5]
-    assert timeline.snapshots[1].first.rollout.text == "step 3"
-
-
-def test_a_snapshot_shows_the_first_sample_and_says_which_are_correct(tmp_path: Path):
-    from ansatz.types import Reason
-
-    for step in (1, 2):
-        save(tmp_path, step, scored(sample=1), scored(sample=0, reason=Reason.DIFFERENT, text="#### 5"))
-    (timeline,) = example_timelines(stage(tmp_path))
-    assert timeline.snapshots[0].first.rollout.sample == 0
-    assert timeline.snapshots[0].correct == (False, True)
-
-
-def test_a_timeline_follows_a_level_if_no_problem_was_sampled_twice(tmp_path: Path):
-    for step in (1, 2, 3):
-        save(tmp_path, step, *(scored(problem(index=10 * step + int(level), level=level)) for level in ("2", "3")))
-    found = example_timelines(stage(tmp_path))
-    assert [[snapshot.problem.level for snapshot in timeline.snapshots] for timeline in found] == [["2"] * 3, ["3"] * 3]
-    assert not found[0].one_problem
-
-
-def test_every_level_gets_a_timeline_before_any_gets_a_second(tmp_path: Path):
-    for step in (1, 9):
-        save(tmp_path, step, *(scored(problem(index=i, level="2" if i < 6 else "5")) for i in range(8)))
-    assert [timeline.snapshots[0].problem.level for timeline in example_timelines(stage(tmp_path), limit=2)] == [
-        "2",
-        "5",
-    ]
-
-
-def test_a_stage_without_samples_has_no_timelines(tmp_path: Path):
-    assert example_timelines(stage(tmp_path)) == []
-
-
-def test_samples_of_another_format_are_refused_in_one_sentence(tmp_path: Path):
-    path = tmp_path / "samples" / "step-000001.jsonl"
-    write_jsonl(path, [to_json(scored())])  # no version number: format 1
-    with pytest.raises(DataError, match=r"step-000001\.jsonl has rollout format 1, but .* reads format 2"):
-        read_samples(path)
-    write_samples(path, [scored()])
-    assert read_samples(path) == [scored()]
-    assert json.loads(path.read_text())["format"] == 2

@@ -11,5 +11,6 @@ def test_the_samples_of_the_newest_steps_are_kept(tmp_path, keep, kept):
     for step in range(1, 6):
         tracker.samples(step, [])
     tracker.close()
-    assert sorted(path.name for path in (tmp_path / "samples").iterdir()) == [f"step-{n:06d}.jsonl" for n in kept]
+    names = [f"step-{n:06d}{ending}" for n in kept for ending in (".groups.jsonl", ".jsonl")]
+    assert sorted(path.name for path in (tmp_path / "samples").iterdir()) == names
     assert (tmp_path / "samples").stat().st_mode & 0o777 == 0o700

@@ -215,7 +215,9 @@ def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluate: Callable[[int
         queue.open(through=step + config.rollout.lag)
         data, version = queue.gather(step), trainer.version
         start = time.perf_counter()
-        batch = trainer.batch(samples_of_groups(data.groups, step_tokens), baseline_of_group=data.baseline_of_group)
+        samples = samples_of_groups(data.groups, step_tokens)
+        batch = trainer.batch(samples, baseline_of_group=data.baseline_of_group)
+        advantages = trainer.advantages(batch, samples) if config.save.samples else []
         aligned = check_sampler(stage, queue, batch, step=step)
         report = trainer.update(batch, step=step, seed=stage.noise_seed, check_alignment=True)
         queue.publish(trainer.weights(), version=step)
@@ -228,7 +230,7 @@ def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluate: Callable[[int
         if step == 1 and note is not None:
             stage.tracker.event(step, "no_signal", note)
         if config.save.samples:
-            stage.tracker.samples(step, [member for group in data.sampled for member in group.members])
+            stage.tracker.samples(step, data.store(advantages))
         state, files = queue.state(), queue.files() if config.save.exact else None
         stage.reach_edge(step, state, files)
         _evaluate_if_due(stage, evaluate, step=step)

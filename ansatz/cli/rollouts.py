@@ -1,0 +1,141 @@
+"""`ansatz rollouts RUN --where "correct and truncated"`: find responses that a run has stored, in the terminal."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ansatz.errors import ConfigError
+from ansatz.visible import say, visible
+
+if TYPE_CHECKING:
+    from ansatz.track.jsonl import Row
+
+MODES = ("strict", "anchored", "last_number")
+"""Modes of the verifier that `other` knows."""
+
+
+def rollouts(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run, or a folder with responses.")],
+    where: Annotated[str, typer.Option(help='A filter, such as "correct and truncated".')] = "",
+    sort: Annotated[str, typer.Option(help="Fields to sort by, such as -tokens,step. Default: as stored.")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="Responses that are printed. Files get all of them.")] = 20,
+    group: Annotated[bool, typer.Option("--group", help="Also the other responses to the same prompts.")] = False,
+    csv_out: Annotated[Path | None, typer.Option("--csv", help="Write the responses as a table.")] = None,
+    jsonl_out: Annotated[Path | None, typer.Option("--jsonl", help="Write the responses as JSON lines.")] = None,
+    html_out: Annotated[Path | None, typer.Option("--html", help="Write the responses as one page.")] = None,
+) -> None:
+    """Print the responses of a run that a filter selects, and write them to files. docs/viewer.md has the filters.
+
+    A filter combines tests with and, or, not: correct, truncated, tokens > 100, level = 3, reason in (hedged, crashed),
+    step 40..60, group.correct = 0, parts.NAME < 1, "text of the response", extracted ~ "regex", other(last_number).
+    """
+    from ansatz.cli.outputs import check_outputs
+    from ansatz.track.filters import check_sort, parse_filter
+    from ansatz.track.rollout_table import KINDS, read_all, read_questions, select_rows
+
+    if not run.is_dir():
+        raise ConfigError(f"{str(run)!r} is not a folder. Give a run, such as runs/NAME.")
+    query = parse_filter(where, KINDS, graders=MODES)
+    if sort:
+        query = query._replace(sort=check_sort(sort.split(","), KINDS))
+    check_outputs([csv_out, jsonl_out, html_out])
+    rows = read_all(run)
+    with open_grader() as grade:
+        chosen = select_rows(rows, query, grade=grade)
+    if group:
+        groups = {_group_of(row) for row in chosen}
+        chosen = [row for row in rows if _group_of(row) in groups]
+    if csv_out is not None:
+        _write_csv(csv_out, chosen)
+    if jsonl_out is not None:
+        _write_jsonl(jsonl_out, chosen)
+    if html_out is not None:
+        _write_html(html_out, chosen, read_questions(run), where)
+    if not any((csv_out, jsonl_out, html_out)):
+        _print(chosen[:limit])
+    say(f"{len(chosen)} of {len(rows)} responses" + (f", {limit} shown" if len(chosen) > limit else ""))
+
+
+@contextmanager
+def open_grader() -> Iterator[Callable[[Mapping[str, Any], str], bool]]:
+    """Open what grades a row in another mode of the verifier."""
+    from ansatz.rewards.math_answer import ALGEBRA_TARGET, verify
+    from ansatz.rewards.pool import WorkerPool
+
+    pool = WorkerPool(ALGEBRA_TARGET, workers=1)
+    pool.start(wait=False)
+    try:
+        yield lambda row, mode: verify(row["answer"], row["text"], mode=mode, pool=pool).correct  # pyright: ignore[reportArgumentType]
+    finally:
+        pool.close()
+
+
+def _group_of(row: Row) -> tuple[object, ...]:
+    return row["stage"], row["step"], row["split"], row["group"]
+
+
+def _flat(row: Row) -> Row:
+    """Return the row with one level: parts.NAME, and only what filters know."""
+    from ansatz.track.rollout_table import FIELDS
+
+    parts = {f"parts.{name}": value for name, value in row["parts"].items()}
+    return {**{name: row[name] for name in FIELDS if name != "text"}, **parts, "text": row["text"]}
+
+
+def _write_csv(path: Path, rows: Sequence[Row]) -> None:
+    from ansatz.files import replacing
+
+    flat = [_flat(row) for row in rows]
+    names = list(dict.fromkeys(name for row in flat for name in row))
+    with replacing(path) as file:
+        writer = csv.DictWriter(file, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(flat)
+
+
+def _write_jsonl(path: Path, rows: Sequence[Row]) -> None:
+    from ansatz.files import replacing
+
+    with replacing(path) as file:
+        file.writelines(json.dumps(_flat(row), ensure_ascii=False) + "\n" for row in rows)
+
+
+def _write_html(path: Path, rows: Sequence[Row], problems: Mapping[str, Row], where: str) -> None:
+    from ansatz.files import write_text
+    from ansatz.track.page import header, page, question_text, response_box, text
+    from ansatz.types import Reason, Verdict
+
+    boxes: list[str] = []
+    for row in rows:
+        asked = problems.get(row["problem"], {"question": f"Problem {row['problem']}"})
+        verdict = Verdict(correct=row["correct"], reason=Reason(row["reason"]), extracted=row["extracted"])
+        note = f"reward {row['reward']:g}, {row['tokens']} tokens, ended by {row['finish']}"
+        question = question_text(asked["question"], row["answer"])
+        box = response_box(row["id"], verdict, note, f"<pre>{text(row['text'])}</pre>")
+        boxes.append(f'<article class="card">{question}{box}</article>')
+    head = header("Ansatz rollouts", where or "All responses", f"{len(rows)} responses", "")
+    write_text(path, page(where or "Responses", [head, f'<section class="rollouts">{"".join(boxes)}</section>']))
+
+
+def _print(rows: Sequence[Row]) -> None:
+    """Print one line per response, whose text is cut at the edge of the terminal."""
+    lines = [["id", "verdict", "reward", "tokens", "answer", "gold", "response"]]
+    for row in rows:
+        reason = row["reason"] + (" (cut off)" if row["truncated"] and row["reason"] != "truncated" else "")
+        answers = [visible(str(text or "-"))[:20] for text in (row["extracted"], row["answer"])]
+        start = visible(" ".join(row["text"][:400].split()))
+        lines.append([row["id"], reason, f"{row['reward']:g}", str(row["tokens"]), *answers, start])
+    widths = [max(len(line[column]) for line in lines) for column in range(6)]
+    width = max(shutil.get_terminal_size((120, 24)).columns, 60)
+    for *cells, start in lines:
+        padded = [cell.ljust(size) for cell, size in zip(cells, widths, strict=True)]
+        padded[2:4] = [cell.rjust(size) for cell, size in zip(cells[2:4], widths[2:4], strict=True)]
+        print("  ".join((*padded, start))[:width])

@@ -1,0 +1,259 @@
+"""Every response that a folder stores as one flat row, whichever format and whichever command wrote it.
+
+Rows come from the samples and evaluations of a run's stages (`track.rollout_rows`; before format 3 of samples, a row
+repeated its problem), and from folders of responses (`evaluate.responses`), also those within stages. A file of
+samples comes with a file of its groups, so that prompts are not repeated; evaluations find theirs in problems/.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import Any, NamedTuple
+
+from ansatz.errors import DataError
+from ansatz.track.filters import (
+    Kind,
+    Query,
+    compile_predicate,
+    find_percentile,
+    get_value,
+    resolve_percentiles,
+    sort_rows,
+)
+from ansatz.track.jsonl import Row, read_jsonl
+from ansatz.track.step_files import EVALUATIONS, SAMPLES, groups_path, step_files
+
+FIELDS: Mapping[str, tuple[Kind, str]] = {
+    "id": ("text", "stage/step/group/sample; of an evaluation, stage/step/split/place/sample"),
+    "stage": ("text", "the stage that sampled the response"),
+    "step": ("number", "the step after which, or in which, it was sampled"),
+    "split": ("text", "train, or the held-out problems of an evaluation"),
+    "group": ("number", "place of its problem in the step"),
+    "sample": ("number", "which response to the problem it is, from 0"),
+    "problem": ("text", "id of the problem"),
+    "level": ("text", "difficulty of the problem"),
+    "subject": ("text", "subject of the problem"),
+    "answer": ("text", "the gold answer"),
+    "reward": ("number", "sum of the weighted rewards"),
+    "advantage": ("number", "how much better than its baseline"),
+    "correct": ("flag", "the answer equals the gold answer"),
+    "reason": ("text", "why the verdict is what it is"),
+    "extracted": ("text", "the answer that was found in the response"),
+    "grader_stage": ("text", "the step of the grader that decided"),
+    "tokens": ("number", "length of the response"),
+    "finish": ("text", "why the response ended"),
+    "truncated": ("flag", "cut off before its own end"),
+    "used": ("flag", "the update learned from it"),
+    "greedy": ("flag", "sampled at temperature 0"),
+    "seed": ("number", "seed of its noise"),
+    "version_min": ("number", "oldest policy version that sampled a token"),
+    "version_max": ("number", "newest policy version that sampled a token"),
+    "mean_logp": ("number", "mean log-prob of its tokens when they were sampled"),
+    "repetition": ("number", "fraction of repeated n-grams"),
+    "has_tokens": ("flag", "its tokens are stored"),
+    "group.size": ("number", "responses in its group"),
+    "group.mean": ("number", "mean reward of its group"),
+    "group.std": ("number", "standard deviation of the rewards of its group"),
+    "group.correct": ("number", "correct responses in its group"),
+    "text": ("text", "the response"),
+}
+"""Kind and meaning of each field of a row; `parts` holds the unweighted rewards by name."""
+
+KINDS: Mapping[str, Kind] = {name: kind for name, (kind, _) in FIELDS.items()}
+CUT_OFF = ("length", "abort")
+TRAIN = "train"
+_STORE = "rollouts.jsonl"
+
+
+class RolloutFile(NamedTuple):
+    """A file with the responses of one step. split: `train` for samples."""
+
+    stage: str
+    step: int
+    split: str
+    path: Path
+
+    @property
+    def is_store(self) -> bool:
+        return self.path.name == _STORE
+
+
+def find_rollout_files(folder: Path) -> list[RolloutFile]:
+    """Return the files with responses of a run or of a folder of responses, by stage and step. Raise DataError if there
+    are none."""
+    files = [RolloutFile("", 0, folder.resolve().name, folder / _STORE)] if (folder / _STORE).is_file() else []
+    for stage in sorted(each for each in folder.glob("*") if each.is_dir() and not each.is_symlink()):
+        files += [RolloutFile(stage.name, file.step, TRAIN, file.path) for file in step_files(stage, SAMPLES)]
+        files += [RolloutFile(stage.name, each.step, each.kind, each.path) for each in step_files(stage, EVALUATIONS)]
+        stores = sorted(path for path in stage.rglob(_STORE) if path.is_file())
+        files += [RolloutFile(stage.name, 0, path.parent.name, path) for path in stores]
+    if not files:
+        raise DataError(
+            f"{folder} stores no responses: it has neither STAGE/samples nor STAGE/evaluations nor {_STORE}. Give a "
+            "run whose recipe has save.samples, or a folder of `ansatz eval` or `ansatz sample`."
+        )
+    return files
+
+
+def read_questions(folder: Path) -> dict[str, Row]:
+    """Return {question, answer, level, subject} of the problems of a run by id, where the run has stored them."""
+    out: dict[str, Row] = {}
+    for path in sorted((folder / "problems").glob("*.jsonl")):
+        out |= {row["id"]: _problem(row) for row in read_jsonl(path) if isinstance(row.get("id"), str)}
+    return out
+
+
+def _problem(row: Mapping[str, Any]) -> Row:
+    meta = row.get("meta") if isinstance(row.get("meta"), dict) else {}
+    asked = {name: str(row.get(name) or "") for name in ("question", "answer", "level")}
+    return {**asked, "subject": str(row.get("subject") or (meta or {}).get("subject") or "")}
+
+
+def read_groups(file: RolloutFile, problems: Mapping[str, Row]) -> dict[int, Row]:
+    """Return what the rows of a file do not repeat, by the number of the group: problem, question, answer, level,
+    subject, and of training the prompt. problems: those of the run."""
+    path = groups_path(file.path)
+    if file.split == TRAIN and path.is_file():
+        return {row["group"]: row for row in read_jsonl(path) if isinstance(row.get("group"), int)}
+    groups: dict[int, Row] = {}
+    for row in (convert_row(each, file) for each in _number_groups(read_jsonl(file.path))):
+        known = row.pop("asked", None) or problems.get(row["problem"], {})
+        groups.setdefault(row["group"], {"group": row["group"], "problem": row["problem"], **known})
+    return groups
+
+
+def read_rollouts(file: RolloutFile, problems: Mapping[str, Row]) -> list[Row]:
+    """Return the rows of a file. problems: those of the run, by id. Raise DataError for a row that nothing writes."""
+    groups = read_groups(file, problems)
+    rows = [convert_row(row, file) for row in _number_groups(read_jsonl(file.path))]
+    members: defaultdict[tuple[int, bool], list[Row]] = defaultdict(list)
+    for row in rows:
+        row.pop("asked", None)
+        row |= {name: groups.get(row["group"], {}).get(name, "") for name in ("level", "subject", "answer")}
+        members[row["group"], row["greedy"]].append(row)
+    for group in members.values():
+        rewards = [row["reward"] for row in group]
+        shared = {
+            "group.size": len(group),
+            "group.mean": fmean(rewards),
+            "group.std": pstdev(rewards),
+            "group.correct": sum(row["correct"] for row in group),
+        }
+        for row in group:
+            row |= shared
+    return rows
+
+
+def _number_groups(rows: Sequence[Row]) -> Iterator[Row]:
+    """Add `group` to rows of formats without it: a new one begins where the problem changes or a sample repeats."""
+    group, problem, seen = -1, None, set[int]()
+    for row in rows:
+        if "group" in row or ("rollout" not in row and "verdicts" not in row):
+            yield row
+            continue
+        rollout = row.get("rollout", row)
+        now = row["id"] if rollout is row else rollout["prompt"]["problem"]["id"]
+        if now != problem or rollout["sample"] in seen:
+            group, problem, seen = group + 1, now, set()
+        seen.add(rollout["sample"])
+        yield {**row, "group": group}
+
+
+def convert_row(row: Row, file: RolloutFile) -> Row:
+    """Return a stored row with the fields of FIELDS that it knows by itself, and `asked`, its problem, if it has one.
+
+    Raise DataError for a row that nothing writes.
+    """
+    try:
+        flat = _from_scored(row) if "rollout" in row else _from_store(row) if file.is_store else _from_slim(row)
+        greedy = bool(flat.get("greedy"))
+        out = {name: flat.get(name) for name in FIELDS if "." not in name}
+        split = "" if file.split == TRAIN else file.split
+        place = "/".join(str(each) for each in (file.stage, file.step, split) if each != "")
+        out |= {
+            "id": flat.get("id") or f"{place}/{flat['group']}/{flat['sample']}",
+            "stage": file.stage,
+            "step": file.step,
+            "split": file.split,
+            "greedy": greedy,
+            "truncated": flat["finish"] in CUT_OFF,
+            "used": bool(flat.get("used", True)) and file.split == TRAIN,
+            "has_tokens": flat.get("tokens_at") is not None,
+            "reward": float(flat["reward"] or 0),
+            "correct": bool(flat["correct"]),
+            "parts": {str(name): value for name, value in (flat.get("parts") or {}).items()},
+            "tokens_at": flat.get("tokens_at"),
+            "observations": flat.get("observations") or [],
+            "steps": flat.get("steps") or [],
+            "text": str(flat["text"]),
+            "asked": flat.get("asked"),
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DataError(f"{file.path}: a row that nothing writes ({type(error).__name__}: {error}).") from error
+    return out
+
+
+def _from_slim(row: Row) -> Row:
+    """Read a row of `track.rollout_rows`; of an evaluation, the group is a part of the id."""
+    if "group" in row:
+        return row
+    match = re.search(r"/(\d+)/[^/]+$", row["id"])
+    return {**row, "group": int(match[1]) if match else 0, "greedy": row.get("temperature") == 0}
+
+
+def _from_scored(row: Row) -> Row:
+    """Read a row of format 2: a whole `ScoredRollout`."""
+    rollout, score = row["rollout"], row["score"]
+    verdict, logps = score["verdict"], rollout["behavior_logps"]
+    mask = rollout.get("sampled_mask") or [True] * len(logps)
+    sampled = [logp for logp, kept in zip(logps, mask, strict=True) if kept]
+    copied = ("sample", "seed", "finish", "version_min", "version_max", "text", "observations")
+    return {
+        **{name: rollout.get(name) for name in copied},
+        "group": row["group"],
+        "problem": rollout["prompt"]["problem"]["id"],
+        "asked": {**_problem(rollout["prompt"]["problem"]), "prompt": rollout["prompt"]["text"]},
+        "reward": score["value"],
+        "parts": score["parts"],
+        **{name: verdict.get(name) for name in ("correct", "reason", "extracted")},
+        "grader_stage": verdict.get("stage"),
+        "tokens": len(rollout["token_ids"]),
+        "mean_logp": fmean(sampled) if sampled else None,
+    }
+
+
+def _from_store(row: Row) -> Row:
+    """Read a row of `evaluate.responses`. The strictest verdict counts."""
+    verdict = next(iter(row["verdicts"].values()))
+    return {
+        **{name: row.get(name) for name in ("group", "sample", "tokens", "finish")},
+        **{name: verdict.get(name) for name in ("correct", "reason", "extracted")},
+        "problem": row["id"],
+        "id": None,
+        "asked": _problem(row),
+        "reward": float(verdict["correct"]),
+        "parts": {name: float(each["correct"]) for name, each in row["verdicts"].items()},
+        "text": row["response"],
+    }
+
+
+def read_all(folder: Path) -> list[Row]:
+    """Return the rows of a run or a folder of responses, by stage and step."""
+    problems = read_questions(folder)
+    return [row for file in find_rollout_files(folder) for row in read_rollouts(file, problems)]
+
+
+def select_rows(
+    rows: Sequence[Row], query: Query, *, grade: Callable[[Mapping[str, Any], str], bool] | None = None
+) -> list[Row]:
+    """Return the rows that a query selects, in its order. Percentiles are those of all rows. grade: see
+    `filters.compile_predicate`."""
+    tree = resolve_percentiles(
+        query.tree, lambda wanted: find_percentile((get_value(row, wanted.field) for row in rows), wanted.percent)
+    )
+    keeps = compile_predicate(tree, grade=grade)
+    return sort_rows(filter(keeps, rows), query.sort)
