@@ -98,6 +98,7 @@ docs: env
 	$(BIN)/python -m tools.option_reference
 	$(BIN)/python -m tools.paradigm_reference
 	$(BIN)/python -m tools.component_inputs
+	$(BIN)/python -m tools.findings
 	$(BIN)/python -m tools.renamed_names
 	$(BIN)/python -m tools.compatibility render
 

@@ -39,7 +39,7 @@ BUDGETS = {
 
 FEATURES = (
     "adapters", "certify", "cli", "cluster", "config.reward_model", "config.watchdog", "data.hygiene",
-    "data.label_files", "data.pair_files", "data.pairs", "environments", "evaluate.reward_models",
+    "data.label_files", "data.pair_files", "data.pairs", "environments", "evaluate.reward_models", "findings",
     "loop.exact_evaluation", "loop.labelled_responses", "loop.own_reward_model", "loop.pair_rounds",
     "loop.reward_data", "loop.reward_evaluation", "loop.simulate", "loop.stages.preference", "loop.stages.rejection",
     "loop.stages.reward_model", "loop.watch", "models.reward_model", "objectives.preference",

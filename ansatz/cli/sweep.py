@@ -1,0 +1,47 @@
+"""`ansatz sweep FILE`: run what is missing of an experiment, block by block, and add its rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated
+
+import typer
+
+
+def sweep(
+    file: Annotated[Path, typer.Argument(help="A sweep file; docs/how-to/sweep_a_key.md shows one.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check every cell, print the table and the expected time, run nothing.")
+    ] = False,
+    processes: Annotated[int, typer.Option(help="Cells that run at the same time.", min=1, max=1024)] = 2,
+    rows: Annotated[Path, typer.Option(help="Folder of the files of rows.")] = Path("docs/findings"),
+    out: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/sweeps"),
+) -> None:
+    """Run every cell of a sweep file that has no row yet, and print the mean of each arm.
+
+    A cell is an arm on a block: one run. All cells are checked before the first one starts. A sweep that was killed
+    goes on when it is started again, and ends with the same rows.
+    """
+    from ansatz.findings.cells import Cells, check_cells
+    from ansatz.findings.rows import RowFile
+    from ansatz.findings.run import run_sweep
+    from ansatz.findings.sweep_file import read_sweep
+
+    read = read_sweep(file)
+    cells = Cells(read, out / read.name)
+    planned = check_cells(cells)
+    stored = RowFile(rows, read, file)
+    missing = [cell for cell in planned if not stored.has(cell)]
+    print(f"{read.name}: {len(planned)} cells, {len(missing)} without a row")
+    for arm, keys in read.all_arms.items():
+        done = sum(row["arm"] == arm for row in stored.rows)
+        print(f"  {arm:32} {done:3} of {sum(cell.arm == arm for cell in planned)}  {keys or 'nothing differs'}")
+    costs = stored.costs()
+    if costs and missing:
+        minutes = len(missing) * fmean(costs) / processes / 60
+        print(f"expected time: {minutes:.0f} minutes with {processes} processes, from {len(costs)} finished cells")
+    if not dry_run:
+        run_sweep(cells, stored, processes=processes, say=lambda text: print(text, flush=True))
+        for line in stored.summarise():
+            print(line)

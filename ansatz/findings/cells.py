@@ -1,0 +1,191 @@
+"""The cells of a sweep: each arm on each block, with its recipe, checked before anything runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ansatz.config.load import check, load_recipe
+from ansatz.config.schema import FIRST_STAGES, Config, flat_keys
+from ansatz.errors import AnsatzError, ConfigError
+from ansatz.findings.outcomes import bind_guard, bind_outcome
+from ansatz.findings.sweep_file import Keys, SweepFile, digest, label_of
+from ansatz.loop.run_sources import RunSources
+from ansatz.loop.start_checks import check_recipe, check_start
+from ansatz.train import checkpoint
+
+BLOCK_STEP = 1000
+"""How far apart the seeds of two neighbouring blocks are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One run of a sweep. times: the multiple of the key that is tuned; 1 without tuning. config: the whole recipe as
+    if the arm had not started from another run. arm: empty for the shared start of a block."""
+
+    block: int
+    arm: str
+    times: float
+    config: Config
+
+    @property
+    def key(self) -> tuple[int, str, float]:
+        return self.block, self.arm, self.times
+
+    @property
+    def title(self) -> str:
+        """Return what the console calls the cell."""
+        tuned = "" if self.times == 1 else f", x {self.times:g}"
+        return f"block {self.block}, {self.arm or 'start'}{tuned}"
+
+    @property
+    def digest(self) -> str:
+        """Return the digest of the resolved recipe: of every key that is not at its default, except name and out."""
+        data = self.config.model_dump(mode="json", exclude_defaults=True)
+        return digest({key: value for key, value in data.items() if key not in ("name", "out")})
+
+
+class Cells:
+    """Makes the cells of a sweep. out: the folder of its runs."""
+
+    def __init__(self, sweep: SweepFile, out: Path) -> None:
+        self.sweep, self.out = sweep, out
+        base = load_recipe(sweep.recipe, overrides=_texts(sweep.common))
+        self._base, self._flat = base, flat_keys(base.model_dump(mode="json"))
+
+    def cell(self, block: int, arm: str, times: float = 1.0) -> Cell:
+        """Return an arm on a block."""
+        keys = self.sweep.all_arms[arm]
+        if times != 1 and self.sweep.tune is not None:
+            key = self.sweep.tune.key
+            keys = {**keys, key: times * float(keys.get(key, self._flat.get(key, 0)))}
+        place = list(self.sweep.all_arms).index(arm)
+        tuned = "" if times == 1 else f"-x{times:g}"
+        name = f"{place:02d}-{re.sub(r'[^A-Za-z0-9.]+', '-', arm).strip('-')}{tuned}"
+        return Cell(block=block, arm=arm, times=times, config=self._config(block, keys, name, arm))
+
+    def start(self, block: int) -> Cell:
+        """Return the shared start of a block; its sweep has one with stages."""
+        assert self.sweep.start is not None
+        keys = {**self.sweep.start.keys, "stages": list(self.sweep.start.stages)}
+        return Cell(block=block, arm="", times=1.0, config=self._config(block, keys, "start", "start"))
+
+    @property
+    def has_start(self) -> bool:
+        """Tell whether each block begins with a run that its arms share."""
+        return self.sweep.start is not None and bool(self.sweep.start.stages)
+
+    def from_start(self, cell: Cell) -> Config:
+        """Return the recipe of an arm that continues with the model of its block's start, which is done."""
+        assert self.sweep.start is not None
+        data = cell.config.model_dump(mode="json")
+        stages = [name for name in cell.config.stage_names if name not in (*FIRST_STAGES, *self.sweep.start.stages)]
+        model = checkpoint.latest(self.start(cell.block).config.run_dir / self.sweep.start.stages[-1])
+        data["model"]["path"], data["stages"] = str(model), stages
+        if "sft" not in stages:
+            data["data"]["sft"] = None
+        return check(data)
+
+    def branch_of(self, cell: Cell) -> tuple[Path, int] | None:
+        """Return the run folder and the step that a cell branches from; None if the sweep has no branches."""
+        start = self.sweep.start
+        return None if start is None or start.run is None else (Path(start.run.format(block=cell.block)), start.step)
+
+    def _config(self, block: int, keys: Keys, name: str, what: str) -> Config:
+        plain = {key: value for key, value in keys.items() if not key.endswith("+")}
+        varied = {key: self._number(key) + BLOCK_STEP * block for key in self.sweep.blocks.vary}
+        layer = {**self.sweep.common, **varied, **plain}
+        for key in keys:
+            if key.endswith("+"):
+                layer[key[:-1]] = keys[key] + layer.get(key[:-1], self._number(key[:-1]))
+        layer |= {"name": name, "out": str(self.out / f"block-{block:04d}")}
+        try:
+            return load_recipe(self.sweep.recipe, overrides=_texts(layer))
+        except ConfigError as error:
+            raise ConfigError(f"block {block}, {what}: {error}") from error
+
+    def _number(self, key: str) -> int:
+        value = self._flat.get(key, 0)
+        if not isinstance(value, int):
+            raise ConfigError(f"blocks.vary has {key}, whose value is {value!r}; expected a key with a whole number.")
+        return value
+
+
+def check_cells(cells: Cells) -> list[Cell]:
+    """Check every arm on the first block, and return the cells that are planned whatever tuning finds.
+
+    Raise ConfigError with the name of the first cell that could not run: its recipe, its files, its problems.
+    """
+    sweep, known = cells.sweep, set[str]()
+    for outcome in sweep.outcomes:
+        bind_outcome(outcome)
+    for guard in sweep.guards:
+        bind_guard(guard)
+    first = sweep.blocks.seeds[0]
+    times = {1.0, *(sweep.tune.times if sweep.tune else ())}
+    arms = [cells.cell(first, arm, each) for arm in sweep.all_arms for each in sorted(times)]
+    for cell in ([cells.start(first)] if cells.has_start else []) + arms:
+        data = cell.config.model_dump(mode="json", exclude={"name", "train", "algorithm", "stages"})
+        texts = json.dumps(data, sort_keys=True)
+        try:
+            if texts in known:  # the same problems and prompts, which take seconds to read
+                check_recipe(cell.config)
+            else:
+                check_start(RunSources(cell.config))
+                known.add(texts)
+        except AnsatzError as error:
+            raise ConfigError(f"{cell.title}: {error}") from error
+        if (branch := cells.branch_of(cell)) is not None:
+            path = branch[0] / "rl" / "checkpoints" / checkpoint.name_of(branch[1])
+            if not path.is_dir():
+                raise ConfigError(f"{cell.title}: {path} is missing. Run the sweep or recipe that start.from names.")
+    planned = [cells.cell(block, arm) for block in sweep.blocks.seeds for arm in sweep.all_arms]
+    return plan_tuning(cells) + planned
+
+
+def plan_tuning(cells: Cells) -> list[Cell]:
+    """Return the cells that choose the value of the key that is tuned, for each arm."""
+    tune = cells.sweep.tune
+    if tune is None:
+        return []
+    return [cells.cell(block, arm, each) for block in tune.seeds for arm in cells.sweep.all_arms for each in tune.times]
+
+
+def plan_tests(cells: Cells, rows: Sequence[Mapping[str, Any]]) -> list[Cell]:
+    """Return the cells of the blocks: each arm at its common value and, once its tuning is complete, at its best."""
+    best = choose_times(cells.sweep, rows)
+    return [
+        cells.cell(block, arm, each)
+        for block in cells.sweep.blocks.seeds
+        for arm in cells.sweep.all_arms
+        for each in sorted({1.0, best[arm]})
+    ]
+
+
+def choose_times(sweep: SweepFile, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the multiple with the best mean outcome of the file on the tuning blocks, by arm; 1 without tuning.
+
+    Of equal ones, the smallest. A cell without an outcome counts as the worst.
+    """
+    chosen = dict.fromkeys(sweep.all_arms, 1.0)
+    if sweep.tune is None:
+        return chosen
+    label, seeds = label_of(sweep.outcome), sweep.tune.seeds
+    for arm in chosen:
+        found: dict[float, list[float]] = {}
+        for row in rows:
+            if row.get("arm") == arm and row["block"] in seeds:
+                value = row["outcomes"].get(label)
+                found.setdefault(float(row["times"]), []).append(float("-inf") if value is None else value)
+        complete = {times: sum(values) for times, values in found.items() if len(values) == len(seeds)}
+        if complete:
+            chosen[arm] = min(complete, key=lambda times: (-complete[times], times))
+    return chosen
+
+
+def _texts(keys: Keys) -> dict[str, str]:
+    return {key: json.dumps(value) for key, value in keys.items()}

@@ -1,0 +1,187 @@
+"""Outcomes: one number for a run, each a pure function of its folder, by name. Their parameters are their settings.
+
+An outcome is None where the run has no such number, for example because it never reached what is asked for. A function
+of your own is named as `path/to/file.py:function`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from functools import partial
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+
+from ansatz.config import load_run
+from ansatz.data.store import read_problems
+from ansatz.errors import DataError
+from ansatz.evaluate.estimators import pass_at_k_exactly
+from ansatz.registry import Registry
+from ansatz.track.base import EVALUATION_NUMBERS, EXACT
+from ansatz.track.exact_rows import read_solution_logps
+from ansatz.track.jsonl import Row
+from ansatz.track.rollout_rows import read_responses
+from ansatz.track.runs import PipelineRun, StageRun
+from ansatz.track.step_files import EVALUATIONS, read_samples, step_path
+from ansatz.types import ScoredRollout
+
+Outcome = Callable[[PipelineRun], float | None]
+outcomes: Registry[Callable[..., float | None]] = Registry("outcome")
+Points = list[tuple[float, float]]
+Steps = tuple[int, int]
+"""The first and the last step."""
+
+
+def curve(run: PipelineRun, name: str) -> Points:
+    """Return (step, value) of a number of the evaluations or of a metric, in the last stage. The evaluations begin with
+    that of the model which the stage has started from, as step 0."""
+    last = run.stages[-1]
+    if name not in (*EVALUATION_NUMBERS, EXACT):
+        return last.curve(name)
+    return [(step, float(row[name])) for step, row in _evaluations(run) if row.get(name) is not None]
+
+
+def _evaluations(run: PipelineRun) -> list[tuple[int, Row]]:
+    earlier = [row for stage in run.stages[:-1] for row in stage.evaluations][-1:]
+    return [(0, row) for row in earlier] + [(int(row["step"]), row) for row in run.stages[-1].evaluations]
+
+
+def read_logps(run: PipelineRun, step: int | None, temperature: float) -> dict[str, float]:
+    """Return the log-prob of each solution after a step of the last stage; None: the last."""
+    evaluations = _evaluations(run)
+    found = [row for at, row in evaluations if step is None or at == step][-1:]
+    if not found:
+        steps = ", ".join(str(at) for at, _ in evaluations)
+        raise DataError(f"{run.folder}: there is no evaluation of step {step}; there are those of steps {steps}.")
+    path = step_path(run.folder / found[0]["stage"], EVALUATIONS, found[0]["split"], int(found[0]["step"]))
+    return read_solution_logps(path, temperature=temperature)
+
+
+@outcomes.register("exact_pass@k")
+def exact_pass(run: PipelineRun, *, k: int = 1, step: int | None = None, temperature: float = 1.0) -> float:
+    """Return the mean exact pass@k after a step; by default after the last."""
+    return mean_exact(run, k, step, temperature)
+
+
+def mean_exact(run: PipelineRun, k: int, step: int | None, temperature: float) -> float:
+    logps = read_logps(run, step, temperature)
+    return float(np.mean(pass_at_k_exactly(list(logps.values()), k=k)))
+
+
+@outcomes.register("sampled_pass@1")
+def sampled_pass(run: PipelineRun, *, step: int | None = None) -> float | None:
+    """Return the mean pass@1 of the sampled responses after a step; by default after the last."""
+    values = [value for at, value in curve(run, "pass@1") if step is None or at == step]
+    return values[-1] if values else None
+
+
+@outcomes.register()
+def gain_by_level(run: PipelineRun, *, level: str, number: str = EXACT) -> float | None:
+    """Return by how much a number of the evaluations has risen on the problems of a level."""
+    values = [float(by[level][number]) for _, row in _evaluations(run) if level in (by := row.get("by_level", {}))]
+    return values[-1] - values[0] if values else None
+
+
+@outcomes.register()
+def steps_to(run: PipelineRun, *, value: float, number: str = EXACT, rollouts: bool = False) -> float | None:
+    """Return the first step, interpolated, after which a number has reached a value. rollouts: the number of rollouts
+    that were sampled until then, with those that were discarded."""
+    points = curve(run, number)
+    crossed = next((place for place, (_, height) in enumerate(points) if height >= value), None)
+    if crossed is None:
+        return None
+    (x, y), (before, below) = points[crossed], points[max(crossed - 1, 0)]
+    step = x if y == below else before + (x - before) * (value - below) / (y - below)
+    if not rollouts:
+        return step
+    rollout, discarded = load_run(run.folder).rollout, dict(run.stages[-1].curve("data/groups_discarded"))
+    groups = [rollout.prompts_per_step + discarded.get(each, 0.0) for each in range(1, int(x) + 1)]
+    whole = int(step)
+    return rollout.samples_per_prompt * (sum(groups[:whole]) + (step - whole) * sum(groups[whole : whole + 1]))
+
+
+@outcomes.register()
+def drop_from_peak(run: PipelineRun, *, number: str = EXACT) -> float | None:
+    """Return the last value of a curve minus its largest: 0 or less."""
+    values = [value for _, value in curve(run, number)]
+    return values[-1] - max(values) if values else None
+
+
+@outcomes.register()
+def mean_metric(run: PipelineRun, *, metric: str, steps: Steps | None = None) -> float | None:
+    """Return the mean of a metric over the steps from the first to the last that are given; by default over all."""
+    first, last = steps or (0, 10**9)
+    values = [value for step, value in curve(run, metric) if first <= step <= last]
+    return fmean(values) if values else None
+
+
+@outcomes.register()
+def repetition(run: PipelineRun, *, steps: int = 10) -> float | None:
+    """Return the mean of rollout/repetition over the last steps."""
+    values = [value for _, value in curve(run, "rollout/repetition")][-steps:]
+    return fmean(values) if values else None
+
+
+def _groups(stage: StageRun, steps: Steps | None) -> list[list[ScoredRollout]]:
+    """Return the stored rollouts of a range of steps, by step and problem."""
+    first, last = steps or (0, 10**9)
+    groups: defaultdict[tuple[int, str], list[ScoredRollout]] = defaultdict(list)
+    for step, path in stage.sample_files():
+        for scored in read_samples(path) if first <= step <= last else ():
+            groups[step, scored.rollout.prompt.problem.id].append(scored)
+    return list(groups.values())
+
+
+@outcomes.register()
+def length_within_problem(run: PipelineRun, *, steps: Steps | None = None) -> float | None:
+    """Return the mean length of wrong responses minus that of right ones (tokens), over the groups that have both: the
+    mix of easy and hard problems cannot move it."""
+    differences: list[float] = []
+    for group in _groups(run.stages[-1], steps):
+        by_verdict = [
+            [each.rollout.num_tokens for each in group if _is_right(each) is right] for right in (False, True)
+        ]
+        if all(by_verdict):
+            differences.append(fmean(by_verdict[0]) - fmean(by_verdict[1]))
+    return fmean(differences) if differences else None
+
+
+@outcomes.register()
+def within_group_length_sd(run: PipelineRun, *, steps: Steps | None = None) -> float | None:
+    """Return the mean over groups of the standard deviation of the lengths of their responses (tokens)."""
+    lengths = [[each.rollout.num_tokens for each in group] for group in _groups(run.stages[-1], steps)]
+    spreads = [stdev(each) for each in lengths if len(each) > 1]
+    return fmean(spreads) if spreads else None
+
+
+def _is_right(scored: ScoredRollout) -> bool:
+    return scored.score.verdict.correct
+
+
+@outcomes.register()
+def lucky_answers(run: PipelineRun, *, step: int | None = None) -> float | None:
+    """Return the fraction of correct sampled responses whose text is not the worked solution: wrong steps, right
+    answer. For problems with one right text."""
+    at, row = next((each for each in reversed(_evaluations(run)) if step in (None, each[0])), (0, None))
+    if row is None:
+        raise DataError(f"{run.folder}: there is no evaluation of step {at if step is None else step}.")
+    solutions = {each.id: each.solution for each in read_problems(run.folder / "problems" / f"{row['split']}.jsonl")}
+    path = step_path(run.folder / row["stage"], EVALUATIONS, row["split"], int(row["step"]))
+    correct = [each for each in read_responses(path) if each.verdict.correct and not each.greedy]
+    lucky = [each for each in correct if each.text.strip() != (solutions.get(each.problem) or "").strip()]
+    return len(lucky) / len(correct) if correct else None
+
+
+def bind_outcome(settings: Mapping[str, Any]) -> Outcome:
+    """Return the function of {name: NAME, SETTING: VALUE, ...}. Raise ConfigError for an unknown name or setting."""
+    return outcomes.bind(settings.get("name"), {key: value for key, value in settings.items() if key != "name"})
+
+
+def bind_guard(name: str) -> Outcome:
+    """Return what a guard measures: exact, an outcome without settings, or the mean of a metric."""
+    bare = name.removeprefix("control_")
+    if "/" in bare:
+        return partial(mean_metric, metric=bare)
+    return outcomes.get("exact_pass@k" if bare == "exact" else bare)

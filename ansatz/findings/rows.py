@@ -1,0 +1,155 @@
+"""The rows of a sweep: docs/findings/NAME.jsonl, committed, about 2 kB for each cell.
+
+The first row registers the sweep: the digests of its parts before the first result. Each other row is a cell:
+
+    {"block": 0, "arm": "other", "times": 1.0, "status": "done", "why": "", "outcomes": {"exact_pass@k k=1": 0.71},
+     "guards": {"exact": 0.7}, "curves": {"exact_pass@1": [[0, 0.5], [10, 0.6]]}, "recipe": DIGEST, "commit": "1a2b3c4",
+     "processor": "..."}
+
+status: done; collapsed, if the run was stopped by its watchdog or became nan; failed, for any other error of training.
+Rows are ordered by block and arm, and hold no time, so that a sweep which was killed ends with the same bytes. The CPU
+seconds of the cells are in NAME.cost.jsonl.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean
+
+from ansatz import __version__
+from ansatz.errors import ConfigError, DataError
+from ansatz.findings.cells import Cell, choose_times
+from ansatz.findings.outcomes import bind_guard, bind_outcome, curve
+from ansatz.findings.sweep_file import SweepFile, label_of
+from ansatz.track.jsonl import Row, append_jsonl, read_jsonl, write_jsonl
+from ansatz.track.runs import read_pipeline
+from ansatz.track.svg import thin
+
+CURVE_POINTS = 40
+_ROW = {"block": int, "arm": str, "times": float, "status": str, "outcomes": dict, "guards": dict, "curves": dict}
+
+
+def make_row(sweep: SweepFile, cell: Cell, folder: Path, *, status: str, why: str) -> Row:
+    """Return the row of a cell whose run has ended. Of one that has collapsed or failed, what can be measured."""
+    names = [*sweep.guards]
+    measured: dict[str, dict[str, float | None]] = {"outcomes": {}, "guards": {}}
+    curves: dict[str, list[list[float]]] = {}
+    try:
+        run = read_pipeline(folder)
+        measured["outcomes"] = {label_of(each): _round(bind_outcome(each)(run)) for each in sweep.outcomes}
+        measured["guards"] = {name: _round(bind_guard(name)(run)) for name in names}
+        for name in sweep.figure.curves:
+            points = thin(curve(run, name), value=lambda point: point[1], limit=CURVE_POINTS)
+            curves[name] = [[x, float(f"{y:.5g}")] for x, y in points]
+    except DataError:
+        if status == "done":
+            raise
+    return {
+        "block": cell.block,
+        "arm": cell.arm,
+        "times": cell.times,
+        "status": status,
+        "why": why.replace(str(folder), "RUN"),
+        **measured,
+        "curves": curves,
+        "recipe": cell.digest,
+        "commit": _commit(),
+        "processor": _processor(),
+    }
+
+
+class RowFile:
+    """The rows of a sweep, which are replaced as a whole whenever a cell ends."""
+
+    def __init__(self, folder: Path, sweep: SweepFile, file: Path) -> None:
+        self.path, self._sweep = folder / f"{sweep.name}.jsonl", sweep
+        self._costs = folder / f"{sweep.name}.cost.jsonl"
+        self.header, self.rows = read_rows(self.path)
+        self.header = self.header or {"sweep": sweep.name, "file": str(file), "registered": sweep.digests()}
+
+    def has(self, cell: Cell) -> bool:
+        """Tell whether the cell has a row. Raise ConfigError if that was made with another recipe."""
+        row = next((row for row in self.rows if (row["block"], row["arm"], row["times"]) == cell.key), None)
+        if row is not None and row["recipe"] != cell.digest:
+            raise ConfigError(
+                f"{self.path}: the row of {cell.title} was made with another recipe than {self.header['file']} gives "
+                "now. Restore the file, or give the sweep another name."
+            )
+        return row is not None
+
+    def add(self, row: Row, *, cpu_s: float) -> None:
+        """Add the row of a cell in its place, and what it cost."""
+        arms = list(self._sweep.all_arms)
+        self.rows.append(row)
+        self.rows.sort(key=lambda each: (each["block"], arms.index(each["arm"]), each["times"]))
+        write_jsonl(self.path, [self.header, *self.rows])
+        self.add_cost(row["block"], row["arm"], row["times"], cpu_s)
+
+    def add_cost(self, block: int, arm: str, times: float, cpu_s: float) -> None:
+        """Add what a cell or a start cost."""
+        append_jsonl(self._costs, {"block": block, "arm": arm, "times": times, "cpu_s": round(cpu_s, 1)})
+
+    def costs(self) -> list[float]:
+        """Return the CPU seconds of the cells, without starts."""
+        return [float(row["cpu_s"]) for row in read_jsonl(self._costs) if row["arm"]]
+
+    def summarise(self) -> Iterator[str]:
+        """Yield a line for each arm: the mean of the outcome over the blocks, and of its difference to the control."""
+        sweep, label, chosen = self._sweep, label_of(self._sweep.outcome), choose_times(self._sweep, self.rows)
+        columns: dict[str, dict[int, float]] = {arm: {} for arm in chosen}
+        for row in self.rows:
+            value = row["outcomes"].get(label)
+            if value is not None and row["block"] in sweep.blocks.seeds and row["times"] == chosen[row["arm"]]:
+                columns[row["arm"]][row["block"]] = value
+        for arm, column in columns.items():
+            pairs = [
+                value - columns[sweep.control][block]
+                for block, value in column.items()
+                if block in columns[sweep.control]
+            ]
+            mean = f"{fmean(column.values()):.4g}" if column else "none"
+            difference = f", {fmean(pairs):+.4g} to {sweep.control}" if pairs and arm != sweep.control else ""
+            yield f"{arm:32} {label}: {mean}{difference}, n = {len(column)}"
+
+
+def read_rows(path: Path) -> tuple[Row, list[Row]]:
+    """Return the first row, empty if there is none, and those of the cells. Raise DataError for another row."""
+    header, *rows = read_jsonl(path) or [{}]
+    for number, row in enumerate(rows, start=2):
+        wrong = [key for key, kind in _ROW.items() if not isinstance(row.get(key), kind)]
+        if wrong:
+            raise DataError(f"{path}, line {number}: {wrong[0]!r} is {row.get(wrong[0])!r:.60}. Restore the file.")
+    return header, rows
+
+
+def _round(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
+
+
+def _commit() -> str:
+    """Return the commit of the code, with a + if files differ from it; the version without a repository."""
+    folder = Path(__file__).parent
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(folder), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", str(folder.parent))
+        return git("rev-parse", "--short=10", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return f"version {__version__}"
+
+
+def _processor() -> str:
+    """Return the name of the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
