@@ -72,7 +72,7 @@ def grpo(work: Work, rounds: int) -> dict[str, Any]:
         work.trl("grpo", dtype="bfloat16", attention="eager", microbatches=8, **size, options=static),
     ]
     result = compare(work.ansatz("rl", recipe=recipe), peers, rounds, key="seconds")
-    result["bf16_rate_frac"] = step_arithmetic(work) / result["ansatz"] / result["bf16_rate"]
+    result["matrix_rate_frac"] = step_arithmetic(work) / result["ansatz"] / result["matrix_rate"]
     return result
 
 
@@ -192,7 +192,7 @@ def report(ansatz: Side, peers: Sequence[Side], rates: Sequence[float], *, key: 
         "ansatz": value(ansatz),
         "peers": medians,
         "ratio": ratio,
-        "bf16_rate": median(rates),
+        "matrix_rate": median(rates),
         "rounds": rows,
     }
 
@@ -209,8 +209,8 @@ def tables(results: dict[str, Any]) -> str:
         unit, higher = UNITS[result["key"]], result["key"] == "tokens_per_s"
         title = " ".join((TASKS[name].__doc__ or name).split(".")[0].split())
         lines += [f"**{title}**", ""]
-        if "bf16_rate_frac" in result:
-            lines += [f"Ansatz reaches {result['bf16_rate_frac']:.0%} of the machine's bf16 rate.", ""]
+        if "matrix_rate_frac" in result:
+            lines += [f"Ansatz reaches {result['matrix_rate_frac']:.0%} of the machine's matrix rate.", ""]
         lines += ["| side | median | Ansatz is ahead by |", "|---|---|---|"]
         lines.append(f"| Ansatz | {result['ansatz'] * scale:.4g} {unit} | |")
         for peer, value in result["peers"].items():
@@ -254,8 +254,8 @@ def main() -> None:
             print(f"{name}: ratio {result['ratio']:.2f}, Ansatz {result['ansatz']:.4g}")
             for peer, value in result["peers"].items():
                 print(f"    {value:.4g}  {peer}")
-            if "bf16_rate_frac" in result:
-                print(f"    {result['bf16_rate_frac']:.0%} of the machine's bf16 rate")
+            if "matrix_rate_frac" in result:
+                print(f"    {result['matrix_rate_frac']:.0%} of the machine's matrix rate")
 
 
 if __name__ == "__main__":
