@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo test test-slow test-cluster test-gpu test-vllm test-trainers test-reasoning-gym test-verifiers bench bench-graders bench-gpu docs site release locks check
+.PHONY: env demo test test-slow test-cluster test-gpu test-vllm test-trainers test-notebooks test-reasoning-gym test-verifiers bench bench-graders bench-gpu docs site release locks workflows check
 
 env: .venv/.ready
 
@@ -121,6 +121,16 @@ site: .venv-site/.ready
 release: .venv-release/.ready
 	.venv-release/bin/python -m tools.release
 
+# The notebooks, in an environment of their own: they draw, and need a kernel.
+.venv-notebooks/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-notebooks
+	.venv-notebooks/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[lora]' pytest hypothesis
+	.venv-notebooks/bin/python -m pip install --quiet nbclient==0.11.0 ipykernel==7.4.0 matplotlib==3.11.2
+	touch $@
+
+test-notebooks: .venv-notebooks/.ready
+	.venv-notebooks/bin/python -m pytest -m slow tests/test_notebooks.py
+
 # Every package with its hashes, for each supported Python.
 .venv-locks/.ready: Makefile
 	$(PYTHON) -m venv .venv-locks
@@ -129,6 +139,15 @@ release: .venv-release/.ready
 
 locks: .venv-locks/.ready
 	.venv-locks/bin/python -m tools.locks
+
+# The workflows of GitHub, looked at for mistakes and for what an attacker could use.
+.venv-workflows/.ready: Makefile
+	$(PYTHON) -m venv .venv-workflows
+	.venv-workflows/bin/python -m pip install --quiet zizmor==1.32.0
+	touch $@
+
+workflows: .venv-workflows/.ready
+	.venv-workflows/bin/zizmor --offline --quiet .github/workflows
 
 check: env
 	$(BIN)/ruff check .

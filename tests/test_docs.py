@@ -6,6 +6,7 @@ import tomllib
 
 import pytest
 import torch
+from executed_pages import EXECUTED, MARK, shown_commands
 from toy_runs import REPOSITORY
 
 from ansatz.cli.recipe import RecipeCommand, split_overrides
@@ -101,6 +102,13 @@ def test_every_figure_of_a_page_links_to_its_commit_and_processor(page):
     lines = page.read_text(encoding="utf-8").splitlines()
     images = [number for number, line in enumerate(lines) if re.match(r"!\[.*\.svg\)", line)]
     assert [lines[number] for number in images if "origins.md" not in " ".join(lines[number : number + 6])] == []
+
+
+@pytest.mark.parametrize("page", [*PAGES, REPOSITORY / "CONTRIBUTING.md"], ids=lambda page: page.name)
+def test_commands_of_a_page_are_executed_by_a_test_or_the_page_says_why_not(page):
+    marked = MARK.search(page.read_text(encoding="utf-8")) is not None
+    advice = "End the page with <!-- No test executes the commands of this page: REASON. -->, or add it to EXECUTED."
+    assert not shown_commands(page) or marked != (page in EXECUTED), advice
 
 
 def test_every_figure_and_older_entry_of_the_log_has_a_commit_and_a_processor():

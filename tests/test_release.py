@@ -29,6 +29,8 @@ def strings(value: Any) -> list[str]:
 def test_package_citation_and_import_have_one_version():
     citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == PROJECT["version"] == ansatz.__version__
+    site = tomllib.loads((REPOSITORY / "zensical.toml").read_text(encoding="utf-8"))["project"]
+    assert f"Ansatz {PROJECT['version']}," in site["copyright"]
     assert citation["license"] == PROJECT["license"]
 
 
@@ -86,7 +88,7 @@ def test_workflows_run_targets_of_the_makefile_that_exist():
         for step in job.get("steps", ())
         if step.get("run", "").startswith("make ")
     ]
-    assert {command.split()[1] for command in commands} == {"check", "test", "release", "site"}
+    assert {command.split()[1] for command in commands} == {"check", "workflows", "test", "release", "site"}
     assert all(re.search(rf"^{command.split()[1]}:", makefile, re.M) for command in commands)
 
 

@@ -119,7 +119,8 @@ def render() -> str:
             "`+cpu` in their version and come from PyTorch's own index, have other hashes and are not locked."
         ),
     ]
-    return "\n".join(lines).rstrip() + "\n"
+    lines += ["", "<!-- No test executes the commands of this page: they were run by hand, or install packages. -->"]
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
