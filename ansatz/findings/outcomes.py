@@ -21,11 +21,10 @@ from ansatz.evaluate.estimators import pass_at_k_exactly
 from ansatz.registry import Registry
 from ansatz.track.base import EVALUATION_NUMBERS, EXACT
 from ansatz.track.exact_rows import read_solution_logps
-from ansatz.track.jsonl import Row
+from ansatz.track.jsonl import Row, read_jsonl
 from ansatz.track.rollout_rows import read_responses
 from ansatz.track.runs import PipelineRun, StageRun
-from ansatz.track.step_files import EVALUATIONS, read_samples, step_path
-from ansatz.types import ScoredRollout
+from ansatz.track.step_files import EVALUATIONS, step_path
 
 Outcome = Callable[[PipelineRun], float | None]
 outcomes: Registry[Callable[..., float | None]] = Registry("outcome")
@@ -124,13 +123,13 @@ def repetition(run: PipelineRun, *, steps: int = 10) -> float | None:
     return fmean(values) if values else None
 
 
-def _groups(stage: StageRun, steps: Steps | None) -> list[list[ScoredRollout]]:
-    """Return the stored rollouts of a range of steps, by step and problem."""
+def _groups(stage: StageRun, steps: Steps | None) -> list[list[Row]]:
+    """Return the stored rollouts of a range of steps, by step and group."""
     first, last = steps or (0, 10**9)
-    groups: defaultdict[tuple[int, str], list[ScoredRollout]] = defaultdict(list)
+    groups: defaultdict[tuple[int, int], list[Row]] = defaultdict(list)
     for step, path in stage.sample_files():
-        for scored in read_samples(path) if first <= step <= last else ():
-            groups[step, scored.rollout.prompt.problem.id].append(scored)
+        for row in read_jsonl(path) if first <= step <= last else ():
+            groups[step, row["group"]].append(row)
     return list(groups.values())
 
 
@@ -140,9 +139,7 @@ def length_within_problem(run: PipelineRun, *, steps: Steps | None = None) -> fl
     mix of easy and hard problems cannot move it."""
     differences: list[float] = []
     for group in _groups(run.stages[-1], steps):
-        by_verdict = [
-            [each.rollout.num_tokens for each in group if _is_right(each) is right] for right in (False, True)
-        ]
+        by_verdict = [[row["tokens"] for row in group if row["correct"] is right] for right in (False, True)]
         if all(by_verdict):
             differences.append(fmean(by_verdict[0]) - fmean(by_verdict[1]))
     return fmean(differences) if differences else None
@@ -151,13 +148,9 @@ def length_within_problem(run: PipelineRun, *, steps: Steps | None = None) -> fl
 @outcomes.register()
 def within_group_length_sd(run: PipelineRun, *, steps: Steps | None = None) -> float | None:
     """Return the mean over groups of the standard deviation of the lengths of their responses (tokens)."""
-    lengths = [[each.rollout.num_tokens for each in group] for group in _groups(run.stages[-1], steps)]
+    lengths = [[row["tokens"] for row in group] for group in _groups(run.stages[-1], steps)]
     spreads = [stdev(each) for each in lengths if len(each) > 1]
     return fmean(spreads) if spreads else None
-
-
-def _is_right(scored: ScoredRollout) -> bool:
-    return scored.score.verdict.correct
 
 
 @outcomes.register()

@@ -133,7 +133,9 @@ def _page(finding: Finding, figures: Sequence[str]) -> str:
     if finding.changed:
         listed = ", ".join(finding.changed)
         parts.append(_fill(f"*Exploratory*: changed since the first result was registered: {listed}."))
-    parts += [f"![{name}]({name})" for name in figures]
+    if figures:
+        origins = "*[Commit and processor](../experiments/origins.md) are at the end of this page.*"
+        parts.append("\n".join([*(f"![{name}]({name})" for name in figures), origins]))
     parts += ["## Arms", _arms(finding)]
     if sweep.guards:
         parts += ["## Guards", _guards(finding)]
