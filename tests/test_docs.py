@@ -11,7 +11,7 @@ from toy_runs import REPOSITORY
 
 from ansatz.cli.recipe import RecipeCommand, split_overrides
 from ansatz.config.load import check, load_recipe, parse_yaml
-from ansatz.config.schema import Config, recipe_keys
+from ansatz.config.recipe import default_class, recipe_keys
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.explain import formula
 from tools import (
@@ -232,7 +232,7 @@ def options_fault(command, words):
 def key_exists(key):
     """Whether a recipe may hold this dotted key. What a component takes is checked when it is built."""
     known = set()
-    for name, field in Config.model_fields.items():
+    for name, field in default_class().model_fields.items():
         keys = getattr(field.annotation, "model_fields", None)
         known |= {f"{name}.{inner}" for inner in keys} if keys else {name}
     return any(key == name or key.startswith(f"{name}.") for name in known)

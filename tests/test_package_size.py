@@ -21,8 +21,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from ansatz.config.recipe import default_class
 from ansatz.config.sampling import SamplingOptions
-from ansatz.config.schema import Config
 
 ROOT = Path(__file__).parent.parent
 
@@ -39,10 +39,12 @@ BUDGETS = {
 }
 
 FEATURES = (
-    "adapters", "certify", "cli", "cluster", "config.reward_model", "config.watchdog", "data.hygiene",
+    "config.stages.preference", "config.stages.rejection", "config.stages.reward_model",
+    "adapters", "certify", "cli", "cluster", "config.watchdog", "data.hygiene",
     "data.label_files", "data.pair_files", "data.pairs", "environments", "evaluate.reward_models", "findings",
     "loop.exact_evaluation", "loop.labelled_responses", "loop.own_reward_model", "loop.pair_rounds",
-    "loop.reward_data", "loop.reward_evaluation", "loop.simulate", "loop.stages.preference", "loop.stages.rejection",
+    "loop.rank_memory", "loop.reward_data", "loop.reward_evaluation", "loop.simulate", "loop.stages.preference",
+    "loop.stages.rejection",
     "loop.stages.reward_model", "loop.watch", "models.reward_model", "objectives.preference",
     "objectives.preference_objective", "objectives.projects", "objectives.reward_losses", "rewards.chat_client",
     "rewards.code_tests", "rewards.judge", "rewards.math_answer", "rewards.sandbox", "rollout.vllm", "track.filters",
@@ -166,7 +168,7 @@ def measured() -> dict[str, float]:
         "modules of the core": len(core()),
         "internal imports of the core": sum(num_imports[name] for name in core()),
         "internal imports of a module, maximum": max(num_imports.values()),
-        "keys of a recipe": count_keys(Config),
+        "keys of a recipe": count_keys(default_class()),
         f"functions over {MAX_LINES} lines": len(long_functions()),
         f"functions with more than {MAX_PARAMETERS} parameters": len(wide_functions()),
     }

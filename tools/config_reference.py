@@ -17,12 +17,10 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from ansatz.certify.setting_docs import describe_settings
-from ansatz.config.reward_model import RewardModelSection
+from ansatz.config.recipe import default_class, section_at
 from ansatz.config.sampling import SamplingOptions
-from ansatz.config.schema import Config, section_at
 from ansatz.config.watchdog import RuleSettings
-from ansatz.loop.stages.preference import PreferenceSettings
-from ansatz.loop.stages.rejection import RejectionSettings
+from ansatz.evaluate.selection import Selection
 from ansatz.objectives.presets import COMMON, KEYS
 from ansatz.rewards.base import RewardRegistry
 from tools.pages import item, paragraph, replace_page, setting_item, value_in_yaml
@@ -67,6 +65,8 @@ OFTEN_SET = (
 )  # fmt: skip
 """Keys that begin the page, in the order in which a recipe is written."""
 
+RECIPE = default_class()
+
 GROUPS: dict[str, tuple[str, ...]] = {
     "The run": (),
     "Model and problems": ("model", "data"),
@@ -105,7 +105,7 @@ def render() -> str:
     lines = [INTRODUCTION, *map(_often_set, OFTEN_SET), ""]
     for group, names in GROUPS.items():
         lines += [f"## {group}", ""]
-        lines += [] if names else [*_fields(Config, prefix="", skip=EXPLAINED.__contains__), ""]
+        lines += [] if names else [*_fields(RECIPE, prefix="", skip=EXPLAINED.__contains__), ""]
         for name in names:
             lines += [f"### {name}", "", *_section(name)]
     return "\n".join(lines).rstrip() + "\n"
@@ -125,23 +125,19 @@ def _often_set(key: str) -> str:
 
 def _section(name: str) -> list[str]:
     """Return what a section is for, where it is explained, and its keys."""
-    field = Config.model_fields[name]
+    field = RECIPE.model_fields[name]
     kind = section_at([name])
     about = _docstring(kind) if kind is not None else [paragraph(field.description or ""), ""]
     lines = [*about, *([paragraph(EXPLAINED[name]), ""] if EXPLAINED[name] else [])]
     if name == "algorithm":
         lines += [*_algorithm(), ""]
-    elif name == "rejection":
-        lines += [*_settings(RejectionSettings, prefix="rejection."), "", _sampling_options()]
-    elif name == "preference":
-        lines += [*_settings(PreferenceSettings, prefix="preference."), ""]
-    elif name == "reward_model":
-        own = _fields(RewardModelSection, prefix="reward_model.", skip=SamplingOptions.model_fields.__contains__)
-        lines += [*own, "", _sampling_options()]
     elif name == "rewards":
         lines += _rewards()
     elif kind is not None:
-        lines += [*_fields(kind, prefix=f"{name}."), ""]
+        shared = SamplingOptions.model_fields if name == "reward_model" else ()
+        lines += _fields(kind, prefix=f"{name}.", skip=lambda key: key in shared)
+        lines += [*_settings(Selection, prefix="rejection.")] if name == "rejection" else []
+        lines += ["", _sampling_options()] if name in ("rejection", "reward_model") else [""]
     if name == "watchdog":
         lines += ["#### watchdog.rules", "", *_docstring(RuleSettings)]
         lines += [*_fields(RuleSettings, prefix="watchdog.rules.NAME."), ""]

@@ -20,15 +20,16 @@ from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerati
 from pydantic.fields import FieldInfo
 
 from ansatz.certify.setting_docs import describe_settings
+from ansatz.config.recipe import default_class, list_stages
 from ansatz.config.sampling import SamplingOptions
-from ansatz.config.schema import FIRST_STAGES, STAGES, Config
+from ansatz.config.schema import FIRST_STAGES
 from ansatz.config.stage_list import CHANGEABLE, CURRICULUM
 from ansatz.data.base import find_source, source_names
 from ansatz.data.curriculum import CurriculumSettings
 from ansatz.data.given_rows import GIVEN
 from ansatz.environments.base import TurnSettings, environment_names, find_environment
-from ansatz.loop.stages.preference import SOURCES, PreferenceSettings
-from ansatz.loop.stages.rejection import RejectionSettings
+from ansatz.evaluate.selection import Selection
+from ansatz.loop.stages.preference import SOURCES
 from ansatz.models.lora import add_adapters
 from ansatz.models.tiny import build_tiny_model
 from ansatz.objectives.build import CHOICES, COMPONENTS, LISTS, OPTIONAL
@@ -53,16 +54,20 @@ _ANY_TYPE = ConfigDict(arbitrary_types_allowed=True)
 
 def recipe_schema(*, overlay: bool = False) -> Schema:
     """Return the JSON schema of a recipe; overlay: of an overlay, in which no key is required."""
-    schema = Config.model_json_schema()
+    recipe = default_class()
+    schema = recipe.model_json_schema()
     defs: dict[str, Schema] = schema["$defs"]
-    top, data, model, rollout, train, reward_model = (
-        schema["properties"],
-        *(defs[f"{name}Section"]["properties"] for name in ("Data", "Model", "Rollout", "Train", "RewardModel")),
+    names = ("Data", "Model", "Rollout", "Train", "RewardModel", "Rejection", "Preference")
+    data, model, rollout, train, reward_model, rejection, preference = (
+        defs[f"{name}Section"]["properties"] for name in names
     )
+    top = schema["properties"]
     sampling = SamplingOptions.model_json_schema()["properties"]
     _add_bounds(SamplingOptions, sampling)
-    for section in _sections(Config):
-        _add_bounds(section, (schema if section is Config else defs[section.__name__])["properties"])
+    for section in _sections(recipe):
+        _add_bounds(section, (schema if section is recipe else defs[section.__name__])["properties"])
+    others = {**_settings(Selection)["properties"], **sampling}
+    defs["RejectionSection"] |= {"properties": {**rejection, **others}, "additionalProperties": False}
     for name, component, places in (
         ("Source", _sources(), [data["sft"], data["train"], data["heldout"], reward_model["slips"]]),
         ("Rows", _choose_by("source", {name: _settings(kind) for name, kind in GIVEN.items()}),
@@ -74,15 +79,17 @@ def recipe_schema(*, overlay: bool = False) -> Schema:
         ("Optimizer", _choose_from(OPTIMIZERS), [train["optimizer"]]),
         ("Environment", _environments(), [top["environment"]]),
         ("Algorithm", _algorithm(), [top["algorithm"]]),
-        ("Rejection", _rejection(sampling), [top["rejection"]]),
-        ("Preference", _preference(sampling), [top["preference"]]),
+        ("FineTuning", {"$ref": "#/$defs/SftSection"}, [rejection["sft"]]),
+        ("Pairs", _pairs(sampling), [preference["pairs"]]),
+        ("Losses", _losses(), [preference["losses"]]),
+        ("Divergence", _choose_from(DIVERGENCES), [preference["divergence"]]),
         ("Rewards", _rewards(removable=overlay), [top["rewards"]]),
     ):  # fmt: skip
         defs[name] = component
         for place in places:
             _fill(place, {"$ref": f"#/$defs/{name}"})
     _fill(top["stages"], {"type": "array", "minItems": 1, "items": _stage(top)})
-    schema = {"$schema": "http://json-schema.org/draft-07/schema#", **schema}
+    schema = {"$schema": "http://json-schema.org/draft-07/schema#", **schema, **_allow_own_sections(schema)}
     return _simplify(schema, without=("title", "required") if overlay else ("title",))
 
 
@@ -213,25 +220,15 @@ def _component(key: str) -> Schema:
     return {"anyOf": [*one, *no, *([{"type": "array", "items": {"anyOf": one}}] if key in LISTS else [])]}
 
 
-def _rejection(sampling: Schema) -> Schema:
-    """Return the schema of the section `rejection`, with the sampling options and keys of the section `sft`."""
-    fine_tuning = {"sft": {"$ref": "#/$defs/SftSection"}}
-    settings = _settings(RejectionSettings)
-    return _extend({**settings, "properties": {**settings["properties"], **fine_tuning}}, sampling)
-
-
-def _preference(sampling: Schema) -> Schema:
-    """Return the schema of the section `preference`."""
+def _pairs(sampling: Schema) -> Schema:
+    """Return the schema of `preference.pairs`."""
     sources = {name: _settings(kind) for name, kind in SOURCES.items()}
-    sources["policy"] = _extend(sources["policy"], sampling)
-    settings = _settings(PreferenceSettings)
-    parts = {
-        "pairs": _choose_by("source", sources),
-        "losses": _weigh_parts({name: (PREFERENCES.get(name), ()) for name in PREFERENCES.names()}, removable=True),
-        "divergence": _choose_from(DIVERGENCES),
-    }
-    described = {name: {**settings["properties"][name], **part} for name, part in parts.items()}
-    return {**settings, "properties": {**settings["properties"], **described}}
+    return _choose_by("source", {**sources, "policy": _extend(sources["policy"], sampling)})
+
+
+def _losses() -> Schema:
+    """Return the schema of `preference.losses`."""
+    return _weigh_parts({name: (PREFERENCES.get(name), ()) for name in PREFERENCES.names()}, removable=True)
 
 
 def _rewards(*, removable: bool) -> Schema:
@@ -253,9 +250,10 @@ def _weigh_parts(parts: Mapping[str, tuple[Callable[..., Any], Iterable[str]]], 
 
 def _stage(top: Schema) -> Schema:
     """Return the schema of an entry of `stages`: a name, or a mapping with the sections that the entry changes."""
-    name: Schema = {"enum": [stage for stage in STAGES if stage not in FIRST_STAGES]}
+    name: Schema = {"anyOf": [{"enum": [each.name for each in list_stages() if each.name not in FIRST_STAGES]}, _OWN]}
     data: Schema = {"properties": {CURRICULUM: {"$ref": "#/$defs/Curriculum"}}, "additionalProperties": False}
-    sections = {section: top[section] for section in CHANGEABLE}
+    of_stages = [each.name for each in list_stages() if each.section is not None]
+    sections = {section: top[section] for section in (*of_stages, *CHANGEABLE)}
     entry: Schema = {
         "type": "object",
         "properties": {"stage": name, "data": data, **sections},
@@ -263,6 +261,14 @@ def _stage(top: Schema) -> Schema:
         "additionalProperties": False,
     }
     return {"anyOf": [name, entry]}
+
+
+def _allow_own_sections(schema: Schema) -> Schema:
+    """Return the keywords with which a recipe has other keys only if it lists a stage of the user's own."""
+    by_name = {"type": "object", "properties": {"stage": {"pattern": ":"}}, "required": ["stage"]}
+    own = {"anyOf": [{"type": "string", "pattern": ":"}, by_name]}
+    listed: Schema = {"properties": {"stages": {"type": "array", "contains": own}}, "required": ["stages"]}
+    return {"if": listed, "else": {"propertyNames": {"enum": list(schema["properties"])}}, "additionalProperties": True}
 
 
 def _fill(place: Schema, component: Schema) -> None:

@@ -11,7 +11,6 @@ from typing import Any, get_type_hints
 from ansatz.data.generated import Source as GeneratedSource
 from ansatz.data.pairs import PairSettings
 from ansatz.data.row_problems import RowSettings
-from ansatz.evaluate.selection import Selection
 from ansatz.registry import settings_of
 from ansatz.rewards import sandbox
 from ansatz.rewards.chat_client import ChatClient
@@ -32,7 +31,6 @@ ALSO_DESCRIBED: dict[str, tuple[Callable[..., Any], ...]] = {
     "judge": (ChatClient, verify),
     "math_answer": (verify, Options),
     "program": (sandbox.run,),
-    "RejectionSettings": (Selection,),
     "PolicyPairs": (PairSettings,),
 }
 """Components that hand settings on: where the docstrings of these settings are."""

@@ -67,18 +67,19 @@ def split_overrides(arguments: Iterable[str], *, verb_options: Iterable[str]) ->
 def check_section(key: str, verb_options: Iterable[str] = ()) -> None:
     """Raise ConfigError for an option that is neither one of the verb nor in a section of a recipe, with the nearest
     name."""
-    from ansatz.config.schema import Config, suggest_keys
+    from ansatz.config.recipe import default_class, suggest_keys
 
-    if key.partition(".")[0] in Config.model_fields:
+    sections = default_class().model_fields
+    if key.partition(".")[0] in sections:
         return
     near = suggest_keys(key.rpartition(".")[2], setting_names(), option="--")
-    near = near or suggest(f"--{key}", [*verb_options, *(f"--{name}" for name in Config.model_fields)])
+    near = near or suggest(f"--{key}", [*verb_options, *(f"--{name}" for name in sections)])
     raise ConfigError(f"--{key}: there is no such option, and a recipe has no key {key!r}.{near}")
 
 
 def setting_names() -> list[str]:
     """Return the dotted names of the keys of a recipe, those of its objective among them."""
-    from ansatz.config.schema import recipe_keys
+    from ansatz.config.recipe import recipe_keys
     from ansatz.objectives.presets import KEYS
 
     return [*recipe_keys(), *(f"algorithm.{key}" for key in KEYS)]

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import yaml
 
-from ansatz.config.schema import Config, section_at
+from ansatz.config.recipe import default_class, section_at
 from ansatz.errors import ConfigError
 
 ALGORITHM, REWARDS = "algorithm", "rewards"
@@ -44,7 +44,7 @@ def laid_over(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any
     """
     over = _without_preset(base, over)
     merged, rewards = merge(base, over), over.get(REWARDS)
-    known: Any = base.get(REWARDS, Config.model_fields[REWARDS].get_default(call_default_factory=True))
+    known: Any = base.get(REWARDS, default_class().model_fields[REWARDS].get_default(call_default_factory=True))
     if not isinstance(rewards, Mapping) or not isinstance(known, Mapping):
         return merged  # anything but a mapping is refused by the schema
     given, known = cast(Mapping[str, Any], rewards), cast(Mapping[str, Any], known)

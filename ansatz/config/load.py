@@ -20,7 +20,8 @@ from ansatz.config.layers import laid_over, merge, merge_notes
 from ansatz.config.own_model import with_own_model_defaults
 from ansatz.config.packaged import is_packaged, recipe_path, recipe_text
 from ansatz.config.paths import beside_recipe
-from ansatz.config.schema import Config, flat_keys, recipe_keys, section_at, suggest_keys
+from ansatz.config.recipe import class_of, recipe_keys, section_at, suggest_keys
+from ansatz.config.schema import Config, flat_keys
 from ansatz.config.toy import changes, toy_layer
 from ansatz.errors import ConfigError
 from ansatz.files import check_ordinary_files, has_half_character
@@ -166,10 +167,11 @@ def check(data: Mapping[str, Any]) -> Config:
     for key, value in flat_keys(data).items():
         if (problem := number_problem(value)) is not None:
             raise ConfigError(f"{key} = {value!r}: {problem}.")
+    kind = class_of(data)
     try:
-        return Config.model_validate(with_own_model_defaults(data))
+        return kind.model_validate(with_own_model_defaults(data))
     except ValidationError as error:
-        raise ConfigError(_sentences(error)) from error
+        raise ConfigError(_sentences(error, recipe=kind)) from error
 
 
 def parse_section(section: type[SectionT], data: Mapping[str, Any], *, name: str) -> SectionT:
@@ -180,11 +182,11 @@ def parse_section(section: type[SectionT], data: Mapping[str, Any], *, name: str
         raise ConfigError(_sentences(error, name)) from error
 
 
-def _sentences(error: ValidationError, *parents: str) -> str:
+def _sentences(error: ValidationError, *parents: str, recipe: type[Config] | None = None) -> str:
     """One sentence for each wrong key, without repetitions."""
     prefix = tuple(parent for parent in parents if parent)
     details = [{**detail, "loc": (*prefix, *detail["loc"])} for detail in error.errors(include_url=False)]
-    return " ".join(dict.fromkeys(_sentence(cast(ErrorDetails, detail)) for detail in details))
+    return " ".join(dict.fromkeys(_sentence(cast(ErrorDetails, detail), recipe) for detail in details))
 
 
 def _at_toy_size(config: Config, data: Mapping[str, Any], override_layer: Mapping[str, Any]) -> Config:
@@ -235,14 +237,14 @@ def _read(file: Path) -> dict[str, Any]:
     return cast(dict[str, Any], data)
 
 
-def _sentence(detail: ErrorDetails) -> str:
+def _sentence(detail: ErrorDetails, recipe: type[Config] | None) -> str:
     """One pydantic error in the words of the recipe."""
     name = ".".join(str(part) for part in detail["loc"] if part != "[key]")
     if detail["type"] == "extra_forbidden":
         *parents, last = [str(part) for part in detail["loc"]]
-        section = next(filter(None, (section_at(parents[:end]) for end in range(len(parents), -1, -1))))
+        section = next(filter(None, (section_at(parents[:end], recipe) for end in range(len(parents), -1, -1))))
         where = f"{'.'.join(parents)} has" if parents else "a recipe has"
-        elsewhere = "" if parents and parents[0] not in Config.model_fields else suggest_keys(last, recipe_keys())
+        elsewhere = "" if parents and section_at(parents[:1], recipe) is None else suggest_keys(last, recipe_keys())
         return f"{name}: {where} no key {last!r}.{elsewhere or suggest(last, section.model_fields)}"
     if detail["type"] == "missing":
         return f"{name} is missing. It has no default, so the recipe must give it."

@@ -9,22 +9,19 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from ansatz.config.chat import AUTO
+from ansatz.config.recipe import find_stages, listed_stages
 from ansatz.errors import ConfigError
 
 OWN_MODEL: dict[str, dict[str, Any]] = {
     "data": {"template": AUTO},
     "rollout": {"max_prompt_tokens": 1024},
     "train": {"lr": 1e-6, "critic": {"lr": 1e-5}},
-    "sft": {"lr": 1e-5},
-    "reward_model": {"lr": 1e-5, "extra_layers": 0},
 }
-"""By section and key. Learning rates of the tiny model (1e-4 and more) destroy a pretrained one in a few steps."""
+"""By section and key, besides those of the sections of stages. Learning rates of the tiny model (1e-4 and more) destroy
+a pretrained one in a few steps."""
 
 EVALUATED_TOKENS = 2048
 """The longest response of a recipe that samples only to evaluate, if it gives none."""
-
-OPTIONAL = ("reward_model",)
-"""Sections that switch their stage on, so that one that is not given stays away."""
 
 
 def with_own_model_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -36,9 +33,11 @@ def with_own_model_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
     model = data.get("model")
     if not isinstance(model, Mapping) or cast("Mapping[str, Any]", model).get("path") is None:
         return dict(data)
-    sections = {name: data.get(name, {}) for name in OWN_MODEL if name in data or name not in OPTIONAL}
+    stages = [each for each in find_stages(data) if each.own_model and (each.name in data or not each.optional)]
+    defaults = {**OWN_MODEL, **{each.name: each.own_model for each in stages}}
+    sections = {name: data.get(name, {}) for name in defaults}
     filled = {
-        name: _filled(OWN_MODEL[name], cast("Mapping[str, Any]", section))
+        name: _filled(defaults[name], cast("Mapping[str, Any]", section))
         for name, section in sections.items()
         if isinstance(section, Mapping)  # anything else is refused by the schema
     }
@@ -56,26 +55,21 @@ def with_own_model_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _learns_from_samples(data: Mapping[str, Any]) -> bool:
-    """Whether a stage of the recipe samples what it learns from. True for values that the schema will refuse."""
-    entries = data.get("stages")
-    if isinstance(entries, list):
-        names = {str(_in(entry, "stage") or entry) for entry in cast("list[Any]", entries)}
-    else:
-        names = {name for name in ("rejection", "preference", "reward_model") if data.get(name) is not None}
-        names |= {"sft"} if _in(data, "train", "steps") == 0 else {"rl"}
-    given = {"sft"}
-    if _in(data, "preference", "pairs", "source") not in (None, "policy"):
-        given.add("preference")
-    if _in(data, "reward_model", "data") is not None:
-        given.add("reward_model")
-    return not names <= given
+    """Return whether a stage of the recipe samples what it learns from. True for values that the schema will refuse."""
+    declarations, names = find_stages(data), set(listed_stages(data))
+    if not names:
+        names = {each.name for each in declarations if each.section is not None and data.get(each.name) is not None}
+        names |= set[str]() if _steps(data.get("train")) == 0 else {"rl"}
+    return not names <= {
+        name
+        for each in declarations
+        if each.learns_from_given is not None and each.learns_from_given(data.get(each.name) or {})
+        for name in (each.name, each.runs)
+    }
 
 
-def _in(data: Any, *keys: str) -> Any:
-    """The value under keys within each other; None if there is none."""
-    for key in keys:
-        data = cast("Mapping[str, Any]", data).get(key) if isinstance(data, Mapping) else None
-    return data
+def _steps(train: Any) -> Any:
+    return cast("Mapping[str, Any]", train).get("steps") if isinstance(train, Mapping) else None
 
 
 def _filled(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ below are also the help texts there.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -78,3 +78,17 @@ class SamplingOptions(Section):
         if THOUGHT_END not in self.closing:
             raise ValueError(f"closing = {self.closing!r} does not end a thought; it must contain {THOUGHT_END}")
         return self
+
+
+class AsRollout(SamplingOptions):
+    """Sampling options, of which those in `AS_ROLLOUT` are as in `rollout` where a recipe does not give them.
+
+    A resolved recipe says everything, so it has them filled in.
+    """
+
+    AS_ROLLOUT: ClassVar[tuple[str, ...]] = ()
+
+    def completed(self, rollout: SamplingOptions) -> Self:
+        """Return the section with the options of `rollout` that it does not give itself."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self)(**{name: getattr(rollout, name) for name in self.AS_ROLLOUT} | given)

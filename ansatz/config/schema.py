@@ -7,24 +7,24 @@ docstrings of the keys.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from ansatz.config.chat import Template
 from ansatz.config.fields import Count, Float, LearningRate, Positive, Rate, Section, Temperature
-from ansatz.config.reward_model import RewardModelSection
-from ansatz.config.sampling import SamplingOptions
+from ansatz.config.sampling import AsRollout, SamplingOptions
+from ansatz.config.stage import StageDeclaration, stage_name
 from ansatz.config.watchdog import WatchdogSection
 
-STAGES = ("problems", "model", "sft", "rejection", "preference", "reward_model", "rl")
-"""Every stage that a run can have. Each is a module `loop.stages.<name>`. Without `stages`, this is their order."""
+SectionT = TypeVar("SectionT", bound=BaseModel)
+
 FIRST_STAGES = ("problems", "model")
 """Every run begins with these, so a recipe does not list them."""
-OPTIONAL_SECTIONS = ("rejection", "preference", "reward_model")
-"""Sections without which their stage does not run."""
+REWARD_MODEL = "reward_model"
+"""What `train.critic.path` says for the newest reward model of the run, and the stage that trains it."""
 
 
 class ModelSection(Section):
@@ -137,7 +137,16 @@ class CriticSection(Section):
     policy's warm-up begins after them."""
 
 
-class TrainSection(Section):
+class ScheduleSection(Section):
+    """What every section has whose stage trains: the number of steps, and the learning rate of each."""
+
+    steps: Count
+    lr: LearningRate
+    warmup_steps: Count
+    decay_steps: Count
+
+
+class TrainSection(ScheduleSection):
     """The updates of RL. SFT uses the optimizer, `max_grad_norm` and `tokens_per_microbatch` as well."""
 
     steps: Count = 100
@@ -173,46 +182,7 @@ class TrainSection(Section):
         return self.updates_per_step * self.epochs_per_step
 
 
-class SftSection(Section):
-    """Supervised fine-tuning on the worked solutions of `data.sft`. The optimizer, the clipping of gradients and the
-    microbatches are those of `train`."""
-
-    steps: Count = 350
-    """Number of optimizer steps. 0: no SFT stage."""
-    epochs: Count = 0
-    """Passes over the demonstrations, which replace `sft.steps`: as many steps as it takes to see each demonstration
-    that often, the last step filled up from another pass. 0: the stage has `sft.steps` steps."""
-    batch_size: Positive = 64
-    """Demonstrations in one step."""
-    responses: Literal["last", "all"] = "last"
-    """Which responses of a conversation are taught. last: the one to the last question; the earlier ones are context.
-    all: every response to a user or a tool, in one pass over the conversation, and no token of the other turns. A chat
-    template that renders earlier responses differently, as those do that drop their thoughts, is refused."""
-    weights: Literal["token", "sequence"] = "token"
-    """What counts the same in the loss of a step. token: every response token, so long demonstrations count for more.
-    sequence: every demonstration, whatever its length."""
-    heldout_every: Count = 0
-    """Every N steps and after the last, measure loss and token accuracy on the worked solutions of the problems of
-    `data.heldout` that the evaluations use. 0: never."""
-    lr: LearningRate = 2e-3
-    """Learning rate, after warm-up and before decay. Default with `model.path`: 1e-5."""
-    warmup_steps: Count = 20
-    """Steps over which the learning rate rises linearly from near 0."""
-    decay_steps: Count = 0
-    """Steps at the end over which the learning rate falls linearly to near 0; 0: no decay."""
-
-    @property
-    def trains(self) -> bool:
-        return self.steps > 0 or self.epochs > 0
-
-    def resolved(self, num_demonstrations: int) -> SftSection:
-        """The section with the number of steps that `epochs` takes on that many demonstrations."""
-        if self.epochs == 0:
-            return self
-        return self.model_copy(update={"steps": -(-self.epochs * num_demonstrations // self.batch_size)})
-
-
-class EvaluateSection(SamplingOptions):
+class EvaluateSection(AsRollout):
     """Held-out evaluation: `samples_per_prompt` responses and one greedy response to each problem. What describes the
     form of a response (max_response_tokens, min_response_tokens, stop, thinking_budget, closing) is as in `rollout`
     unless it is given here. The other sampling options have the defaults below."""
@@ -236,11 +206,6 @@ class EvaluateSection(SamplingOptions):
                 f"got evaluate.samples_per_prompt = {self.samples_per_prompt}"
             )
         return self
-
-    def completed(self, rollout: RolloutSection) -> EvaluateSection:
-        """The section with the form of a response as in `rollout`, where the recipe does not give another."""
-        given = {name: getattr(self, name) for name in self.model_fields_set}
-        return EvaluateSection(**{name: getattr(rollout, name) for name in self.AS_ROLLOUT} | given)
 
 
 class SaveSection(Section):
@@ -361,27 +326,18 @@ class Config(Section):
     stages: tuple[str | dict[str, Any], ...] | None = None
     """The training stages in the order in which they run, such as [sft, rl]. A stage can be listed several times: each
     entry continues with the model of the one before, in a folder of its own (rl, rl_2, ...). An entry can also be
-    {stage: rl, train: {steps: 30}}: the sections sft, rollout, algorithm, rejection, preference, reward_model, train
-    and watchdog that it contains change the recipe for this entry. When a run is resumed, entries can be added at the
-    end. null: every stage that its section gives something to do, in the order sft, rejection, preference,
-    reward_model, rl."""
+    {stage: rl, train: {steps: 30}}: the sections of stages and the sections rollout, algorithm, train and watchdog that
+    it contains change the recipe for this entry. A stage of your own is path/file.py:Class. When a run is resumed,
+    entries can be added at the end. null: every stage that its section gives something to do, in the order sft,
+    rejection, preference, reward_model, rl."""
     data: DataSection
     model: ModelSection = ModelSection()
-    sft: SftSection = SftSection()
     rollout: RolloutSection = RolloutSection()
     environment: dict[str, Any] | None = None
     """What a response interacts with while it is sampled, in training and in evaluations, with its settings:
     {name: calculator, turns: 4, timeout_s: 5}. null: a response is one turn."""
     algorithm: dict[str, Any] = Field(default_factory=lambda: {"preset": "grpo"})
     """The objective of RL: a preset, and the components that replace its own."""
-    rejection: dict[str, Any] | None = None
-    """Rejection sampling, between SFT and RL: sample responses, keep correct ones, and fine-tune on them. null: no such
-    stage."""
-    preference: dict[str, Any] | None = None
-    """Preference optimisation: learn from pairs of a chosen and a rejected response, with DPO and its relatives. null:
-    no such stage. See [algorithms](algorithms.md#preferences)."""
-    reward_model: RewardModelSection | None = None
-    """Train a reward model on responses of the policy. null: no such stage."""
     train: TrainSection = TrainSection()
     rewards: dict[str, dict[str, Any]] = Field(default_factory=lambda: {"math_answer": {}})
     """The rewards by name, each with its settings and its `weight` (default 1.0). The reward of a rollout is their
@@ -391,38 +347,37 @@ class Config(Section):
     watchdog: WatchdogSection = WatchdogSection()
     cluster: ClusterSection = ClusterSection()
 
-    @model_validator(mode="after")
-    def complete_evaluate(self) -> Config:
-        """A resolved config says everything, so `evaluate` gets the values that it takes from `rollout`."""
-        try:
-            evaluate = self.evaluate.completed(self.rollout)
-        except ValidationError as error:
-            message = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
-            raise ValueError(f"evaluate.{message} (what evaluate leaves out is as in rollout)") from error
-        object.__setattr__(self, "evaluate", evaluate)
-        return self
+    declarations: ClassVar[tuple[StageDeclaration, ...]] = ()
+    """The stages that a recipe of this class can have; see `config.recipe.recipe_class`."""
 
     @model_validator(mode="after")
-    def complete_reward_model(self) -> Config:
-        """The same for the sampling options of `reward_model`."""
-        if self.reward_model is not None:
-            object.__setattr__(self, "reward_model", self.reward_model.completed(self.rollout))
+    def complete_sections(self) -> Config:
+        """Fill in what sections take from `rollout`: a resolved config says everything."""
+        for name in type(self).model_fields:
+            section = getattr(self, name)
+            if not isinstance(section, AsRollout):
+                continue
+            try:
+                completed = section.completed(self.rollout)
+            except ValidationError as error:
+                message = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+                raise ValueError(f"{name}.{message} (what {name} leaves out is as in rollout)") from error
+            object.__setattr__(self, name, completed)
         return self
 
     @model_validator(mode="after")
     def stages_have_names(self) -> Config:
-        trainable = [name for name in STAGES if name not in FIRST_STAGES]
+        trainable = [each.name for each in self.declarations if each.name not in FIRST_STAGES]
         if self.stages is not None and not self.stages:
             raise ValueError(
                 "stages = []: nothing would be trained. List at least one stage, or leave stages out, which runs every "
                 "stage that has something to do"
             )
         for place, entry in enumerate(self.stages or (), start=1):
-            name = stage_name(entry)
-            if name not in trainable:
+            if self._name_of(entry) not in trainable:
                 raise ValueError(
-                    f"stages, entry {place} = {entry!r}: expected one of {', '.join(trainable)}, or a mapping such as "
-                    "{stage: rl, train: {steps: 30}}"
+                    f"stages, entry {place} = {entry!r}: expected one of {', '.join(trainable)}, a stage of your own "
+                    "as path/file.py:Class, or a mapping such as {stage: rl, train: {steps: 30}}"
                 )
         return self
 
@@ -433,52 +388,41 @@ class Config(Section):
     @property
     def stage_names(self) -> tuple[str, ...]:
         """The stages of this recipe, in order. Without a list, a stage that has nothing to do is left out."""
-        listed = None if self.stages is None else [stage_name(entry) for entry in self.stages]
-        return (*FIRST_STAGES, *(filter(self.has_work, STAGES[len(FIRST_STAGES) :]) if listed is None else listed))
+        if self.stages is not None:
+            return (*FIRST_STAGES, *map(self._name_of, self.stages))
+        return tuple(each.name for each in self.declarations if each.has_work(self))
 
-    def has_work(self, stage: str) -> bool:
-        """Whether the recipe has the sections, and more than 0 steps, of a training stage."""
-        if stage == "sft":
-            return self.data.sft is not None and self.sft.trains
-        return self.train.steps > 0 if stage == "rl" else getattr(self, stage) is not None
+    @property
+    def models_of_stages(self) -> dict[tuple[str, str], str]:
+        """The models that the sections of stages name, by section and key."""
+        return {
+            (stage.name, key): path
+            for stage in self.declarations
+            for key in stage.models
+            if (path := getattr(getattr(self, stage.name), key, None)) is not None
+        }
 
+    def declaration(self, name: str) -> StageDeclaration:
+        """Return the declaration of a stage of the recipe."""
+        return next(each for each in self.declarations if each.name == name)
 
-def stage_name(entry: str | Mapping[str, Any]) -> str:
-    """The name in an entry of `stages`; empty if it has none."""
-    return entry if isinstance(entry, str) else str(entry.get("stage", ""))
+    def has_section(self, kind: type[BaseModel]) -> bool:
+        """Return whether the recipe has the section of a stage, given or with its defaults."""
+        return any(each.section is kind and getattr(self, each.name) is not None for each in self.declarations)
 
+    def section(self, kind: type[SectionT]) -> SectionT:
+        """Return the section of a stage that runs, by its class."""
+        return next(getattr(self, each.name) for each in self.declarations if each.section is kind)
 
-def section_at(names: Sequence[str]) -> type[BaseModel] | None:
-    """The section of a recipe with these names, from the outermost on; None if the key is not a section."""
-    section: type[BaseModel] = Config
-    for name in names:
-        info = section.model_fields.get(name)
-        kinds = [info.annotation, *get_args(info.annotation)] if info else []  # the second of `Section | None`
-        inner = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
-        if inner is None:
-            return None
-        section = inner
-    return section
+    def with_section(self, section: BaseModel) -> Config:
+        """Return the recipe with another section of a stage."""
+        name = next(each.name for each in self.declarations if each.section is type(section))
+        return self.model_copy(update={name: section})
 
-
-def recipe_keys(*names: str) -> list[str]:
-    """The dotted names of all keys in a section of a recipe; without names, of the whole recipe. The settings of
-    components have no schema and are left out."""
-    section, keys = section_at(names), list[str]()
-    for key, field in section.model_fields.items() if section is not None else ():
-        inner = section_at([*names, key])
-        keys += [] if inner is field.annotation else [".".join([*names, key])]
-        keys += recipe_keys(*names, key) if inner is not None else []
-    return keys
-
-
-def suggest_keys(last: str, known: Iterable[str], *, option: str = "") -> str:
-    """ " Did you mean train.lr or sft.lr?" with the keys whose last part is this one, those of RL first; empty if there
-    are none. option: what stands in front of each key."""
-    same = [key for key in known if key.rpartition(".")[2] == last.replace("-", "_")]
-    same.sort(key=lambda key: key.partition(".")[0] not in ("train", "rollout", "algorithm"))
-    *others, end = [f"{option}{key}" for key in same] or [""]
-    return f" Did you mean {', '.join(others)}{' or ' if others else ''}{end}?" if same else ""
+    def _name_of(self, entry: str | Mapping[str, Any]) -> str:
+        """Return the name of the stage that an entry of `stages` names, itself or by its file."""
+        name = stage_name(entry)
+        return next((each.name for each in self.declarations if each.runs == name), name)
 
 
 def flat_keys(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

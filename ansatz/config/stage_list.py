@@ -1,7 +1,7 @@
 """The list of stages of a recipe: what `stages` may contain, and the recipe that each entry runs with.
 
-Without a list, a stage runs if its section gives it something to do, in the order of `schema.STAGES`. With a list, its
-entries run in their own order, and a stage can be repeated:
+Without a list, a stage runs if its section gives it something to do, in the order of `recipe.INSTALLED`. With a list,
+its entries run in their own order, and a stage can be repeated:
 
     stages: [sft, preference, preference]
     stages: [sft, {stage: rl, train: {steps: 30}}, {stage: rl, train: {steps: 30, lr: 1e-4}}]
@@ -18,13 +18,14 @@ from typing import Any, cast
 
 from ansatz.config.layers import laid_over
 from ansatz.config.load import check
-from ansatz.config.schema import FIRST_STAGES, OPTIONAL_SECTIONS, Config, stage_name
+from ansatz.config.schema import FIRST_STAGES, Config
+from ansatz.config.stage import StageDeclaration
 from ansatz.errors import ConfigError
 from ansatz.registry import suggest
 
-CHANGEABLE = ("sft", "rollout", "algorithm", "rejection", "preference", "reward_model", "train", "watchdog")
-"""Sections that an entry can change. Model, rewards, evaluation and all of data except its curriculum are those of the
-run, so that stages can be compared and problems are read once."""
+CHANGEABLE = ("rollout", "algorithm", "train", "watchdog")
+"""Sections that an entry can change, besides those of stages. Model, rewards, evaluation and all of data except its
+curriculum are those of the run, so that stages can be compared and problems are read once."""
 
 
 CURRICULUM = "curriculum"
@@ -51,16 +52,15 @@ class StageEntry:
 def stage_entries(config: Config) -> list[StageEntry]:
     """The stages of a recipe in the order in which they run. ConfigError for an entry that cannot run."""
     entries, count = list[StageEntry](), Counter[str]()
-    listed = config.stages if config.stages is not None else config.stage_names[len(FIRST_STAGES) :]
+    names = config.stage_names[len(FIRST_STAGES) :]
     for name in FIRST_STAGES:
         entries.append(StageEntry(name=name, number=1, config=config))
-    for place, entry in enumerate(listed, start=1):
+    for place, (name, entry) in enumerate(zip(names, config.stages or names, strict=True), start=1):
         changes = {} if isinstance(entry, str) else {key: value for key, value in entry.items() if key != "stage"}
-        name = stage_name(entry)
         count[name] += 1
         try:
             changed = _changed(config, changes)
-            _check_work(name, changed)
+            _check_work(config.declaration(name), changed)
         except ConfigError as error:
             raise ConfigError(f"stages, entry {place} ({name}): {error}") from error
         if count[name] > 1:
@@ -80,28 +80,29 @@ def repeated_seed(seed: int, name: str, number: int) -> int:
 def _changed(config: Config, changes: Mapping[str, Any]) -> Config:
     of_data: Any = changes.get("data")
     only_curriculum = isinstance(of_data, Mapping) and list(cast("Mapping[str, Any]", of_data)) == [CURRICULUM]
+    changeable = [each.name for each in config.declarations if each.section is not None] + [*CHANGEABLE]
     for key in changes:
-        if key not in CHANGEABLE and not (key == "data" and only_curriculum):
+        if key not in changeable and not (key == "data" and only_curriculum):
             raise ConfigError(
-                f"it changes {key!r}, but an entry can change only {', '.join(CHANGEABLE)} and data.{CURRICULUM}."
-                f"{suggest(key, CHANGEABLE)}"
+                f"it changes {key!r}, but an entry can change only {', '.join(changeable)} and data.{CURRICULUM}."
+                f"{suggest(key, changeable)}"
             )
     return check(laid_over(config.model_dump(), changes)) if changes else config
 
 
-def _check_work(name: str, config: Config) -> None:
-    if config.has_work(name):
+def _check_work(declaration: StageDeclaration, config: Config) -> None:
+    if declaration.has_work(config):
         return
-    needs = {"sft": "data.sft and sft.steps or sft.epochs above 0", "rl": "train.steps above 0"}
-    raise ConfigError(
-        f"the stage has nothing to do. It needs {needs.get(name, f'the section {name!r}')}; or take it out of the list."
-    )
+    needs = declaration.needs or f"the section {declaration.name!r}"
+    raise ConfigError(f"the stage has nothing to do. It needs {needs}; or take it out of the list.")
 
 
 def _check_unused(config: Config, listed: Counter[str]) -> None:
     """ConfigError for a section that is given although no entry uses it."""
-    for name in OPTIONAL_SECTIONS:
-        if getattr(config, name) is not None and not listed[name]:
+    for declaration in config.declarations:
+        name = declaration.name
+        is_given = declaration.section is not None and declaration.optional and getattr(config, name) is not None
+        if is_given and not listed[name]:
             raise ConfigError(
                 f"the section {name!r} has no effect, because stages does not list {name!r}. Add it to the list, or "
                 "leave the section out."

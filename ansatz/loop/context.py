@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -11,8 +11,7 @@ from typing import Any
 
 from ansatz.cluster.ray import RayCluster
 from ansatz.config.chat import Template
-from ansatz.config.reward_model import REWARD_MODEL
-from ansatz.config.schema import Config, SftSection, TrainSection
+from ansatz.config.schema import REWARD_MODEL
 from ansatz.data.store import read_problems, write_problems
 from ansatz.environments.base import bind_environment
 from ansatz.errors import DataError
@@ -24,16 +23,14 @@ from ansatz.loop.held_run import HeldRun
 from ansatz.loop.interrupts import Interrupts
 from ansatz.loop.own_reward_model import own_rewards, rewards_with
 from ansatz.loop.run_sources import RunSources
-from ansatz.loop.trainers import AnyTrainer, Spec, TrainerSpec, copy_of_trained, load, load_base, on_ranks
+from ansatz.loop.trainers import AnyTrainer, Spec, copy_of_trained, load, load_base, on_ranks
 from ansatz.models.load import Policy, cast, compute_dtype
-from ansatz.objectives.objective import Objective
 from ansatz.rewards.base import Grader
 from ansatz.rewards.grader import build_grader
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.engines import engine_of
 from ansatz.track.base import ConsoleSink
 from ansatz.train.distributed import DistributedTrainer
-from ansatz.train.trainer import Trainer
 from ansatz.types import Problem
 
 
@@ -95,10 +92,10 @@ class RunContext(RunSources):
             self.model = str(self.config.model.path) if loaded else path
 
     def policy(self, path: str) -> Policy:
-        """A model in the recipe's compute type, to sample from. A teacher never has weights of 4 bits."""
-        teacher = (self.config.rejection or {}).get("teacher")
-        is_teacher = path == teacher and path != self.config.model.path
-        policy = load(path) if is_teacher else load_base(self.config, path)
+        """A model in the recipe's compute type, to sample from. A model that a stage names, such as a teacher, never
+        has weights of 4 bits."""
+        is_another = path in self.config.models_of_stages.values() and path != self.config.model.path
+        policy = load(path) if is_another else load_base(self.config, path)
         cast(policy, compute_dtype(self.config.model.dtype, policy.device))
         return policy
 
@@ -140,33 +137,6 @@ class RunContext(RunSources):
             keeps_responses=self.config.save.samples,
             solution_logps=partial(solution_logps, source, problems, self.renderer(source), self.config),
         )
-
-    def trainer(
-        self,
-        path: str,
-        objective_of: Callable[[Config], Objective],
-        *,
-        config: Config,
-        section: TrainSection | SftSection,
-        updates: TrainSection,
-        folder: Path,
-        temperature: float = 1.0,
-    ) -> Trainer[Any]:
-        """A trainer of the model at `path`: in this process, or on the ranks that `cluster.trainers` asks for.
-
-        objective_of: the objective of a recipe, a function of a module. config: the recipe. section: learning rate,
-        schedule and number of steps. updates: how a step is cut into updates. folder: that of the stage. temperature:
-        the one that rollouts are sampled at.
-        """
-        spec = TrainerSpec(
-            config=config,
-            path=path,
-            objective_of=objective_of,
-            section=section,
-            updates=updates,
-            temperature=temperature,
-        )
-        return self.place(spec, folder)
 
     def place(self, spec: Spec[AnyTrainer], folder: Path) -> AnyTrainer | DistributedTrainer:
         """The trainer of a spec: in this process, or on the ranks that `cluster.trainers` asks for."""

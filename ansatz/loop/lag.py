@@ -1,4 +1,8 @@
-"""What `rollout.lag` asks of a recipe, and what it means in words.
+"""Which weights sample which step, and what `rollout.lag` asks of a recipe.
+
+W_s denotes the weights after step s. The rollouts of step s are sampled with W_v, v = max(0, s - 1 - lag). Example with
+lag 2: steps 1, 2 and 3 are sampled with W_0, step 4 with W_1. With lag 0 a step is sampled with the weights that it
+updates.
 
 AReaL (arXiv:2505.24298) measured a 1.5B model: with plain PPO its score fell from 42.0 to 23.3 at a lag of 4.
 With the ratio taken against the recomputed old policy and the gap to the sampler corrected (decoupled PPO), it kept
@@ -7,18 +11,58 @@ With the ratio taken against the recomputed old policy and the gap to the sample
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
 from ansatz.config.schema import Config
 from ansatz.errors import ConfigError
-from ansatz.loop.rollout_queue import RolloutQueue
-from ansatz.loop.schedule import RolloutSchedule
-from ansatz.loop.training_stage import TrainingStage
 from ansatz.objectives.objective import Objective
 
 LARGEST_LAG = 8
 """A larger lag must be requested by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutSchedule:
+    """lag: steps between the newest weights that a step could be sampled with and those that it is sampled with.
+
+    publish_every: weights are published after every N steps only; versions are rounded down to a multiple of it.
+    """
+
+    lag: int = 0
+    publish_every: int = 1
+
+    @property
+    def live(self) -> bool:
+        """Whether every step is sampled with the weights that it updates, so that no old weights are needed."""
+        return self.lag == 0 and self.publish_every == 1
+
+    @property
+    def max_staleness(self) -> int:
+        """The largest number of steps by which the weights that sample a step are older than those it updates."""
+        return self.lag + self.publish_every - 1
+
+    def weights_version_for(self, step: int) -> int:
+        """The version that samples a step, counted from 1: the step after which its weights were published."""
+        return self._published(max(0, step - 1 - self.lag))
+
+    def newest_version_for(self, step: int) -> int:
+        """The newest version while a step collects its rollouts: it samples what the step asks for in addition."""
+        return self._published(step - 1)
+
+    def open_through(self, done: int) -> int:
+        """The last step whose tickets can be issued once `done` steps are complete."""
+        return done + 1 + self.lag
+
+    def publishes(self, version: int) -> bool:
+        return version == self._published(version)
+
+    def needed_versions(self, done: int) -> tuple[int, ...]:
+        """The versions that steps after `done` are sampled with, of those that exist by then. Ascending."""
+        steps = range(done + 1, self.open_through(done) + 1)
+        return tuple(sorted({self.weights_version_for(step) for step in steps}))
+
+    def _published(self, version: int) -> int:
+        return version - version % self.publish_every
 
 
 def schedule_of(config: Config) -> RolloutSchedule:
@@ -55,16 +99,6 @@ def check_lag(config: Config, objective: Objective) -> None:
             f"{staleness} steps old. Set algorithm.anchor: old, so that it is clipped against the recomputed old "
             "policy."
         )
-
-
-def check_sampler(stage: TrainingStage, queue: RolloutQueue, batch: Any, *, step: int) -> Mapping[str, float]:
-    """Compare the sampler with the trainer on tokens of older weights, which are loaded for one microbatch.
-
-    Tokens of the current weights are compared by the update itself (`train.alignment`), but with a lag there are none.
-    Returns the metrics; none if the current weights have sampled the step. AlignmentError if they disagree.
-    """
-    load = queue.sampled_with(step)
-    return {} if load is None else stage.trainer.check_against(load, batch, step=step)
 
 
 def explain_lag(config: Config) -> list[str]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansatz.config.reward_model import REWARD_MODEL
-from ansatz.config.schema import Config
+from ansatz.config.schema import REWARD_MODEL, Config
 from ansatz.hub import pinned
 from ansatz.rewards.learned import LEARNED
 
@@ -22,12 +21,9 @@ def with_commits(config: Config) -> Config:
             update={"path": pinned(config.train.critic.path, key="train.critic.path")}
         )
         changes["train"] = config.train.model_copy(update={"critic": critic})
-    if config.rejection is not None and config.rejection.get("teacher"):
-        teacher = pinned(config.rejection["teacher"], key="rejection.teacher")
-        changes["rejection"] = {**config.rejection, "teacher": teacher}
-    if config.reward_model is not None and config.reward_model.path is not None:
-        path = pinned(config.reward_model.path, key="reward_model.path")
-        changes["reward_model"] = config.reward_model.model_copy(update={"path": path})
+    for (name, key), path in config.models_of_stages.items():
+        section = changes.get(name, getattr(config, name))
+        changes[name] = section.model_copy(update={key: pinned(path, key=f"{name}.{key}")})
     for name in LEARNED:
         settings = config.rewards.get(name, {})
         if isinstance(settings.get("model"), str):

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansatz.config.reward_model import REWARD_MODEL
-from ansatz.config.schema import Config
+from ansatz.config.schema import REWARD_MODEL, Config
+from ansatz.config.stages.reward_model import RewardModelSection
 from ansatz.errors import ConfigError
 from ansatz.rewards.base import rewards
 from ansatz.rewards.learned import LEARNED
@@ -41,12 +41,12 @@ def check_own_rewards(config: Config) -> None:
     for name in own_rewards(config.rewards):
         settings = {key: value for key, value in config.rewards[name].items() if key not in ("weight", "deadline_s")}
         rewards.bind(name, settings)
-        section = config.reward_model
-        if section is None:
+        if not config.has_section(RewardModelSection):
             raise ConfigError(
                 f"rewards.{name} names no model, and the recipe has no stage reward_model that trains one. Set "
                 f"rewards.{name}.model, or add the section reward_model."
             )
+        section = config.section(RewardModelSection)
         if (section.kind == "process") != (name == "process"):
             other = "learned" if name == "process" else "process"
             raise ConfigError(
@@ -69,8 +69,9 @@ def check_own_critic(config: Config) -> None:
     """ConfigError if the critic waits for a model of the run, and no such model can come in time."""
     if config.train.critic.path != REWARD_MODEL:
         return
-    if config.reward_model is None or not _comes_before_rl(config):
-        found = "no such stage" if config.reward_model is None else "that stage only after RL"
+    has_section = config.has_section(RewardModelSection)
+    if not has_section or not _comes_before_rl(config):
+        found = "no such stage" if not has_section else "that stage only after RL"
         raise ConfigError(
             f"train.critic.path = {REWARD_MODEL!r} is the reward model that the stage reward_model of this run trains, "
             f"and the recipe has {found}. Add the section reward_model and list its stage before rl, or give a folder."

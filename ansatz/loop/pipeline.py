@@ -23,7 +23,7 @@ from ansatz.errors import ConfigError, RunStopped
 from ansatz.files import write_text
 from ansatz.locks import folder_lock
 from ansatz.loop.context import RunContext
-from ansatz.loop.held_run import ORIGIN, HeldRun
+from ansatz.loop.held_run import ORIGIN, HeldRun, record_or_verify_inputs
 from ansatz.loop.interrupts import Interrupts
 from ansatz.loop.model_names import with_commits
 from ansatz.loop.own_reward_model import rewards_before
@@ -36,7 +36,6 @@ from ansatz.loop.run_folder import (
     write_config,
     write_done,
 )
-from ansatz.loop.run_inputs import record_or_verify_inputs
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.plan import PlannedStage, check_order, planned_stages
 from ansatz.loop.stages.stage import Stage

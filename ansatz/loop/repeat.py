@@ -7,10 +7,11 @@ NonFiniteError: step 12: the gradient norm is inf; ...
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from ansatz.config.load import load_run
-from ansatz.loop.stages import preference, rl, sft
+from ansatz.loop.stages.plan import find_stage
 from ansatz.train.skipped import repeat_update
 from ansatz.train.step import UpdateReport
 
@@ -20,9 +21,6 @@ def repeat_skipped_update(folder: str | Path) -> UpdateReport:
 
     Objectives that compare whole distributions with the reference cannot be repeated, as it is not stored.
     """
-    stage = Path(folder).resolve().parents[1]
-    config = load_run(stage)
-    if stage.name.startswith(preference.STAGE.name):
-        return repeat_update(Path(folder), preference.objective_of(config))
-    objective_of = rl.objective_of if stage.name.split("_")[0] == rl.STAGE.name else sft.objective_of
-    return repeat_update(Path(folder), objective_of(config))
+    stage_folder = Path(folder).resolve().parents[1]
+    config, name = load_run(stage_folder), re.sub(r"_\d+$", "", stage_folder.name)
+    return repeat_update(Path(folder), find_stage(config.declaration(name)).objective(config))

@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from ansatz.config.reward_model import RewardModelSection
 from ansatz.config.schema import Config
+from ansatz.config.stages.reward_model import RewardModelSection
 from ansatz.data.given_rows import GivenRows, bind_given
 from ansatz.data.label_files import read_labelled_responses, read_labelled_steps
 from ansatz.data.pair_files import read_pairs
@@ -51,8 +51,7 @@ use the next ones."""
 
 
 def section_of(config: Config) -> RewardModelSection:
-    assert config.reward_model is not None
-    return config.reward_model
+    return config.section(RewardModelSection)
 
 
 Key = Literal["data", "heldout_data"]

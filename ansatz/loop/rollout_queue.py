@@ -1,6 +1,6 @@
 """The rollout queue: issues the tickets of a step before it is due, and gathers their groups when it is.
 
-With a lag of k, up to k + 1 steps are open at the same time (`loop.schedule`). Everything that decides about a step
+With a lag of k, up to k + 1 steps are open at the same time (`loop.lag`). Everything that decides about a step
 happens in an order that depends only on steps: its problems are taken right after the step before the lag has been
 observed, and its rounds of dynamic sampling and greedy baselines while the loop waits for it, with the newest weights.
 When and where a ticket is sampled changes no result.
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ansatz.loop.collect import StepCollector, StepData
+from ansatz.loop.lag import RolloutSchedule
 from ansatz.loop.ledger import Ledger
-from ansatz.loop.schedule import RolloutSchedule
 from ansatz.models.weights import WeightSource
 from ansatz.rollout.base import ResponseSource, Sampling
 from ansatz.rollout.groups import PartialGroup

@@ -120,7 +120,7 @@ def resumed_record(record: RunRecord | None, config: Config, *, allow_changes: b
     values = {
         key: [old.get(key, _ABSENT), new.get(key, _ABSENT)] for key in {**old, **new} if key in old or key in given
     }
-    changed = {key: pair for key, pair in values.items() if pair[0] != pair[1]}
+    changed = {key: pair for key, pair in values.items() if pair[0] != pair[1] and not _was_empty(key, old, new)}
     decisive = sorted(key for key in changed if not _may_change(key) and not _adds_stages(key, record, now))
     if decisive and not allow_changes:
         listed = "; ".join(f"{key} was {changed[key][0]}, now {changed[key][1]}" for key in decisive)
@@ -173,6 +173,16 @@ def _adds_stages(key: str, record: RunRecord, now: RunRecord) -> bool:
     return isinstance(old, list) and isinstance(new, list) and new[: len(old)] == old
 
 
+def _was_empty(key: str, old: Mapping[str, str], new: Mapping[str, str]) -> bool:
+    """Return whether the key is a section that the record has without keys, of which all have defaults now."""
+    return old.get(key) == "{}" and any(name.startswith(f"{key}.") for name in new)
+
+
 def _by_text(recipe: Mapping[str, Any]) -> dict[str, str]:
     """Values as JSON, so that lists and tuples, or 1 and 1.0, compare as a recipe would write them."""
-    return {key: json.dumps(value, ensure_ascii=False, sort_keys=True) for key, value in recipe.items()}
+    return {key: json.dumps(_plain(value), ensure_ascii=False, sort_keys=True) for key, value in recipe.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Return a whole number as an integer, whatever its type is in the schema."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value

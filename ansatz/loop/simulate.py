@@ -1,6 +1,6 @@
 """How fast a recipe would run on N GPUs: a discrete-event simulation on a virtual clock.
 
-The order of work is not modelled: it is that of the program. Steps come from `loop.schedule`, and tickets go through
+The order of work is not modelled: it is that of the program. Steps come from `loop.lag`, and tickets go through
 the real pool (`rollout.pool`, with its leases, health and restart budgets) on `cluster.fake`. Only durations are
 modelled, by a few numbers (`Costs`).
 
@@ -22,7 +22,7 @@ import numpy as np
 from ansatz.cluster.base import Role
 from ansatz.cluster.fake import FakeCluster, Plan
 from ansatz.cluster.health import Confirmation, Weights
-from ansatz.loop.schedule import RolloutSchedule
+from ansatz.loop.lag import RolloutSchedule
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.pool import Pool
 from ansatz.rollout.ticket import Kind, Ticket

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 
-from ansatz.config.schema import STAGES, Config
+from ansatz.config.schema import Config
 from ansatz.errors import (
     AnsatzError,
     ConfigError,
@@ -26,8 +26,7 @@ from ansatz.errors import (
 from ansatz.hub import stored_only
 from ansatz.loop.disk import check_run_space
 from ansatz.loop.run_sources import RunSources
-from ansatz.loop.stages import find_stage
-from ansatz.loop.stages.plan import PlannedStage, planned_stages
+from ansatz.loop.stages.plan import PlannedStage, find_stage, planned_stages
 from ansatz.loop.template_choice import with_template
 
 ELSEWHERE = (MissingFileError, MissingModelError, MissingExtraError, NoSpaceError, UnreachableError)
@@ -44,7 +43,9 @@ def check_recipe(config: Config) -> None:
 
 def recipe_checks(config: Config) -> Iterable[Check]:
     """The checks of every stage with the recipe, then those of the entries in its list of stages that change it."""
-    yield from [partial(find_stage(name).check, config) for name in STAGES]
+    for declaration in config.declarations:
+        if declaration.section is None or getattr(config, declaration.name) is not None:
+            yield partial(find_stage(declaration).check, config)
     yield from [partial(_check_entry, entry) for entry in planned_stages(config) if entry.config is not config]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from ansatz.cluster.base import Cluster, Needs, Role
-from ansatz.config.schema import Config, SftSection, TrainSection
+from ansatz.config.schema import Config, ScheduleSection, TrainSection
 from ansatz.errors import ConfigError
 from ansatz.models.layers import configure_layers
 from ansatz.models.load import Policy, cast, compute_dtype, find_device, load_policy, load_tokenizer
@@ -34,14 +34,19 @@ HOST = "ansatz.loop.trainers:build_rank"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerSpec:
-    """What a trainer is built from; see `RunContext.trainer`. It can be pickled."""
+    """What a trainer is built from. It can be pickled.
+
+    config: the recipe. path: the model that training starts from. objective_of: the objective of a recipe, a function
+    of a module. section: learning rate, schedule and number of steps. updates: how a step is cut into updates.
+    temperature: the one that rollouts are sampled at.
+    """
 
     config: Config
     path: str
     objective_of: Callable[[Config], Objective]
-    section: TrainSection | SftSection
+    section: ScheduleSection
     updates: TrainSection
-    temperature: float
+    temperature: float = 1.0
 
     def build(self, placement: Placement = ONE_PROCESS) -> LocalTrainer:
         """The trainer, or one rank of it."""

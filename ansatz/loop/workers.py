@@ -11,6 +11,7 @@ from typing import Any
 from ansatz.cluster.base import Needs, Role
 from ansatz.cluster.ray import RayCluster, check_installed
 from ansatz.cluster.room import Request
+from ansatz.config.recipe import restore
 from ansatz.config.schema import Config
 from ansatz.environments.base import bind_environment
 from ansatz.loop.rank_memory import check_rank_memory
@@ -128,7 +129,7 @@ def pooled_tickets(
 def build_host(recipe: Mapping[str, Any], *, model: str, weights: str, folder: str) -> SamplerHost:
     """What a worker hosts; called in its process. folder: that of the driver, from which paths of the recipe start."""
     os.chdir(folder)
-    config = Config.model_validate(recipe)
+    config = restore(dict(recipe))
     set_threads(config.cluster.threads)
     # vLLM has weights of its own: a second copy on its GPUs would take the room of its cache.
     is_vllm = config.rollout.engine.get("name", "native") == "vllm"

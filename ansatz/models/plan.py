@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ansatz.config.reward_model import REWARD_MODEL
-from ansatz.config.schema import Config
+from ansatz.config.schema import REWARD_MODEL, Config
 from ansatz.config.toy import TINY
 from ansatz.errors import ConfigError
 from ansatz.models.known_models import ModelShape, model_shape
@@ -92,9 +91,10 @@ def _critic_shape(config: Config, policy: ModelShape) -> ModelShape:
 
     That of a reward model of the run has the extra layers, and is counted as if all of its layers were trained.
     """
-    path, section = config.train.critic.path, config.reward_model
+    path = config.train.critic.path
     if path is None:
         return policy
+    section = getattr(config, REWARD_MODEL, None)
     if path != REWARD_MODEL or section is None:
         return model_shape(path, key="train.critic.path")
     if not section.extra_layers:

@@ -179,4 +179,4 @@ PRESETS: dict[str, dict[str, Any]] = {  # rows over COMMON
 }
 DESCRIPTION = ("source", "aliases", "requires", "objective_only")
 """Keys that describe a row. requires: settings outside `algorithm:` that the recipe must have, by their names in
-`loop.preset_requirements`; objective_only: the preset without them."""
+`loop.stages.rl`; objective_only: the preset without them."""

@@ -21,8 +21,8 @@ import pytest
 from pool_workers import LIMITS, Workers, probe, rollouts_of, ticket, weights
 
 from ansatz.errors import RolloutError
+from ansatz.loop.lag import RolloutSchedule
 from ansatz.loop.ledger import Ledger
-from ansatz.loop.schedule import RolloutSchedule
 from ansatz.rollout.pool import Pool
 from ansatz.rollout.ticket import Landed, Ticket, TicketKey
 

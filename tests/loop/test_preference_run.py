@@ -123,7 +123,7 @@ def test_a_policy_that_is_always_right_gives_no_pair(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("preference", "sentence"),
     [
-        ({"pair": {}}, "preference has no setting 'pair'. Did you mean 'pairs'?"),
+        ({"pair": {}}, "preference has no key 'pair'. Did you mean 'pairs'?"),
         ({"pairs": {"source": "flie"}}, "preference.pairs.source = 'flie' is unknown. Did you mean 'file'?"),
         ({"pairs": {"source": "file"}}, "preference.pairs.path is missing."),
         ({"pairs": {"per_promt": 2}}, "preference.pairs has no setting 'per_promt' with source policy. Did you mean"),
@@ -133,8 +133,8 @@ def test_a_policy_that_is_always_right_gives_no_pair(tmp_path) -> None:
         ({"losses": {"dpoo": {}}}, "preference 'dpoo' is unknown. Did you mean 'dpo'?"),
         ({"divergence": {"name": "kl"}}, "divergence 'kl' is unknown."),
         ({"batch_size": 0}, "preference.batch_size = 0"),
-        ({"epochs": 0}, "preference: 0 steps and 0 epochs teach nothing."),
-        ({"lr": "fast"}, "preference: lr = 'fast'"),
+        ({"epochs": 0}, "preference.epochs = 0 with steps = 0 teaches nothing"),
+        ({"lr": "fast"}, "preference.lr = 'fast'"),
     ],
     ids=str,
 )

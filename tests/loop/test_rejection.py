@@ -8,16 +8,18 @@ from safetensors.torch import load_file
 from tiny_models import tiny_policy
 from toy_runs import toy_config
 
-from ansatz.config.load import check
+from ansatz.config.stages.core import SftSection
+from ansatz.config.stages.rejection import RejectionSection
 from ansatz.data.hygiene.select import Candidate
 from ansatz.errors import ConfigError, DataError, ModelError
+from ansatz.evaluate.selection import Selection
 from ansatz.loop.context import RunContext
 from ansatz.loop.lengths import LengthChecker
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.run_folder import resume_config
 from ansatz.loop.selection import problems_of_round, sample_responses, sampling_seconds, selected, write_selection
-from ansatz.loop.stages.rejection import RejectionSettings, rejection_settings, round_sampling
+from ansatz.loop.stages.rejection import fine_tuning_config, round_sampling, selection_of
 from ansatz.rewards.fake import FakeGrader
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.fake import FakeSampler
@@ -231,10 +233,12 @@ def test_rl_starts_from_the_last_round(tmp_path, ending):
 
 def test_rejection_sft_overrides_the_sft_section(tmp_path):
     recipe = toy_config(tmp_path, {"sft": {"steps": 9, "batch_size": 3, "lr": 1e-3}})
-    taught = RejectionSettings(sft={"steps": 2, "decay_steps": 1}).fine_tuning_config(recipe).sft
+    other = recipe.model_copy(update={"rejection": RejectionSection(sft={"steps": 2, "decay_steps": 1})})
+    taught = fine_tuning_config(other).section(SftSection)
     assert (taught.steps, taught.decay_steps, taught.batch_size, taught.lr) == (2, 1, 3, 1e-3)
-    assert recipe.sft.steps == 9
-    assert RejectionSettings().fine_tuning_config(recipe) == check(recipe.model_dump())
+    assert other.section(SftSection).steps == 9
+    same = recipe.model_copy(update={"rejection": RejectionSection()})
+    assert fine_tuning_config(same) == same
 
 
 def test_no_round_shares_its_noise_with_another_or_with_a_step_of_rl(tmp_path):
@@ -246,11 +250,11 @@ def test_no_round_shares_its_noise_with_another_or_with_a_step_of_rl(tmp_path):
 @pytest.mark.parametrize(
     ("rejection", "sentence"),
     [
-        ({"samples_per": 4}, "rejection has no setting 'samples_per'. Did you mean 'samples_per_prompt'"),
+        ({"samples_per": 4}, "rejection has no key 'samples_per'. Did you mean 'samples_per_prompt'"),
         ({"samples_per_prompt": 0}, r"rejection\.samples_per_prompt = 0: it should be greater than 0"),
         ({"samples_per_prompt": "many"}, r"rejection\.samples_per_prompt = 'many'"),
         ({"rounds": 0}, r"rejection\.rounds = 0"),
-        ({"rounds": 10**9}, r"rejection\.rounds = 1000000000: each round has a folder"),
+        ({"rounds": 10**9}, r"rejection\.rounds = 1000000000: it should be less than or equal to 1000"),
         ({"pick": "longest"}, "pick = 'longest' is unknown"),
         ({"per_prompt": 0}, "per_prompt = 0"),
         ({"template": "boxed"}, r"rejection\.template is the prompt template of the teacher"),
@@ -267,10 +271,11 @@ def test_wrong_settings_are_refused_before_anything_is_written(tmp_path, rejecti
     assert not (tmp_path / "runs").exists()
 
 
-def test_the_settings_are_those_of_the_dataclass():
-    assert rejection_settings({"per_prompt": 3, "pick": "shortest"}) == RejectionSettings(per_prompt=3, pick="shortest")
+def test_the_section_has_the_settings_of_the_selection():
+    section = RejectionSection.model_validate({"per_prompt": 3, "pick": "shortest", "temperature": 0.7})
+    assert selection_of(section) == Selection(per_prompt=3, pick="shortest")
     with pytest.raises(ConfigError, match="expected at least 1 response per problem"):
-        rejection_settings({"per_prompt": -1})
+        selection_of(RejectionSection.model_validate({"per_prompt": -1}))
 
 
 def test_each_round_takes_the_next_problems_and_none_twice():
@@ -299,7 +304,7 @@ def test_a_response_over_a_limit_of_the_recipe_is_rejected(tmp_path, ending):
         tmp_path,
         responses,
         [prompt.problem for prompt in prompts],
-        selection=RejectionSettings(),
+        selection=Selection(),
         seed=0,
         fits=lambda problem: problem.solution != "a1",
         seconds=1.0,

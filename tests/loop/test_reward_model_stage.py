@@ -20,7 +20,7 @@ from ansatz.errors import AnsatzError
 from ansatz.evaluate.responses import Response
 from ansatz.loop.labelled_responses import LabelledGroup, StepPrefixes, read_labelled, samples_of, with_replay
 from ansatz.loop.pipeline import run_pipeline
-from ansatz.loop.stages.reward_model import STAGE
+from ansatz.loop.stages.reward_model import RewardModelStage
 from ansatz.rewards.reasoning_steps import step_ends
 from ansatz.track.jsonl import read_jsonl
 from ansatz.train.reward_trainer import RewardTrainer
@@ -189,7 +189,7 @@ def test_the_loss_that_explain_prints_is_the_one_that_is_trained(tmp_path, monke
     monkeypatch.setattr(RewardTrainer, "update", watched)
     config = toy_config(tmp_path, changes(kind, "learned") | {"train": {"steps": 0}, "rewards": {EVERY_OTHER: {}}})
     run_pipeline(config)
-    words = re.match(r"loss = (- )?mean over ([a-z ]+) of", STAGE.explain(config))
+    words = re.match(r"loss = (- )?mean over ([a-z ]+) of", RewardModelStage().explain(config))
     assert words is not None
     for score_M, label_M, rollout_M, group_N, loss in seen[1:]:  # the score head starts at 0
         means = mean_losses(score_M, label_M, rollout_M, group_N)

@@ -20,9 +20,9 @@ from ansatz.data.curriculum import CurriculumSettings
 from ansatz.data.cursor import ProblemStream
 from ansatz.errors import RolloutError
 from ansatz.loop.collect import StepCollector, StepData
+from ansatz.loop.lag import RolloutSchedule
 from ansatz.loop.ledger import Ledger
 from ansatz.loop.rollout_queue import WEIGHTS_FOLDER, RolloutQueue
-from ansatz.loop.schedule import RolloutSchedule
 from ansatz.models.weights import WeightSource
 from ansatz.rewards.fake import FakeGrader
 from ansatz.rollout.base import Sampling

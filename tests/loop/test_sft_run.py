@@ -10,12 +10,12 @@ import torch
 from toy_runs import toy, toy_config
 
 from ansatz.config.load import check
-from ansatz.config.schema import SftSection
+from ansatz.config.stages.core import SftSection
 from ansatz.data.store import read_problems
 from ansatz.errors import DataError
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.rendering import PromptRenderer
-from ansatz.loop.stages.sft import STAGE, objective_of
+from ansatz.loop.stages.sft import SftStage, objective_of
 from ansatz.models.load import load_policy
 from ansatz.track.jsonl import read_jsonl
 from ansatz.train.checkpoint import STATE_FILE, latest
@@ -31,7 +31,7 @@ SHORT = {
 
 @pytest.mark.parametrize(("epochs", "batch_size", "steps"), [(0, 64, 350), (1, 64, 4), (2, 64, 7), (3, 200, 3)])
 def test_epochs_are_as_many_steps_as_show_every_demonstration_that_often(epochs, batch_size, steps):
-    assert SftSection(epochs=epochs, batch_size=batch_size).resolved(200).steps == steps
+    assert SftSection(epochs=epochs, batch_size=batch_size).with_steps(200).steps == steps
 
 
 def test_a_run_with_epochs_measures_held_out_loss_and_accuracy_as_the_model_gives_them(tmp_path):
@@ -78,7 +78,7 @@ def test_weights_say_what_counts_the_same(tmp_path):
         config = toy_config(tmp_path, {"sft": {"weights": name}})
         weight_T = objective_of(config).token_weights(segment_T, mask_T, num_rollouts=2)
         assert weight_T.tolist() == pytest.approx(expected)
-        assert f"every {'token' if name == 'token' else 'response'} is imitated alike" in STAGE.explain(config)
+        assert f"every {'token' if name == 'token' else 'response'} is imitated alike" in SftStage().explain(config)
 
 
 def test_held_out_problems_without_solutions_are_refused_before_training(tmp_path):

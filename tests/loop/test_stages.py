@@ -10,19 +10,19 @@ from toy_runs import toy_config, toy_recipe
 
 from ansatz.cli.explain import explain
 from ansatz.cli.train import train
-from ansatz.config.schema import STAGES
+from ansatz.config.recipe import list_stages
 from ansatz.errors import AnsatzError
 from ansatz.loop import context, rendering
 from ansatz.loop.pipeline import run_pipeline
-from ansatz.loop.stages import find_stage
+from ansatz.loop.stages.plan import find_stage
 
 FOLDER = Path(__file__).parents[2] / "ansatz" / "loop" / "stages"
 
 
-def test_every_stage_of_the_schema_is_a_module_and_every_module_a_stage_of_the_schema() -> None:
+def test_every_declared_stage_is_a_module_and_every_module_a_declared_stage() -> None:
     modules = {path.stem for path in FOLDER.glob("*.py")} - {"__init__", "plan", "stage"}
-    assert modules == set(STAGES)
-    assert [find_stage(name).name for name in STAGES] == list(STAGES)
+    assert modules == {declaration.name for declaration in list_stages()}
+    assert [find_stage(each).declaration for each in list_stages()] == list(list_stages())
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_every_stage_of_the_schema_is_a_module_and_every_module_a_stage_of_the_s
         ({"model": {"tiny": {"hiden_size": 8}}}, "model.tiny has no setting 'hiden_size'. Did you mean 'hidden_size'?"),
         ({"model": {"lora": {"rnak": 2}}}, "model.lora has no setting 'rnak'. Did you mean 'rank'?"),
         ({"rollout": {"engine": {"name": "natve"}}}, "Did you mean 'native'?"),
-        ({"rejection": {"rounds": 0}}, "rejection.rounds = 0: expected 1 or more."),
+        ({"rejection": {"rounds": 0}}, "rejection.rounds = 0: it should be greater than 0."),
         ({"rejection": {"sft": {"steps": 0}}}, "a round with 0 steps of fine-tuning learns nothing."),
         ({"algorithm": {"preset": "grppo"}}, "Did you mean"),
         ({"algorithm": {"preset": "grpo_process"}}, "algorithm.advantage"),

@@ -14,13 +14,14 @@ from pydantic import BaseModel
 from toy_runs import command, toy_recipe
 
 from ansatz.config.load import load_recipe
-from ansatz.config.schema import Config
+from ansatz.config.recipe import default_class
+from ansatz.config.stages.rejection import RejectionSection
 from ansatz.data.curriculum import CurriculumSettings
 from ansatz.data.word_problems import word_problems
 from ansatz.errors import AnsatzError
+from ansatz.evaluate.selection import Selection
 from ansatz.loop import pipeline
 from ansatz.loop.run_sources import GENERATED
-from ansatz.loop.stages.rejection import RejectionSettings
 from ansatz.loop.start_checks import explained
 from ansatz.models.lora import add_adapters
 from ansatz.models.tiny import build_tiny_model
@@ -38,6 +39,7 @@ def fields_of(kind: type) -> list[str]:
     return [field.name for field in dataclasses.fields(kind)]
 
 
+SAMPLING = ("samples_per_prompt", "max_response_tokens", "temperature")
 COMPONENTS: dict[tuple[str, ...], list[str]] = {
     **{("data", split): ["source", *settings_of(word_problems)] for split in ("sft", "train", "heldout")},
     ("data", "curriculum"): fields_of(CurriculumSettings),
@@ -48,7 +50,7 @@ COMPONENTS: dict[tuple[str, ...], list[str]] = {
     ("rollout", "engine"): ["name", "max_concurrent"],
     ("train", "optimizer"): ["name", "betas", "weight_decay"],
     ("algorithm",): ["preset", "like", "kl_coef", *fields_of(Objective)],
-    ("rejection",): [*fields_of(RejectionSettings), "samples_per_prompt", "max_response_tokens", "temperature"],
+    ("rejection",): [*RejectionSection.model_fields, *fields_of(Selection), *SAMPLING],
 }
 """The settings of components, which the schema leaves open."""
 
@@ -61,7 +63,8 @@ def keys(section: type[BaseModel], *parents: str) -> Iterator[tuple[str, ...]]:
             yield from keys(field.annotation, *parents, name)
 
 
-KEYS = sorted({*keys(Config), *((*parents, name) for parents, names in COMPONENTS.items() for name in names)} - PLACES)
+OF_COMPONENTS = {(*parents, name) for parents, names in COMPONENTS.items() for name in names}
+KEYS = sorted({*keys(default_class()), *OF_COMPONENTS} - PLACES)
 
 
 def nested(path: tuple[str, ...], value: Any) -> dict[str, Any]:

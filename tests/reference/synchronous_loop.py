@@ -19,6 +19,7 @@ from ansatz.data.cursor import ProblemStream
 from ansatz.evaluate.evaluate import Evaluator
 from ansatz.loop.context import RunContext
 from ansatz.loop.stages.rl import RlStage, objective_of
+from ansatz.loop.trainers import TrainerSpec
 from ansatz.loop.training_stage import TrainingStage, training_stage
 from ansatz.models.peak_memory import PeakMemory
 from ansatz.rewards.base import Grader
@@ -34,14 +35,16 @@ from ansatz.types import Group, Problem, Prompt, ScoredRollout, rollout_from_jso
 
 def run_synchronously(stage_of_rl: RlStage, context: RunContext, folder: Path) -> Path:
     config = context.config
-    trainer = context.trainer(
-        context.start_model,
-        objective_of,
-        config=config,
-        folder=folder,
-        section=config.train,
-        updates=config.train,
-        temperature=config.rollout.temperature,
+    trainer = context.place(
+        TrainerSpec(
+            config=config,
+            path=context.start_model,
+            objective_of=objective_of,
+            section=config.train,
+            updates=config.train,
+            temperature=config.rollout.temperature,
+        ),
+        folder,
     )
     recipe = config.data.curriculum
     stage = training_stage(

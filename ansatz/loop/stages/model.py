@@ -24,8 +24,6 @@ from ansatz.track.tracker import Tracker
 
 
 class ModelStage(Stage):
-    name = "model"
-
     def check(self, config: Config) -> None:
         """The settings of `model.tiny`, `model.lora` and `rollout.engine` are known ones, `model.quantize` fits."""
         if config.model.path is None:
@@ -86,6 +84,3 @@ def _check_quantized_run(config: Config) -> None:
             f"model.quantize = nf4 with rollout.engine.name = {engine}: only the native engine samples from weights of "
             "4 bits. Set rollout.engine.name to native, or leave model.quantize out."
         )
-
-
-STAGE = ModelStage()

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ansatz.config.schema import Config
+from ansatz.config.stage import StageDeclaration
 from ansatz.config.stage_list import stage_entries
 from ansatz.errors import ConfigError
 from ansatz.loop.run_folder import read_done
-from ansatz.loop.stages import find_stage
 from ansatz.loop.stages.stage import Stage
+from ansatz.registry import load_attribute
+from ansatz.track.metrics import add_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +28,23 @@ class PlannedStage:
     folders: Sequence[str]
 
 
+def find_stage(declaration: StageDeclaration) -> Stage:
+    """Return the stage of a declaration, and make its metrics known. Raises ConfigError if its class is not a stage."""
+    kind = load_attribute(declaration.runs, kind="stage")
+    if not (isinstance(kind, type) and issubclass(kind, Stage)):
+        raise ConfigError(f"stage {declaration.runs!r} is not a subclass of ansatz.loop.stages.stage.Stage.")
+    if declaration.metrics is not None:
+        add_table(declaration.metrics)
+    stage = kind()
+    stage.declaration = declaration
+    return stage
+
+
 def planned_stages(config: Config) -> list[PlannedStage]:
     """The stages of a recipe in the order in which they run. ConfigError for an entry that cannot run."""
     planned, num_folders = list[PlannedStage](), Counter[str]()
     for entry in stage_entries(config):
-        stage = find_stage(entry.name)
+        stage = find_stage(config.declaration(entry.name))
         folders = stage.folders(entry.config, before=num_folders[entry.name])
         num_folders[entry.name] += len(folders)
         planned.append(PlannedStage(stage=stage, title=entry.title, config=entry.config, folders=folders))

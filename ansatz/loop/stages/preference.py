@@ -10,16 +10,14 @@ the reference of the losses that have one (`objectives.preference`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import closing
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from ansatz.config.load import parse_section
 from ansatz.config.sampling import SamplingOptions
-from ansatz.config.schema import Config, SftSection
+from ansatz.config.schema import Config
+from ansatz.config.stages.preference import POLICY, PREFERENCE, PreferenceSection
 from ansatz.data.given_rows import GIVEN, GivenRows, bind_given
 from ansatz.data.pair_files import read_pairs
 from ansatz.data.pairs import rejected_of
@@ -37,6 +35,7 @@ from ansatz.loop.pair_rounds import (
 from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.run_sources import RunSources, accept
 from ansatz.loop.stages.stage import Stage
+from ansatz.loop.trainers import TrainerSpec
 from ansatz.loop.training_stage import TrainingStage, training_stage
 from ansatz.models.reader import Reader
 from ansatz.objectives.preference_objective import PreferenceObjective, build_preference_objective
@@ -46,54 +45,13 @@ from ansatz.types import Problem
 
 PAIRS = "preference.pairs"
 METRICS = ("train/loss", "train/tokens", "train/grad_norm", "train/lr", "train/skipped_steps")
-SOURCES: dict[str, type[PolicyPairs | GivenRows]] = {"policy": PolicyPairs, **GIVEN}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreferenceSettings:
-    """The `preference` section of a recipe.
-
-    pairs: {source: policy, ...} samples pairs from the policy at the start of the stage, {source: file, path: ...}
-        reads them from a file, {source: hub, dataset: ...} from a data set. Left out:
-        {source: policy}.
-    losses: the loss is the weighted sum of these, each with its settings and its `weight` (default 1.0). `likelihood`
-        next to a preference loss keeps the chosen responses likely. Left out: {dpo: {}}.
-    divergence: the f-divergence of the scores, such as {name: reverse_kl}.
-    steps: optimizer steps. 0: as many as `epochs` takes.
-    epochs: passes over the pairs, if `steps` is 0.
-    batch_size: pairs in one step.
-    lr: learning rate, after warm-up and before decay. null: 1e-6 with model.path, otherwise 1e-4.
-    warmup_steps: steps over which the learning rate rises linearly from near 0.
-    decay_steps: steps at the end over which it falls linearly to near 0.
-    """
-
-    pairs: Mapping[str, Any] = field(default_factory=lambda: {"source": "policy"})
-    losses: Mapping[str, Mapping[str, Any] | None] = field(default_factory=lambda: {"dpo": {}})
-    divergence: Mapping[str, Any] = field(default_factory=lambda: {"name": "reverse_kl"})
-    steps: int = 0
-    epochs: int = 1
-    batch_size: int = 32
-    lr: float | None = None
-    warmup_steps: int = 5
-    decay_steps: int = 0
-
-    def schedule(self, config: Config, *, num_pairs: int) -> SftSection:
-        """Learning rate, schedule and number of steps on that many pairs. ConfigError for a number out of its range."""
-        lr = self.lr if self.lr is not None else (1e-4 if config.model.built else 1e-6)
-        names = ("steps", "batch_size", "warmup_steps", "decay_steps")
-        given = {name: getattr(self, name) for name in names} | {"epochs": 0 if self.steps else self.epochs}
-        section = parse_section(SftSection, {**given, "lr": lr}, name="preference")
-        if not section.trains:
-            raise ConfigError("preference: 0 steps and 0 epochs teach nothing. Set preference.epochs or steps.")
-        return section.resolved(num_pairs)
+SOURCES: dict[str, type[PolicyPairs | GivenRows]] = {POLICY: PolicyPairs, **GIVEN}
 
 
 class PreferenceStage(Stage):
-    name = "preference"
-
     def explain(self, config: Config) -> str:
-        settings, objective = preference_settings(config), objective_of(config)
-        schedule = settings.schedule(config, num_pairs=0)
+        settings, objective = config.section(PreferenceSection), objective_of(config)
+        schedule = settings.schedule(num_pairs=0, is_built=config.model.built)
         updates = f"{settings.epochs} passes over the pairs" if not settings.steps else f"{schedule.steps} steps"
         likelihood = objective.likelihood_weights
         lines = [
@@ -112,22 +70,22 @@ class PreferenceStage(Stage):
             lines.insert(1 + len(objective.losses), f"{term} {likelihood.formula()}")
         return "\n".join(lines)
 
+    def objective(self, config: Config) -> PreferenceObjective:
+        return objective_of(config)
+
     def check(self, config: Config) -> None:
-        if config.preference is None:
-            return
-        settings = preference_settings(config)
-        settings.schedule(config, num_pairs=0)
+        settings = config.section(PreferenceSection)
         objective_of(config)
         if isinstance(_pair_source(settings), PolicyPairs):
             pair_sampling(config, settings.pairs, number=1)
 
     def input_checks(self, sources: RunSources) -> Iterable[Callable[[], object]]:
-        source = _pair_source(preference_settings(sources.config))
+        source = _pair_source(sources.config.section(PreferenceSection))
         if not isinstance(source, PolicyPairs):
             yield partial(sources.usable_rows, read_pairs, source, key=PAIRS, check=accept)
 
     def check_problems(self, sources: RunSources, reader: Reader) -> None:
-        settings, lengths = preference_settings(sources.config), sources.lengths(reader)
+        settings, lengths = sources.config.section(PreferenceSection), sources.lengths(reader)
         source = _pair_source(settings)
         if not isinstance(source, PolicyPairs):
             sources.usable_rows(read_pairs, source, key=PAIRS, check=partial(check_lengths, lengths))
@@ -137,16 +95,17 @@ class PreferenceStage(Stage):
 
     def run(self, context: RunContext, folder: Path) -> Path:
         config = context.config
-        settings = preference_settings(config)
+        settings = config.section(PreferenceSection)
         if stored_pairs(folder) is None:
             _make_pairs(context, folder, settings)
         pairs = stored_pairs(folder)
         assert pairs is not None
-        schedule = settings.schedule(config, num_pairs=len(pairs))
+        schedule = settings.schedule(num_pairs=len(pairs), is_built=config.model.built)
         one_update = config.train.model_copy(update={"updates_per_step": 1, "epochs_per_step": 1})
-        trainer = context.trainer(
-            context.start_model, objective_of, config=config, section=schedule, updates=one_update, folder=folder
+        spec = TrainerSpec(
+            config=config, path=context.start_model, objective_of=objective_of, section=schedule, updates=one_update
         )
+        trainer = context.place(spec, folder)
         stage = training_stage(context, config, folder, trainer=trainer, problems=pairs, total_steps=schedule.steps)
         with closing(trainer), stage as running:
             if running.first_step == 1:
@@ -160,16 +119,10 @@ class PreferenceStage(Stage):
             return running.output
 
 
-def preference_settings(config: Config) -> PreferenceSettings:
-    """The settings of the recipe's `preference` section. ConfigError for an unknown or a wrong one."""
-    assert config.preference is not None
-    return bind(PreferenceSettings, config.preference, what="preference")()
-
-
 def objective_of(config: Config) -> PreferenceObjective:
     """The objective of the recipe's pairs."""
-    settings = preference_settings(config)
-    return build_preference_objective(settings.losses, divergence=settings.divergence)
+    section = config.section(PreferenceSection)
+    return build_preference_objective(section.losses or {"dpo": {}}, divergence=section.divergence)
 
 
 def pair_samples(pairs: Iterable[Problem], renderer: PromptRenderer) -> list[TrainSample]:
@@ -193,7 +146,7 @@ def _train(stage: TrainingStage, renderer: PromptRenderer, *, batch_size: int) -
         metrics = {
             name: value
             for name, value in report.metrics.items()
-            if name in METRICS or name.startswith(f"{PreferenceStage.name}/")
+            if name in METRICS or name.startswith(f"{PREFERENCE.name}/")
         }
         speed = {
             "time/update_s": ended - rendered,
@@ -204,10 +157,10 @@ def _train(stage: TrainingStage, renderer: PromptRenderer, *, batch_size: int) -
         stage.save_if_due(step)
 
 
-def _pair_source(settings: PreferenceSettings) -> PolicyPairs | GivenRows:
+def _pair_source(settings: PreferenceSection) -> PolicyPairs | GivenRows:
     """The settings of where the pairs come from. The sampling options are read by `pair_sampling`."""
     given = {key: value for key, value in settings.pairs.items() if value is not None}
-    source = given.pop("source", "policy")
+    source = given.pop("source", POLICY)
     if source in GIVEN:
         return bind_given({**given, "source": source}, key=PAIRS)
     if source not in SOURCES:
@@ -220,7 +173,7 @@ def _pair_source(settings: PreferenceSettings) -> PolicyPairs | GivenRows:
     return bind(PolicyPairs, chosen, what=PAIRS)()
 
 
-def _explained_pairs(config: Config, settings: PreferenceSettings) -> str:
+def _explained_pairs(config: Config, settings: PreferenceSection) -> str:
     source = _pair_source(settings)
     if not isinstance(source, PolicyPairs):
         return f"pairs of {source.place}"
@@ -232,16 +185,13 @@ def _explained_pairs(config: Config, settings: PreferenceSettings) -> str:
     )
 
 
-def _make_pairs(context: RunContext, folder: Path, settings: PreferenceSettings) -> None:
+def _make_pairs(context: RunContext, folder: Path, settings: PreferenceSection) -> None:
     source = _pair_source(settings)
     if isinstance(source, PolicyPairs):
-        number = int(folder.name.removeprefix(PreferenceStage.name).removeprefix("_") or 1)
+        number = int(folder.name.removeprefix(PREFERENCE.name).removeprefix("_") or 1)
         sample_pairs(context, folder, source, settings.pairs, number=number)
         return
     lengths = context.lengths(context.policy(context.start_model))
     pairs = context.usable_rows(read_pairs, source, key=PAIRS, check=partial(check_lengths, lengths))
     context.write_unfit(context.config.run_dir / "problems")
     write_pairs(folder, pairs, {"pairs": len(pairs)}, seconds=0.0)
-
-
-STAGE = PreferenceStage()

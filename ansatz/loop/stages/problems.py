@@ -8,10 +8,9 @@ problems/unfit.json                   the rows that data.unfit: drop left out, i
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ansatz.config.chat import AUTO
 from ansatz.config.schema import Config
@@ -31,7 +30,6 @@ from ansatz.track.overlap import overlap
 
 
 class ProblemsStage(Stage):
-    name = "problems"
     makes_policy = False
 
     def check(self, config: Config) -> None:
@@ -58,7 +56,6 @@ class ProblemsStage(Stage):
         config = context.config
         for split in context.splits:
             write_problems(folder / f"{split}.jsonl", context.source(split))
-        _note_untaught_responses(context)
         _note_overlap(context)
         context.write_unfit(folder)
         trained_on = {split: provenance(getattr(config.data, split)) for split in context.splits if split != "heldout"}
@@ -73,32 +70,7 @@ def _note_overlap(context: RunContext) -> None:
         context.console.note(f"data.heldout: {found.sentence()}")
 
 
-def _note_untaught_responses(context: RunContext) -> None:
-    """Say on the console that only the last response of a conversation is taught, unless the recipe decides it."""
-    section = context.config.data.sft
-    decided = context.config.sft.responses == "all" or _names_setting(section, "each_response")
-    if context.console is None or "sft" not in context.splits or decided:
-        return
-    problems = context.problems("sft")
-    count = sum(any(turn["role"] == "assistant" for turn in problem.earlier_turns) for problem in problems)
-    if count:
-        context.console.note(
-            f"data.sft: {count} of {len(problems)} rows are conversations with earlier responses, which are context "
-            "only. sft.responses: all, or each_response: true in data.sft, teaches them too."
-        )
-
-
-def _names_setting(section: Any, name: str) -> bool:
-    """Whether a data section, or one of the sources inside it, has the setting."""
-    if isinstance(section, Mapping):
-        return name in section or any(_names_setting(value, name) for value in section.values())
-    return isinstance(section, list) and any(_names_setting(item, name) for item in section)
-
-
 def _check_stored(sources: RunSources, split: str) -> None:
     """DataError if the problems cannot be stored, for example because two have the same id."""
     for _ in stored_lines(sources.unstored(split)):  # a run that was killed here has stored nothing yet
         pass
-
-
-STAGE = ProblemsStage()

@@ -11,16 +11,16 @@ a `teacher` the stage is distillation of correct responses.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from ansatz.config.load import check
+from ansatz.config.load import parse_section
 from ansatz.config.sampling import SamplingOptions
 from ansatz.config.schema import Config
+from ansatz.config.stages.core import SftSection
+from ansatz.config.stages.rejection import RejectionSection
 from ansatz.environments.base import bind_environment
 from ansatz.errors import ConfigError
 from ansatz.evaluate.selection import Selection
@@ -36,99 +36,48 @@ from ansatz.loop.selection import (
     selection_metrics,
     write_selection,
 )
-from ansatz.loop.stages.sft import explain_fine_tuning, fine_tune
+from ansatz.loop.stages.sft import explain_fine_tuning, fine_tune, objective_of
 from ansatz.loop.stages.stage import Stage
 from ansatz.models.load import check_folder, load_policy
 from ansatz.models.reader import Reader, reader_of
+from ansatz.objectives.objective import Objective
 from ansatz.prompts.templates import CHAT, template_text
 from ansatz.registry import bind, settings_of, suggest
 from ansatz.rollout.base import Sampling
 
-MAX_ROUNDS = 1000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RejectionSettings(Selection):
-    """The `rejection` section of a recipe, except the settings of `Selection` and the sampling options.
-
-    rounds: rounds of sampling and fine-tuning, 1 to 1000.
-    teacher: the model to sample from (a folder or a hub name, as model.path); null: the policy at the start of the
-        round.
-    template: the teacher's prompt template; null: data.template.
-    from_start: every round trains the model that the stage began with, instead of the policy of the round before.
-    problems: problems per round, in the order of data.train and from the first again after the last; 0: all of them.
-    batch: problems sampled together; a kill loses at most one batch.
-    sft: keys of the recipe's `sft` section that are different for the fine-tuning of a round.
-    """
-
-    rounds: int = 1
-    teacher: str | None = None
-    template: str | None = None
-    from_start: bool = False
-    problems: int = 0
-    batch: int = 64
-    sft: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-    def __post_init__(self) -> None:
-        Selection.__post_init__(self)
-        for name, minimum in (("rounds", 1), ("batch", 1), ("problems", 0)):
-            if getattr(self, name) < minimum:
-                raise ConfigError(f"rejection.{name} = {getattr(self, name)}: expected {minimum} or more.")
-        if self.rounds > MAX_ROUNDS:
-            raise ConfigError(
-                f"rejection.rounds = {self.rounds}: each round has a folder; expected {MAX_ROUNDS} or less."
-            )
-        if self.template is not None and self.teacher is None:
-            raise ConfigError(
-                "rejection.template is the prompt template of the teacher and has no effect without rejection.teacher. "
-                "Leave it out, or name a teacher."
-            )
-        if self.from_start and self.rounds == 1:
-            raise ConfigError(
-                "rejection.from_start has no effect with one round. Leave it out, or set rejection.rounds to 2 or more."
-            )
-
-    def fine_tuning_config(self, config: Config) -> Config:
-        """The recipe with the `sft` section of a round. ConfigError for a wrong key, or if it has no steps."""
-        changed = check({**config.model_dump(), "sft": {**config.sft.model_dump(), "responses": "last", **self.sft}})
-        if not changed.sft.trains:
-            raise ConfigError(
-                "rejection: a round with 0 steps of fine-tuning learns nothing. Set rejection.sft.steps or sft.steps."
-            )
-        return changed
-
 
 class RejectionStage(Stage):
-    name = "rejection"
-
     def folders(self, config: Config, *, before: int = 0) -> Sequence[str]:
-        return [round_name(before + number) for number in range(1, _settings(config).rounds + 1)]
+        return [round_name(before + number) for number in range(1, config.section(RejectionSection).rounds + 1)]
 
     def explain(self, config: Config) -> str:
-        settings, samples = _settings(config), rejection_options(config).samples_per_prompt
+        settings, samples = config.section(RejectionSection), rejection_options(config).samples_per_prompt
         source = "the policy" if settings.teacher is None else f"the teacher {settings.teacher}"
+        per_prompt = selection_of(settings).per_prompt
         return explain_fine_tuning(
-            settings.fine_tuning_config(config),
-            f"correct ones of {samples} that {source} samples per problem, at most {settings.per_prompt} of them, in "
+            fine_tuning_config(config),
+            f"correct ones of {samples} that {source} samples per problem, at most {per_prompt} of them, in "
             f"{settings.rounds} round(s); incorrect ones have coefficient 0",
         )
 
+    def objective(self, config: Config) -> Objective:
+        return objective_of(fine_tuning_config(config))
+
     def check(self, config: Config) -> None:
-        if config.rejection is None:
-            return
-        settings = _settings(config)
-        settings.fine_tuning_config(config)
+        section = config.section(RejectionSection)
+        selection_of(section)
+        fine_tuning_config(config)
         rejection_options(config)
-        if settings.template not in (None, CHAT):
-            template_text(settings.template)
+        if section.template not in (None, CHAT):
+            template_text(section.template)
 
     def input_checks(self, sources: RunSources) -> Iterable[Callable[[], object]]:
-        if (teacher := _settings(sources.config).teacher) is not None:
+        if (teacher := sources.config.section(RejectionSection).teacher) is not None:
             yield partial(check_folder, teacher, key="rejection.teacher")
 
     def check_problems(self, sources: RunSources, reader: Reader) -> None:
         config, lengths = sources.config, sources.lengths(reader)
-        if (path := _settings(config).teacher) is not None:
+        if (path := config.section(RejectionSection).teacher) is not None:
             sources.drop_unfit("train", lengths.check_prompts)
             teacher = reader_of(path, key="rejection.teacher")
             check_transcripts(config, reader, teacher)
@@ -137,7 +86,7 @@ class RejectionStage(Stage):
         sources.drop_unfit("train", partial(lengths.check_prompts, max_response_tokens=limit))
 
     def run(self, context: RunContext, folder: Path) -> Path:
-        settings = _settings(context.config)
+        settings = context.config.section(RejectionSection)
         trained_from = context.start_model if settings.from_start else context.model
         if selected(folder) is None:
             _sample_and_select(
@@ -148,26 +97,37 @@ class RejectionStage(Stage):
         return fine_tune(
             context,
             folder,
-            config=settings.fine_tuning_config(context.config),
+            config=fine_tuning_config(context.config),
             model_path=trained_from,
             problems=problems,
             first_metrics=selection_metrics(folder),
         )
 
 
-def rejection_settings(recipe: Mapping[str, Any]) -> RejectionSettings:
-    """The settings of a recipe's `rejection` section. ConfigError for an unknown or a wrong one."""
-    known = {*settings_of(RejectionSettings), *SamplingOptions.model_fields}
-    for key in recipe:
+def fine_tuning_config(config: Config) -> Config:
+    """Return the recipe with the `sft` section of a round. Raise ConfigError for a wrong key, or if it has no steps."""
+    given, sft = config.section(RejectionSection).sft, config.section(SftSection)
+    section = parse_section(SftSection, {**sft.model_dump(), "responses": "last", **given}, name="sft")
+    if not section.trains:
+        raise ConfigError(
+            "rejection: a round with 0 steps of fine-tuning learns nothing. Set rejection.sft.steps or sft.steps."
+        )
+    return config.with_section(section)
+
+
+def selection_of(section: RejectionSection) -> Selection:
+    """Return which responses the recipe selects. Raise ConfigError for a setting that is unknown or wrong."""
+    known = {*RejectionSection.model_fields, *settings_of(Selection), *SamplingOptions.model_fields}
+    for key in section.others:
         if key not in known:
-            raise ConfigError(f"rejection has no setting {key!r}.{suggest(key, known)}")
-    settings = {key: value for key, value in recipe.items() if key not in SamplingOptions.model_fields}
-    return bind(RejectionSettings, settings, what="rejection")()
+            raise ConfigError(f"rejection has no key {key!r}.{suggest(key, known)}")
+    settings = {key: value for key, value in section.others.items() if key not in SamplingOptions.model_fields}
+    return bind(Selection, settings, what="rejection")()
 
 
 def rejection_options(config: Config) -> SamplingOptions:
     """How a round samples: as `rollout` does, with 8 samples per prompt, unless `rejection` gives another value."""
-    return sampling_options(config, config.rejection or {}, name="rejection")
+    return sampling_options(config, config.section(RejectionSection).others, name="rejection")
 
 
 def round_name(number: int) -> str:
@@ -179,14 +139,9 @@ def round_sampling(config: Config, number: int) -> Sampling:
     return Sampling.of(rejection_options(config), seed=config.seed, step=-number)
 
 
-def _settings(config: Config) -> RejectionSettings:
-    assert config.rejection is not None
-    return rejection_settings(config.rejection)
-
-
 def _renderer(sources: RunSources, source: HasTokenizer) -> PromptRenderer:
     """A teacher has a tokenizer of its own, and may have a template of its own."""
-    settings = _settings(sources.config)
+    settings = sources.config.section(RejectionSection)
     if settings.teacher is None:
         return sources.renderer(source)
     return PromptRenderer(source.tokenizer, sources.config, template=settings.template)
@@ -206,7 +161,7 @@ def check_transcripts(config: Config, policy: HasTokenizer, teacher: HasTokenize
 
 
 def _sample_and_select(context: RunContext, folder: Path, *, sampled_from: str, trained_from: str) -> None:
-    start, config, settings = time.perf_counter(), context.config, _settings(context.config)
+    start, config, settings = time.perf_counter(), context.config, context.config.section(RejectionSection)
     number = int(folder.name.removeprefix("rejection_"))
     lengths = context.lengths(load_policy(trained_from))
     policy = context.policy(sampled_from)
@@ -228,12 +183,9 @@ def _sample_and_select(context: RunContext, folder: Path, *, sampled_from: str, 
         folder,
         responses,
         [prompt.problem for prompt in prompts],
-        selection=settings,
+        selection=selection_of(settings),
         seed=config.seed,
         fits=lengths.fits_demonstration,
         seconds=time.perf_counter() - start,
         any_will_do=bool(config.model.toy),  # random weights answer nothing correctly
     )
-
-
-STAGE = RejectionStage()

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 from ansatz.config.fields import StepEnd
 from ansatz.config.load import load_run
-from ansatz.config.reward_model import RewardModelSection
 from ansatz.config.schema import Config
+from ansatz.config.stages.reward_model import DECLARATION, RewardModelSection
 from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.responses import Response
 from ansatz.loop.builders import check_source, source_problems
@@ -116,7 +116,6 @@ class RewardTrainerSpec:
 
 
 class RewardModelStage(Stage):
-    name = "reward_model"
     makes_policy = False
 
     def explain(self, config: Config) -> str:
@@ -139,8 +138,6 @@ class RewardModelStage(Stage):
         return "\n".join(lines)
 
     def check(self, config: Config) -> None:
-        if config.reward_model is None:
-            return
         section = section_of(config)
         if config.model.lora is not None and section.extra_layers:
             raise ConfigError(
@@ -273,7 +270,7 @@ def _slips(config: Config) -> Sequence[Problem]:
 
 def _earlier_rounds(context: RunContext) -> list[Path]:
     """The folders of the rounds before this one, in order."""
-    names = [name for name in context.outputs if name.startswith(RewardModelStage.name)]
+    names = [name for name in context.outputs if name.startswith(DECLARATION.name)]
     return [context.config.run_dir / name for name in names]
 
 
@@ -286,7 +283,4 @@ def _replayed(rounds: Sequence[Path], *, by_step: bool) -> list[LabelledGroup]:
 
 def _as_problem(group: LabelledGroup) -> Problem:
     """For the stream of problems, which draws the batches of a stage and is part of its checkpoints."""
-    return Problem(id=group.id, question=group.prompt, answer="", source=RewardModelStage.name, split="train")
-
-
-STAGE = RewardModelStage()
+    return Problem(id=group.id, question=group.prompt, answer="", source=DECLARATION.name, split="train")

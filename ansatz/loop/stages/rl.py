@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from ansatz.config.reward_model import REWARD_MODEL
-from ansatz.config.schema import Config
+from ansatz.config.schema import REWARD_MODEL, Config
 from ansatz.data.curriculum import curriculum_settings
 from ansatz.environments.base import TurnSettings
 from ansatz.errors import ConfigError
 from ansatz.loop.collect import StepData
 from ansatz.loop.context import RunContext
-from ansatz.loop.lag import check_lag, check_sampler, explain_lag
-from ansatz.loop.preset_requirements import check_requirements, requirement_lines
+from ansatz.loop.lag import check_lag, explain_lag
 from ansatz.loop.queue_setup import rollout_queue
 from ansatz.loop.rollout_queue import RolloutQueue
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.stage import Stage
-from ansatz.loop.trainers import explain_trainers
+from ansatz.loop.trainers import TrainerSpec, explain_trainers
 from ansatz.loop.training_stage import TrainingStage, training_stage
 from ansatz.loop.workers import check_workers, explain_workers
 from ansatz.models.load import check_folder
@@ -31,6 +30,7 @@ from ansatz.objectives.checks import check_recipe as check_objective
 from ansatz.objectives.explain import explain as explain_objective
 from ansatz.objectives.explain import other_defaults
 from ansatz.objectives.objective import Objective
+from ansatz.objectives.presets import PRESETS
 from ansatz.rewards.base import rewards
 from ansatz.track.measurements import values
 from ansatz.track.rollouts import environment_metrics, no_signal_note, rollout_metrics, version_lag
@@ -42,8 +42,6 @@ from ansatz.train.trainer import StepReport
 
 
 class RlStage(Stage):
-    name = "rl"
-
     def steps(self, config: Config) -> int:
         return config.train.steps
 
@@ -55,7 +53,7 @@ class RlStage(Stage):
                 *_critic_lines(config),
                 *_environment_lines(config),
                 *_curriculum_lines(config),
-                *requirement_lines(config),
+                *_requirement_lines(config),
                 *explain_lag(config),
                 *explain_trainers(config),
                 *explain_workers(config),
@@ -64,11 +62,14 @@ class RlStage(Stage):
             ]
         )
 
+    def objective(self, config: Config) -> Objective:
+        return objective_of(config)
+
     def check(self, config: Config) -> None:
         """The objective can be built and gets the inputs that it needs; the optimizer exists."""
         if config.data.curriculum is not None:
             curriculum_settings(config.data.curriculum)
-        check_requirements(config)
+        _check_requirements(config)
         _check_critic(config)
         objective = objective_of(config)
         check_objective(
@@ -93,16 +94,15 @@ class RlStage(Stage):
 
     def run(self, context: RunContext, folder: Path) -> Path:
         config = _with_own_critic(context)
-        model = context.start_model
-        trainer = context.trainer(
-            model,
-            objective_of,
+        spec = TrainerSpec(
             config=config,
+            path=context.start_model,
+            objective_of=objective_of,
             section=config.train,
             updates=config.train,
-            folder=folder,
             temperature=config.rollout.temperature,
         )
+        trainer = context.place(spec, folder)
         recipe = config.data.curriculum
         stage = training_stage(
             context,
@@ -117,7 +117,7 @@ class RlStage(Stage):
         evaluator = context.evaluator(trainer)
         with closing(trainer), stage as running:
             _inherit_curriculum(context, running)
-            with rollout_queue(context, running, model=model) as queue:
+            with rollout_queue(context, running, model=spec.path) as queue:
 
                 def evaluate(step: int) -> None:
                     source = queue.evaluation(running.trainer.weights(), version=step)
@@ -141,7 +141,7 @@ def _check_number(sources: RunSources) -> None:
 
 def _inherit_curriculum(context: RunContext, stage: TrainingStage) -> None:
     """Let the curriculum of a repeated stage begin with what the one before it has learned about the problems."""
-    earlier = [path for name, path in context.outputs.items() if name.startswith(RlStage.name)]
+    earlier = [path for name, path in context.outputs.items() if name.startswith("rl")]
     if stage.first_step == 1 and earlier:
         stage.stream.inherit(checkpoint.loop_state(Path(earlier[-1])).get("stream", {}))
 
@@ -149,6 +149,38 @@ def _inherit_curriculum(context: RunContext, stage: TrainingStage) -> None:
 def objective_of(config: Config) -> Objective:
     """The objective of the recipe's RL stage."""
     return build_objective(config.algorithm, max_response_tokens=config.rollout.max_response_tokens)
+
+
+def _check_requirements(config: Config) -> None:
+    """Raise ConfigError if the recipe lacks a setting that its preset requires."""
+    if missing := [f"{key}: {advice}" for key, value, advice in _find_requirements(config) if value is None]:
+        preset = config.algorithm["preset"]
+        raise ConfigError(
+            f"algorithm.preset = {preset!r} has settings outside algorithm that the recipe lacks. Add "
+            f"{' and '.join(missing)}, or use preset = {PRESETS[preset]['objective_only']!r}, which is only the "
+            "objective."
+        )
+
+
+def _requirement_lines(config: Config) -> list[str]:
+    """Return the settings of the recipe that its preset requires, for `ansatz explain`."""
+    lines = [f"  {key} = {value}" for key, value, _ in _find_requirements(config)]
+    return ["Settings outside algorithm that belong to the preset:", *lines] if lines else []
+
+
+def _find_requirements(config: Config) -> list[tuple[str, Any, str]]:
+    """Return (key, value, advice) of each setting outside `algorithm` that belongs to the preset.
+
+    A preset sets only the objective. An algorithm such as DAPO also changes what is sampled and how it is rewarded, so
+    its row names what it requires. value: what the recipe has; None if it lacks it. advice: what to write.
+    """
+    longest, curriculum = config.rollout.max_response_tokens, config.data.curriculum or {}
+    overlong = f"{{max_tokens: {longest}, buffer: {max(1, longest // 5)}}}"  # a fifth, as in the paper: 4096 of 20480
+    known = {
+        "dynamic_sampling": ("data.curriculum.dynamic_sampling", curriculum.get("dynamic_sampling") or None, "9"),
+        "overlong": ("rewards.overlong", config.rewards.get("overlong"), overlong),
+    }
+    return [known[name] for name in PRESETS.get(str(config.algorithm.get("preset")), {}).get("requires", ())]
 
 
 def _check_critic(config: Config) -> None:
@@ -218,7 +250,7 @@ def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluate: Callable[[int
         samples = samples_of_groups(data.groups, step_tokens)
         batch = trainer.batch(samples, baseline_of_group=data.baseline_of_group)
         advantages = trainer.advantages(batch, samples) if config.save.samples else []
-        aligned = check_sampler(stage, queue, batch, step=step)
+        aligned = _check_sampler(stage, queue, batch, step=step)
         report = trainer.update(batch, step=step, seed=stage.noise_seed, check_alignment=True)
         queue.publish(trainer.weights(), version=step)
         metrics = step_metrics(data, report, version=version, update_s=time.perf_counter() - start)
@@ -235,6 +267,16 @@ def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluate: Callable[[int
         stage.reach_edge(step, state, files)
         _evaluate_if_due(stage, evaluate, step=step)
         stage.save_if_due(step, state, files)
+
+
+def _check_sampler(stage: TrainingStage, queue: RolloutQueue, batch: Any, *, step: int) -> Mapping[str, float]:
+    """Compare the sampler with the trainer on tokens of older weights, which are loaded for one microbatch.
+
+    Tokens of the current weights are compared by the update itself (`train.alignment`), but with a lag there are none.
+    Returns the metrics; none if the current weights have sampled the step. AlignmentError if they disagree.
+    """
+    load = queue.sampled_with(step)
+    return {} if load is None else stage.trainer.check_against(load, batch, step=step)
 
 
 def _evaluate_if_due(stage: TrainingStage, evaluate: Callable[[int], None], *, step: int) -> None:
@@ -262,6 +304,3 @@ def step_metrics(data: StepData, report: StepReport, *, version: int, update_s: 
         "perf/train_tokens_per_s": report.num_tokens / update_s,
         **data.metrics,
     }
-
-
-STAGE = RlStage()

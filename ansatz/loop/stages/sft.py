@@ -11,12 +11,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ansatz.config.schema import Config
+from ansatz.config.stages.core import SftSection
 from ansatz.errors import DataError
 from ansatz.loop.context import RunContext
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.stage import Stage
+from ansatz.loop.trainers import TrainerSpec
 from ansatz.loop.training_stage import TrainingStage, training_stage
 from ansatz.models.reader import Reader
 from ansatz.objectives.build import build_objective
@@ -29,25 +32,27 @@ METRICS = ("train/loss", "train/entropy", "train/tokens", "train/grad_norm", "tr
 
 
 class SftStage(Stage):
-    name = "sft"
-
     def explain(self, config: Config) -> str:
         return explain_fine_tuning(config, "the worked solutions of data.sft")
 
+    def objective(self, config: Config) -> Objective:
+        return objective_of(config)
+
     def check_problems(self, sources: RunSources, reader: Reader) -> None:
-        check = sources.lengths(reader).check_demonstrations
-        sources.drop_unfit("sft", partial(check, every_response=sources.config.sft.responses == "all"))
-        if sources.config.sft.heldout_every:
+        check, section = sources.lengths(reader).check_demonstrations, sources.config.section(SftSection)
+        sources.drop_unfit("sft", partial(check, every_response=section.responses == "all"))
+        if section.heldout_every:
             _heldout_samples(sources, reader)
 
     def run(self, context: RunContext, folder: Path) -> Path:
         start, problems = context.start_model, context.problems("sft")
+        _note_untaught_responses(context, problems)
         return fine_tune(context, folder, config=context.config, model_path=start, problems=problems)
 
 
 def explain_fine_tuning(config: Config, responses: str) -> str:
     """The objective of fine-tuning on the responses, in words. config: with the `sft` section that is used."""
-    sft = config.sft
+    sft = config.section(SftSection)
     updates = f"{sft.steps} steps of {sft.batch_size} responses"
     if sft.epochs:
         updates = f"{sft.epochs} passes over the responses, {sft.batch_size} of them in a step"
@@ -64,7 +69,7 @@ def explain_fine_tuning(config: Config, responses: str) -> str:
 
 def objective_of(config: Config) -> Objective:
     """The objective of fine-tuning: advantage 1 on every demonstrated token, weighted as the recipe says."""
-    return build_objective({"preset": "reinforce", "weights": WEIGHTS[config.sft.weights]})
+    return build_objective({"preset": "reinforce", "weights": WEIGHTS[config.section(SftSection).weights]})
 
 
 def fine_tune(
@@ -80,14 +85,16 @@ def fine_tune(
 
     config: the recipe, whose `sft` section may be another than the run's. first_metrics: logged as step 0.
     """
-    config = config.model_copy(update={"sft": config.sft.resolved(len(problems))})
+    section = config.section(SftSection).with_steps(len(problems))
+    config = config.with_section(section)
     one_update = config.train.model_copy(update={"updates_per_step": 1, "epochs_per_step": 1})
-    trainer = context.trainer(
-        model_path, objective_of, config=config, section=config.sft, updates=one_update, folder=folder
+    trainer = context.place(
+        TrainerSpec(config=config, path=model_path, objective_of=objective_of, section=section, updates=one_update),
+        folder,
     )
-    stage = training_stage(context, config, folder, trainer=trainer, problems=problems, total_steps=config.sft.steps)
+    stage = training_stage(context, config, folder, trainer=trainer, problems=problems, total_steps=section.steps)
     heldout: list[TrainSample] = []
-    if config.sft.heldout_every:
+    if section.heldout_every:
         heldout = _heldout_samples(context, trainer.policy or context.policy(model_path))
     with closing(trainer), stage as running:
         if first_metrics is not None and running.first_step == 1:
@@ -101,14 +108,34 @@ def fine_tune(
         return running.output
 
 
+def _note_untaught_responses(context: RunContext, problems: Sequence[Problem]) -> None:
+    """Say on the console that only the last response of a conversation is taught, unless the recipe decides it."""
+    section = context.config.data.sft
+    decided = context.config.section(SftSection).responses == "all" or _names_setting(section, "each_response")
+    if context.console is None or decided:
+        return
+    count = sum(any(turn["role"] == "assistant" for turn in problem.earlier_turns) for problem in problems)
+    if count:
+        context.console.note(
+            f"data.sft: {count} of {len(problems)} rows are conversations with earlier responses, which are context "
+            "only. sft.responses: all, or each_response: true in data.sft, teaches them too."
+        )
+
+
+def _names_setting(section: Any, name: str) -> bool:
+    """Return whether a data section, or one of the sources inside it, has the setting."""
+    if isinstance(section, Mapping):
+        return name in section or any(_names_setting(value, name) for value in section.values())
+    return isinstance(section, list) and any(_names_setting(item, name) for item in section)
+
+
 def _train(context: RunContext, stage: TrainingStage, heldout: Sequence[TrainSample]) -> None:
-    trainer = stage.trainer
-    responses = stage.config.sft.responses
-    render_one = partial(context.renderer(trainer).demonstration, every_response=responses == "all")
-    every = stage.config.sft.heldout_every
+    trainer, section = stage.trainer, stage.config.section(SftSection)
+    render_one = partial(context.renderer(trainer).demonstration, every_response=section.responses == "all")
+    every = section.heldout_every
     for step in stage.steps:
         start = time.perf_counter()
-        demonstrations = map(render_one, stage.stream.take(stage.config.sft.batch_size))
+        demonstrations = map(render_one, stage.stream.take(section.batch_size))
         samples = [TrainSample.from_demonstration(each, group=index) for index, each in enumerate(demonstrations)]
         rendered = time.perf_counter()
         report = trainer.update(trainer.batch(samples), step=step)
@@ -135,11 +162,8 @@ def _heldout_samples(sources: RunSources, reader: Reader) -> list[TrainSample]:
     solved = [problem for problem in problems if problem.solution is not None and lengths.fits_demonstration(problem)]
     if not solved:
         raise DataError(
-            f"sft.heldout_every = {sources.config.sft.heldout_every}: none of the {len(problems)} problems of "
-            "data.heldout has a worked solution that fits the limits of rollout. Set sft.heldout_every to 0, or use "
-            "held-out problems with solutions."
+            f"sft.heldout_every = {sources.config.section(SftSection).heldout_every}: none of the {len(problems)} "
+            "problems of data.heldout has a worked solution that fits the limits of rollout. Set sft.heldout_every to "
+            "0, or use held-out problems with solutions."
         )
     return [TrainSample.from_demonstration(renderer.demonstration(each), group=n) for n, each in enumerate(solved)]
-
-
-STAGE = SftStage()

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ansatz.config.schema import Config
+from ansatz.config.stage import StageDeclaration
 from ansatz.loop.context import RunContext
 from ansatz.loop.run_sources import RunSources
 from ansatz.models.reader import Reader
 
 
 class Stage:
-    """One stage of a run. name: as in `config.schema.STAGES`, and the name of its module.
+    """One stage of a run.
 
-    makes_policy: whether the output is the policy that later stages start from.
+    declaration: what the recipe knows about it; a class in a user's file must have it. makes_policy: whether the output
+    is the policy that later stages start from.
     `config` is always the recipe of the stage's entry in the list of stages.
     """
 
-    name: ClassVar[str]
+    declaration: StageDeclaration
     makes_policy: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        return self.declaration.name
 
     def folders(self, config: Config, *, before: int = 0) -> Sequence[str]:
         """The names of the folders that an entry of the stage makes, in order. `run` is called once for each of them.
@@ -37,10 +43,14 @@ class Stage:
         """What the stage optimises, in words; empty if it trains nothing. Called for the stages of the recipe."""
         return ""
 
+    def objective(self, config: Config) -> Any:
+        """Return what the updates of the stage minimise, with which `loop.repeat` makes a skipped one again."""
+        raise NotImplementedError
+
     def check(self, config: Config) -> None:
         """Raise for a recipe that this stage cannot run. Needs only the recipe: no data, no model, no GPU.
 
-        Called for every stage, including those that the recipe leaves out.
+        Called for every stage of which the recipe has the section, also if the list of stages leaves it out.
         """
 
     def input_checks(self, sources: RunSources) -> Iterable[Callable[[], object]]:

@@ -1,25 +1,28 @@
-"""The `reward_model` section of a recipe: the stage that trains a reward model on responses with labels."""
+"""The training of a reward model on responses with labels, as a stage of a recipe."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from ansatz.config.fields import Count, FractionBelowOne, Int, LearningRate, Positive, Rate, StepEnd
-from ansatz.config.sampling import SamplingOptions
+from ansatz.config.sampling import AsRollout, SamplingOptions
+from ansatz.config.schema import REWARD_MODEL
+from ansatz.config.stage import StageDeclaration, is_missing
 
-REWARD_MODEL = "reward_model"
-"""The name of the stage, and what `train.critic.path` says for the newest reward model of the run."""
 PROCESS_ONLY = ("step_end", "labels", "step_rollouts", "slips")
 SAMPLED_ONLY = ("labels", "step_rollouts")
 
 
-class RewardModelSection(SamplingOptions):
+class RewardModelSection(AsRollout):
     """Train a reward model with the architecture of the policy on graded responses of the policy, or on given ones.
     Sampling options that are not given are as in `rollout`, except the number of samples. The optimizer, the clipping
     of gradients and the microbatches are those of `train`. When `stages` lists the stage again, the model of the round
     before is trained on with responses of the newest policy."""
+
+    AS_ROLLOUT: ClassVar = tuple(name for name in SamplingOptions.model_fields if name != "samples_per_prompt")
 
     kind: Literal["bradley_terry", "correctness", "process"] = "bradley_terry"
     """What the model learns. bradley_terry: to score each correct response above each wrong one to the same problem.
@@ -109,13 +112,36 @@ class RewardModelSection(SamplingOptions):
         return self
 
     def _is_set(self, name: str) -> bool:
-        """Whether a key has another value than its default."""
+        """Return whether a key has another value than its default."""
         return getattr(self, name) != type(self).model_fields[name].default
 
-    def completed(self, rollout: SamplingOptions) -> RewardModelSection:
-        """The section with the sampling options of `rollout`, except the number of samples, that it does not give."""
-        given = {name: getattr(self, name) for name in self.model_fields_set}
-        options = {
-            name: getattr(rollout, name) for name in SamplingOptions.model_fields if name != "samples_per_prompt"
-        }
-        return RewardModelSection(**{**options, **given})
+
+def _toy(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what replaces given rows that are on the hub or in missing files."""
+    missing = [key for key in ("data", "heldout_data") if settings.get(key) and is_missing(settings[key])]
+    return dict.fromkeys(missing) | ({"step_end": "line"} if "data" in missing else {})
+
+
+def _learns_from_given(settings: Mapping[str, Any]) -> bool:
+    return settings.get("data") is not None
+
+
+DECLARATION = StageDeclaration(
+    name=REWARD_MODEL,
+    runs="ansatz.loop.stages.reward_model:RewardModelStage",
+    section=RewardModelSection,
+    caps={
+        "problems": 16,
+        "samples_per_prompt": 4,
+        "steps": 3,
+        "batch_size": 4,
+        "warmup_steps": 1,
+        "decay_steps": 1,
+        "heldout_problems": 4,
+        "heldout_samples": 4,
+    },
+    toy=_toy,
+    own_model={"lr": 1e-5, "extra_layers": 0},
+    models=("path",),
+    learns_from_given=_learns_from_given,
+)

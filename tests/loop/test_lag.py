@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ansatz.loop.schedule import RolloutSchedule
+from ansatz.loop.lag import RolloutSchedule
 
 
 def test_the_versions_of_a_lag_of_two() -> None:
