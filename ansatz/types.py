@@ -302,17 +302,16 @@ class Rollout:
         return "\n".join([*parts, self.text[at:]])
 
     def place_of(self, end: int) -> int:
-        """Return the end of a part of `said` in `text`; that of a part which ends at an observation is before it."""
+        """Return the end of a part of `said` in `text`; that of a part which ends at observations is before them."""
         for start, stop in self.observations:
             if end > start + 1:
                 end += stop - start - 1
             elif end == start + 1:
                 end = start
+        for start, stop in reversed(self.observations):  # the one before another
+            if start < end <= stop:
+                end = start
         return end
-
-    def is_observed(self, character: int) -> bool:
-        """Tell whether the environment wrote this character of the text."""
-        return any(start <= character < end for start, end in self.observations)
 
     @property
     def token_versions(self) -> tuple[int, ...]:

@@ -147,7 +147,7 @@ def samples_of(
     samples = list[TrainSample]()
     errors = group.wrong_from or [None] * len(group.responses)
     for response, labels, wrong_from in zip(group.responses, group.labels, errors, strict=True):
-        encoded = encode_steps(tokenizer, group.prompt, response, step_end or "line")
+        encoded = encode_steps(tokenizer, group.prompt, response, step_ends(response, step_end or "line"))
         if not encoded.at:
             continue
         at = (len(encoded.token_ids) - 1,) if step_end is None else encoded.at

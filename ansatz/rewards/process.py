@@ -47,6 +47,7 @@ def process(
     of a step is the log-odds of the step; null: the newest reward model of this run, from the stage reward_model.
     step_end: where a step ends: line, blank_line, sentence or {marker: TEXT}, as in the section reward_model; null: as
     the stage reward_model has trained the model, and a line for any other model.
+    What an environment has answered is read by the model and is no step, and a step ends before it.
     whole: how the probabilities of the steps become the value of the response; 0 for a response without a step.
     batch_size, device: of the forward passes.
     """
@@ -54,19 +55,31 @@ def process(
     at: StepEnd = classifier.step_end if step_end is None else step_end
     check_step_end(at, key="rewards.process.step_end")
     hide_prompt = special_tokens(classifier.tokenizer).hide_prompt
+    ends = [_own_step_ends(rollout, at) for rollout in rollouts]
     encoded = [
-        encode_steps(classifier.tokenizer, hide_prompt(rollout.prompt), rollout.text, at) for rollout in rollouts
+        encode_steps(classifier.tokenizer, hide_prompt(rollout.prompt), rollout.text, places)
+        for rollout, places in zip(rollouts, ends, strict=True)
     ]
-    rows = [index for index, each in enumerate(encoded) if each.at]
+    rows = [index for index, places in enumerate(ends) if places]
     results = [RewardResult(value=0.0) for _ in rollouts]
     for index, logits in zip(rows, classifier.logits([encoded[row].token_ids for row in rows]), strict=True):
-        values = [sigmoid(logits[at]) for at in encoded[index].at]
-        rollout = rollouts[index]
-        pairs = zip(step_ends(rollout.text, at), values, strict=True)
-        steps = tuple(pair for pair in pairs if not rollout.is_observed(pair[0] - 1))
-        if steps:  # none if an environment wrote all of them
-            results[index] = RewardResult(value=WHOLE[whole]([value for _, value in steps]), steps=steps)
+        values = [sigmoid(logits[place]) for place in encoded[index].at]
+        results[index] = RewardResult(value=WHOLE[whole](values), steps=tuple(zip(ends[index], values, strict=True)))
     return results
+
+
+def _own_step_ends(rollout: Rollout, at: StepEnd) -> tuple[int, ...]:
+    """Return where the steps of each part of the text end that the policy wrote.
+
+    Without the parts, a policy that adds a line end to the right line of a tool would have its own step read there.
+    """
+    starts = [0, *(stop for _, stop in rollout.observations)]
+    stops = [*(start for start, _ in rollout.observations), len(rollout.text)]
+    return tuple(
+        start + end
+        for start, stop in zip(starts, stops, strict=True)
+        for end in step_ends(rollout.text[start:stop], at)
+    )
 
 
 @functools.cache

@@ -143,9 +143,9 @@ class EncodedSteps(NamedTuple):
         return next(index for index, end in enumerate(self.ends) if end > character)
 
 
-def encode_steps(tokenizer: Any, prompt: str, response: str, at: StepEnd = "line") -> EncodedSteps:
+def encode_steps(tokenizer: Any, prompt: str, response: str, step_ends: Sequence[int]) -> EncodedSteps:
     """Tokenise prompt and response as one text, as `rewards.learned` does. tokenizer: a fast one of transformers.
-    prompt: hidden text, or text as it is (see `special_tokens`)."""
+    prompt: hidden text, or text as it is (see `special_tokens`). step_ends: in characters of the response."""
     special = special_tokens(tokenizer)
     # Each half of a character is replaced by one character: tokenizers refuse halves, and places must stay the same.
     text = prompt.encode(errors="replace").decode() + special.hide_response(response.encode(errors="replace").decode())
@@ -153,4 +153,4 @@ def encode_steps(tokenizer: Any, prompt: str, response: str, at: StepEnd = "line
     ends = tuple(end - len(prompt) for end in text_ends)
     num_prompt = sum(end <= 0 for end in ends)
     steps = EncodedSteps(tuple(ids), num_prompt, (), ends)
-    return steps._replace(at=tuple(steps.token_of(end - 1) for end in step_ends(response, at)))
+    return steps._replace(at=tuple(steps.token_of(end - 1) for end in step_ends))

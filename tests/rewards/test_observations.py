@@ -39,8 +39,12 @@ def test_what_the_policy_said_has_a_line_end_for_an_observation(observed):
         len(observed.text) - 3,
         len(observed.text),
     ]
-    places = (10, 11, 10 + len(RIGHT), 11 + len(RIGHT))
-    assert [observed.is_observed(place) for place in places] == [False, True, True, False]
+
+
+def test_what_ends_at_several_observations_ends_before_the_first(rollout):
+    response = dataclasses.replace(rollout("A.[1][2]B"), observations=((2, 5), (5, 8)))
+    assert response.said == "A.\n\nB"
+    assert [response.place_of(end) for end in (1, 2, 3, 4, 5)] == [1, 2, 2, 2, 9]
 
 
 @pytest.mark.parametrize("name", NAMES)

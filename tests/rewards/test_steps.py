@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+
 import pytest
 from tiny_models import tiny_token_classifier
 
@@ -158,7 +161,7 @@ class Characters:
 
 
 def test_a_step_is_read_at_the_token_with_its_last_character():
-    encoded = encode_steps(Characters(), "pro", "abc\nde")
+    encoded = encode_steps(Characters(), "pro", "abc\nde", step_ends("abc\nde"))
     # pr|oa|bc|\nd|e: one token of the prompt alone; the line end is in the fourth, the last character in the fifth
     assert (encoded.num_prompt, encoded.at) == (1, (3, 4))
     assert [encoded.token_of(character) for character in range(6)] == [1, 2, 2, 3, 3, 4]
@@ -193,3 +196,24 @@ def test_process_wants_a_token_classifier(tmp_path, rollout):
         process([rollout("x")])
     with pytest.raises(ModelError, match=r"rewards\.process\.model"):
         process([rollout("x")], model=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("texts", "ends"),
+    [
+        (["Let me see: ", "[\\boxed{42}]", "so be it."], [12, 33]),  # the call is a step, although its line goes on
+        (["Let me see: ", "[\\boxed{42}", " "], [12]),  # a space makes no step of what a tool printed
+        (["", "[\\boxed{42}\n]", "", "[7]", "\n"], []),
+        (["a\n", "[1]", "", "[2]", "b\n"], [2, 10]),
+        (["2+2=5", "[2+2=4]", "\n"], [5]),  # nor is its own step read at what the tool printed
+        (["a", "[1\n2\n]", "\nb"], [1, 9]),
+    ],
+)
+def test_what_a_tool_printed_is_no_step_of_the_policy(process_folder, rollout, texts, ends):
+    """texts: of the policy and of the tool in turn."""
+    places = [0, *itertools.accumulate(map(len, texts))]
+    observations = tuple(zip(places[1::2], places[2::2], strict=False))
+    response = dataclasses.replace(rollout("".join(texts), prompt="Why?\n"), observations=observations)
+    (result,) = process([response], model=process_folder)
+    assert [end for end, _ in result.steps] == ends
+    assert result.value == (min(value for _, value in result.steps) if ends else 0.0)
