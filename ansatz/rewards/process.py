@@ -47,7 +47,7 @@ def process(
     of a step is the log-odds of the step; null: the newest reward model of this run, from the stage reward_model.
     step_end: where a step ends: line, blank_line, sentence or {marker: TEXT}, as in the section reward_model; null: as
     the stage reward_model has trained the model, and a line for any other model.
-    What an environment has answered is read by the model and is no step, and a step ends before it.
+    What an environment has answered is read by the model but is not a step, and a step ends before it.
     whole: how the probabilities of the steps become the value of the response; 0 for a response without a step.
     batch_size, device: of the forward passes.
     """
@@ -55,7 +55,7 @@ def process(
     at: StepEnd = classifier.step_end if step_end is None else step_end
     check_step_end(at, key="rewards.process.step_end")
     hide_prompt = special_tokens(classifier.tokenizer).hide_prompt
-    ends = [_own_step_ends(rollout, at) for rollout in rollouts]
+    ends = [_find_own_step_ends(rollout, at) for rollout in rollouts]
     encoded = [
         encode_steps(classifier.tokenizer, hide_prompt(rollout.prompt), rollout.text, places)
         for rollout, places in zip(rollouts, ends, strict=True)
@@ -68,7 +68,7 @@ def process(
     return results
 
 
-def _own_step_ends(rollout: Rollout, at: StepEnd) -> tuple[int, ...]:
+def _find_own_step_ends(rollout: Rollout, at: StepEnd) -> tuple[int, ...]:
     """Return where the steps of each part of the text end that the policy wrote.
 
     Without the parts, a policy that adds a line end to the right line of a tool would have its own step read there.

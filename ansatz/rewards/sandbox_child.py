@@ -51,7 +51,7 @@ def main() -> None:
     send, receive = _take_messages() if job["role"] in ("program", "checker") else (None, None)
     calls = _sibling("plain_calls") if send else None
     checker = _sibling("code_checker") if job["role"] == "checker" else None
-    _restrict(job)
+    restrict(job)
     os.write(ready_descriptor, b"1")
     if cells is not None:
         _run_cells(cells, program.__dict__, ready_descriptor)
@@ -145,7 +145,7 @@ def _described(error: BaseException) -> str:
     return f"{text} (line {lines[-1]})" if lines else text
 
 
-def _restrict(job: dict[str, Any]) -> None:
+def restrict(job: dict[str, Any]) -> None:
     """Restrict limits and privileges, then files, then system calls. Raise OSError if a required restriction is not
     possible."""
     for name, value in job["limits"].items():
