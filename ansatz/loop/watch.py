@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ansatz.config.watchdog import WatchdogSection
-from ansatz.errors import RunStopped
+from ansatz.errors import CheckpointError, RunStopped
 from ansatz.loop.kept_checkpoints import rollback_target, steps_for_rollback
 from ansatz.track.base import TrackerLike
 from ansatz.track.rollbacks import Rollback, read_rollbacks, set_aside, write_rollbacks
@@ -33,12 +33,25 @@ class RolledBack(Exception):
 
 
 def apply_rollbacks(folder: Path) -> Sequence[Rollback]:
-    """Remove what the last rollback dropped, if a kill or the rollback itself has left some of it. Returns all."""
+    """Remove what the last rollback dropped, if a kill or the rollback itself has left some of it. Return all.
+
+    Raise CheckpointError if the checkpoint to which it returned is gone, and all later ones are.
+    """
     rollbacks = read_rollbacks(folder)
     if rollbacks:
+        to_step, kept = rollbacks[-1].to_step, 0
         for path in checkpoint.list_checkpoints(folder):
-            if checkpoint.step_of(path) > rollbacks[-1].to_step and _rollbacks_before(path) < len(rollbacks):
+            if checkpoint.step_of(path) > to_step and _rollbacks_before(path) < len(rollbacks):
                 checkpoint.remove(path)
+            else:
+                kept = checkpoint.step_of(path)
+        if kept < to_step:  # the stage would repeat earlier steps with the learning rate and noise of later ones
+            newest = f"the newest is of step {kept}" if kept else "there is none"
+            raise CheckpointError(
+                f"{folder / 'checkpoints'}: expected a checkpoint of step {to_step} or later, because the stage was "
+                f"rolled back to that step (rollbacks.json); {newest}. Restore it from a backup, or start the stage "
+                "anew by removing its folder."
+            )
         set_aside(folder, rollbacks)
     return rollbacks
 

@@ -1,12 +1,13 @@
 """A run that rolls back: what it leaves, and that a kill at any moment around the rollback leads to the same bits."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from toy_runs import toy_config
 
-from ansatz.errors import RunStopped
+from ansatz.errors import CheckpointError, RunStopped
 from ansatz.files import write_text
 from ansatz.loop import watch
 from ansatz.loop.pipeline import run_pipeline
@@ -127,8 +128,8 @@ PLACES = [
     ("evaluations", records, "write_jsonl", 1),
     ("events", records, "write_jsonl", 2),
     ("metrics", records, "write_jsonl", 3),
-    ("next checkpoint", checkpoint, "save", 4),
-    ("later checkpoint", checkpoint, "save", 5),
+    ("next checkpoint", checkpoint, "save", 5),  # before the rollback: of steps 2, 4, 5 (the best) and 6
+    ("later checkpoint", checkpoint, "save", 6),
 ]
 
 
@@ -140,6 +141,27 @@ def test_a_kill_around_a_rollback_ends_in_the_same_bits(whole, tmp_path, monkeyp
         patch.setattr(module, name, killing(getattr(module, name), at, before=before))
         with pytest.raises(Killed):
             run_pipeline(config)
+    run_pipeline(config, resume=True)
+    assert everything(rl_of(config)) == everything(rl_of(whole))
+
+
+@pytest.mark.parametrize("left", [[], ["step-000002"]], ids=["none", "an earlier one"])
+def test_without_the_checkpoint_that_a_rollback_returned_to_the_run_is_refused(whole, tmp_path, monkeypatch, left):
+    """Without the refusal, earlier steps would be repeated with the learning rate and the noise of later ones."""
+    config = config_of(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save", killing(checkpoint.save, 5, before=True))
+        with pytest.raises(Killed):
+            run_pipeline(config)
+    folder, aside = rl_of(config) / "checkpoints", tmp_path / "aside"
+    folder.rename(aside)
+    folder.mkdir()
+    for name in left:
+        shutil.copytree(aside / "step-000004", folder / name)
+    with pytest.raises(CheckpointError, match=r"expected a checkpoint of step 4 or later, because .* rolled back"):
+        run_pipeline(config, resume=True)
+    shutil.rmtree(folder)
+    aside.rename(folder)
     run_pipeline(config, resume=True)
     assert everything(rl_of(config)) == everything(rl_of(whole))
 
