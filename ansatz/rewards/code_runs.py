@@ -23,6 +23,7 @@ from ansatz.types import Reason
 
 _MAX_MESSAGE = 16 << 20
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_WORD = re.compile(r"[^ \t]+")
 _CHECKER_CPU_S = 3600.0  # each of its tests has its own time
 _MAX_LITERAL = 1_000  # characters of an expected value that is compared in this process
 
@@ -216,7 +217,7 @@ def _list_tuples(value: Any) -> Any:
 
 def same_output(printed: str, expected: str, tolerance: float) -> bool:
     """Return whether two outputs are equal, line by line and word by word. Spaces at line ends and empty lines at the
-    end do not count."""
+    end do not count. Only spaces and tabs separate words: str.split would also take a control character for one."""
     lines, expected_lines = _words(printed), _words(expected)
     return len(lines) == len(expected_lines) and all(
         len(line) == len(expected_line)
@@ -226,7 +227,8 @@ def same_output(printed: str, expected: str, tolerance: float) -> bool:
 
 
 def _words(text: str) -> list[list[str]]:
-    return [line.split() for line in text.rstrip().split("\n")]
+    lines = text.replace("\r\n", "\n").rstrip(" \t\n").split("\n")
+    return [_WORD.findall(line) for line in lines]
 
 
 def _words_match(word: str, expected: str, tolerance: float) -> bool:

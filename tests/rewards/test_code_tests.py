@@ -137,6 +137,10 @@ def test_a_huge_or_broken_value_is_a_wrong_one(judge):
         ("\u0661\u0660", "10", 1e-3, False),
         ("nan", "nan 1", 1e-3, False),
         ("", "", 0.0, True),
+        ("1\t2\r\n3\r\n", "1 2\n3", 0.0, True),
+        *[(f"4{char}2", "4 2", 0.0, False) for char in "\x0b\x0c\r\x1c\x1d\x1e\x1f\x85\xa0\u2003\u2028\u3000"],
+        *[(f"4{char}", "4", 0.0, False) for char in "\x0c\x1c\x1f\x85\xa0\u2028"],
+        ("4\x1c2", "4 2", 1e-3, False),
     ],
 )
 def test_printed_output_is_compared_word_by_word(printed, expected, tolerance, right):
