@@ -10,11 +10,14 @@ from pathlib import Path
 from ansatz.errors import ConfigError
 
 
-def check_outputs(outputs: Sequence[Path | None], *, inputs: Sequence[Path] = (), reports: bool = False) -> None:
-    """Raise ConfigError if a file to write is a folder, cannot be written, or is an input under whatever name.
+def check_outputs(
+    outputs: Sequence[Path | None], *, inputs: Sequence[Path] = (), reports: bool = False, own: str = ""
+) -> None:
+    """Raise ConfigError if a file to write is a folder, cannot be written, is an input under whatever name, or lies in
+    the folder of a run.
 
     Outputs that are None are not written. inputs can be patterns such as "part-*.jsonl". reports: a report is written
-    next to each output.
+    next to each output. own: the file of a run that the verb itself writes.
     """
     from ansatz.data.hygiene.report import report_path
 
@@ -27,7 +30,7 @@ def check_outputs(outputs: Sequence[Path | None], *, inputs: Sequence[Path] = ()
             for file in _files(inputs):
                 if file.exists() and out.exists() and out.samefile(file):
                     raise ConfigError(f"{out} is both read and written. Choose another name for the output.")
-            problem = _find_obstacle(out)
+            problem = _find_obstacle(out) or _find_run(out, own)
         except (OSError, ValueError) as error:  # a name that is too long, or has a character that no name may have
             problem = str(error)
         if problem:
@@ -53,3 +56,14 @@ def _find_obstacle(out: Path) -> str:
     if not folder.is_dir():
         return f"{folder} is not a folder"
     return "" if os.access(folder, os.W_OK | os.X_OK) else f"the folder {folder} is not writable"
+
+
+def _find_run(out: Path, own: str) -> str:
+    """Return that the file lies in the folder of a run, whose files are the run's own; empty if it may be written."""
+    from ansatz.loop.run_record import is_marked
+
+    place = out.resolve()
+    run = next((folder for folder in place.parents if is_marked(folder)), None)
+    if run is None or (own and place == run / own):
+        return ""
+    return f"it is in the folder of the run {run.name}, which only the run writes to"

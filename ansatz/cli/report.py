@@ -14,6 +14,9 @@ from ansatz.files import check_ordinary_files, write_text
 from ansatz.track.report import write_report
 from ansatz.visible import say
 
+REPORT = "report.html"
+"""The file of a run that this verb writes."""
+
 
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, such as runs/NAME.")],
@@ -36,7 +39,7 @@ def report(
     if len(runs) > 1:
         say(_write_report_of_runs(runs, out))
         return
-    check_outputs([out], inputs=[file for file in runs[0].rglob("*") if file.name != "report.html"])
+    check_outputs([out], inputs=[file for file in runs[0].rglob("*") if file.name != REPORT], own=REPORT)
     say(write_report(runs[0], out))
 
 

@@ -69,3 +69,37 @@ def test_a_file_that_cannot_be_written_is_said_first(ansatz, file, tmp_path, mon
     assert code == 2
     assert problem in err
     assert err.count("\n") == 1
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The files of a run that this test needs: its mark and its recipe."""
+    folder = tmp_path / "runs" / "mine"
+    (folder / "rl").mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps({"recipe": {}, "changes": []}))
+    (folder / "config.yaml").write_text("seed: 0\n")
+    return folder
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: " ".join(verb[:2]))
+@pytest.mark.parametrize("name", ["runs/mine/config.yaml", "runs/mine/rl/done.json", "runs/mine/new/x.jsonl", "link"])
+def test_nothing_is_written_into_the_folder_of_a_run(ansatz, file, run, tmp_path, monkeypatch, verb, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(run / "config.yaml")
+    before = sorted(run.rglob("*"))
+    code, _, err = ansatz(*verb, "rows.jsonl", "--out", name)
+    assert code == 2
+    assert "it is in the folder of the run mine, which only the run writes to. Choose another name" in err
+    assert sorted(run.rglob("*")) == before
+    assert (run / "config.yaml").read_text() == "seed: 0\n"
+
+
+def test_a_report_may_replace_that_of_its_run_and_no_other_file(ansatz, run):
+    for name, refused in [("report.html", False), ("run.json", True), ("rl/report.html", True)]:
+        _, _, err = ansatz("report", str(run), "--out", str(run / name))
+        assert ("Choose another name for the output." in err) is refused
+
+
+def test_a_file_next_to_a_run_is_written(ansatz, file, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert ansatz("data", "dedup", "rows.jsonl", "--out", "runs/rows.jsonl")[0] == 0
