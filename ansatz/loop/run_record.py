@@ -20,7 +20,7 @@ from ansatz.config.schema import Config, flat_keys
 from ansatz.errors import CheckpointError, ConfigError
 from ansatz.files import write_text
 from ansatz.json_text import parse_json
-from ansatz.loop.user_code import code_digests
+from ansatz.loop.user_code import file_digests
 
 RUN_FILE = "run.json"
 RECIPE_FILE = "recipe.yaml"
@@ -34,7 +34,7 @@ _ABSENT = "(not set)"
 class RunRecord:
     """recipe: resolved values by dotted key, as they are now in force. changes: accepted ones, oldest first.
 
-    code: digests of the user's files (`code_digests`); None in a record of a version that had none. identities: what
+    code: digests of the user's files (`file_digests`); None in a record of a version that had none. identities: what
     the run is known by, which the recipe and the code determine; every accepted change of either adds one. Empty in a
     record of such a version. version: of Ansatz, that wrote the record.
     """
@@ -95,7 +95,7 @@ def read_record(run_dir: Path) -> RunRecord | None:
 def record_of(config: Config) -> RunRecord:
     """The record of a new run."""
     data = config.model_dump(mode="json")
-    recipe, code = flat_keys(data), code_digests(data)
+    recipe, code = flat_keys(data), file_digests(data)
     decisive = {key: value for key, value in _by_text(recipe).items() if not _may_change(key)}
     return RunRecord(recipe=recipe, code=code, identities=(identity(decisive, code),))
 
@@ -132,7 +132,7 @@ def resumed_record(record: RunRecord | None, config: Config, *, allow_changes: b
     if files and not allow_changes:
         listed = "; ".join(f"{name} {what}" for name, what in files.items())
         raise ConfigError(
-            f"the user's own code differs from that which the run was started with: {listed}. Restore the files, or "
+            f"the user's own files differ from those which the run was started with: {listed}. Restore the files, or "
             "resume with --allow-changes, which records the change in run.json."
         )
     changes, identities = record.changes, record.identities

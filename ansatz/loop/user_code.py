@@ -1,8 +1,8 @@
-"""The user's own files that decide what a run learns: the code, presets and templates that its recipe names.
+"""The user's own files that decide what a run learns: the code, presets, templates and models that its recipe names.
 
-Their digests are part of the run's record, like the values of the recipe. Without this, a reward that was edited
-between a kill and the resume would give other weights in silence. Rows of data are not listed here, because the run
-stores them.
+Their digests are part of the run's record, like the values of the recipe. Without this, a reward that was edited, or a
+model that was trained further, between a kill and the resume would give other weights in silence. Rows of data are not
+listed here, because the run stores them.
 """
 
 from __future__ import annotations
@@ -18,19 +18,23 @@ from typing import Any, cast
 
 import ansatz
 from ansatz.files import is_special
+from ansatz.hub import MODEL_FILES, OLD_WEIGHTS
 
 _FILE = re.compile(r"(.+\.py):\w+")
 _MODULE = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*):[^\W\d]\w*")
 _TEXTS = (".yaml", ".yml", ".txt")
 """Endings of the presets and of the prompt templates that a recipe can name."""
+_READ_WHOLE_BYTES = 64 << 20
+_NUM_BLOCKS, _BLOCK_BYTES = 64, 64 << 10
 _INSTALLED = (
     Path(ansatz.__file__).resolve().parent,
     *(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")),
 )
 
 
-def code_digests(recipe: Mapping[str, Any]) -> dict[str, str]:
-    """SHA-256 by path of each file of the user that the recipe names, and of those that it imports from its own folder.
+def file_digests(recipe: Mapping[str, Any]) -> dict[str, str]:
+    """Return the SHA-256 by path of each file of the user that the recipe names, of those that it imports from its own
+    folder, and of those of each local model folder.
 
     Imports are read from the source, wherever they stand in it. Installed packages are not followed: their versions are
     the user's to keep, as that of torch is.
@@ -38,7 +42,7 @@ def code_digests(recipe: Mapping[str, Any]) -> dict[str, str]:
     digests = dict[str, str]()
     for text in sorted(set(_texts(recipe))):
         for name, path in _files_of(text).items():
-            digests[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+            digests[name] = _digest(path)
     return dict(sorted(digests.items()))
 
 
@@ -64,7 +68,27 @@ def _files_of(text: str) -> dict[str, Path]:
     if match := _MODULE.fullmatch(text):
         return _files_of_module(match[1])
     path = Path(text)
+    if text and _is_file(path / "config.json"):
+        patterns = (*MODEL_FILES, *OLD_WEIGHTS)
+        return {str(file): file for pattern in patterns for file in path.glob(pattern) if _is_file(file)}
     return {text: path} if path.suffix in _TEXTS and _is_file(path) else {}
+
+
+def _digest(path: Path) -> str:
+    """Return the SHA-256 of a file; of a large one, which holds weights, that of its size and of 64 blocks.
+
+    Training changes all weights, and so every block. To read all of them would take minutes at each start, and times of
+    files change when a project is copied.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        if size <= _READ_WHOLE_BYTES:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+        digest = hashlib.sha256(str(size).encode())
+        for block in range(_NUM_BLOCKS):
+            file.seek(block * (size - _BLOCK_BYTES) // (_NUM_BLOCKS - 1))
+            digest.update(file.read(_BLOCK_BYTES))
+        return digest.hexdigest()
 
 
 def _files_of_module(name: str) -> dict[str, Path]:
@@ -110,7 +134,7 @@ def _imports(file: Path, folder: Path) -> Iterator[Path]:
         elif isinstance(node, ast.Call) and _is_import_call(node.func) and node.args:
             name = node.args[0]
             if isinstance(name, ast.Constant) and isinstance(name.value, str):
-                yield from _modules(name.value.split("."), folder)
+                yield from _modules([part for part in name.value.split(".") if part], folder)
 
 
 def _is_import_call(function: ast.expr) -> bool:

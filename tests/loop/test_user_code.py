@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from toy_runs import toy_config
 
 from ansatz.errors import ConfigError
 from ansatz.loop.run_record import RunRecord, read_record, record_of, resumed_record
-from ansatz.loop.user_code import code_digests
+from ansatz.loop.user_code import file_digests
 
 REWARD = "from scale import SCALE\n\n\ndef brief(rollouts):\n    return [SCALE for _ in rollouts]\n"
 
@@ -26,7 +27,7 @@ def project(tmp_path, monkeypatch):
 
 
 def code_of(*texts):
-    return list(code_digests({"anything": [{"at": {"any": list(texts)}}]}))
+    return list(file_digests({"anything": [{"at": {"any": list(texts)}}]}))
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,7 @@ def code_of(*texts):
         "def inside():\n    from scale import *",
         "try:\n    import scale\nexcept ImportError:\n    pass",
         "import importlib\nscale = importlib.import_module('scale')",
+        "import importlib\nscale = importlib.import_module('.scale', __package__)",
         "scale = __import__('scale')",
     ],
 )
@@ -90,7 +92,7 @@ def test_a_changed_file_is_refused_by_name_or_accepted_and_recorded(project, fil
     record = read_record(project)
     assert resumed_record(record, config, allow_changes=False) == record
     (project / file).write_text((project / file).read_text() + "# edited\n")
-    assert f"differs from that which the run was started with: {file} has changed." in refusal(record, config)
+    assert f"files differ from those which the run was started with: {file} has changed." in refusal(record, config)
     accepted = resumed_record(record, config, allow_changes=True)
     assert accepted.changes[-1]["files"] == {file: "has changed"}
     assert accepted.identities[0] == record.identities[0]
@@ -118,3 +120,42 @@ def test_a_record_of_an_older_version_names_no_code_and_is_accepted(project):
     resumed = resumed_record(older, config, allow_changes=False)
     assert resumed.code == record_of(config).code
     assert (resumed.changes, resumed.identities) == ((), ())
+
+
+@pytest.fixture
+def model(project):
+    """The files of a model folder, with weights that are too large to be read as a whole."""
+    folder = project / "models" / "base"
+    (folder / "training").mkdir(parents=True)
+    for name in ("config.json", "tokenizer.json", "README.md", "training/state.json"):
+        (folder / name).write_text("{}")
+    with (folder / "model.safetensors").open("wb") as file:
+        file.truncate(80 << 20)
+    return folder
+
+
+def test_the_files_of_a_local_model_count_and_its_times_do_not(model):
+    before = file_digests({"model": {"path": "models/base"}})
+    assert list(before) == [f"models/base/{name}" for name in ("config.json", "model.safetensors", "tokenizer.json")]
+    for path in model.rglob("*"):
+        os.utime(path, (1, 1))
+    (model / "README.md").write_text("changed")
+    assert file_digests({"model": {"path": "models/base"}}) == before
+
+
+@pytest.mark.parametrize("change", ["weights", "length", "config.json"])
+def test_a_model_that_has_changed_between_kill_and_resume_is_refused(model, change):
+    config = toy_config(model.parent, {"model": {"path": "models/base"}})
+    record = record_of(config)
+    name = "config.json" if change == "config.json" else "model.safetensors"
+    with (model / name).open("r+b") as file:
+        if change == "weights":  # training changes all of them
+            file.write(bytes([1]) * (80 << 20))
+        elif change == "length":
+            file.truncate((80 << 20) + 8)
+        else:
+            file.write(b"[]")
+    with pytest.raises(ConfigError, match=rf"files differ .*: models/base/{name} has changed\. Restore the files"):
+        resumed_record(record, config, allow_changes=False)
+    accepted = resumed_record(record, config, allow_changes=True)
+    assert accepted.changes[-1]["files"] == {f"models/base/{name}": "has changed"}
