@@ -24,8 +24,8 @@ TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "*.tiktoken", "tekken
 
 _EXPORTED = ["recipe.yaml", "prompt.txt"]  # of models that Ansatz wrote
 _WEIGHTS = "*.safetensors"
-MODEL_FILES = ["*.json", _WEIGHTS, "*.model", "*.tiktoken", "*.jinja", "vocab.*", "merges.txt", *_EXPORTED]
-OLD_WEIGHTS = ["pytorch_model*.bin"]
+_FILES = ["*.json", _WEIGHTS, "*.model", "*.tiktoken", "*.jinja", "vocab.*", "merges.txt", *_EXPORTED]
+_OLD_WEIGHTS = ["pytorch_model*.bin"]
 _IGNORED = ["*/*", "consolidated*"]  # other formats of the same weights, such as original/ and onnx/
 _STORED_ONLY: ContextVar[bool] = ContextVar("_STORED_ONLY", default=False)
 _HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@([\w./-]+))?")
@@ -73,9 +73,9 @@ def local_folder(name: str | Path, *, key: str = "model.path", weights: bool = T
         return Path(name)
     with _refusals(str(name), parts, key=key), _progress_shown():
         if not weights:
-            return _download(parts, [name for name in MODEL_FILES if name != _WEIGHTS])
-        folder = _download(parts, MODEL_FILES)
-        return folder if any(folder.glob(_WEIGHTS)) else _download(parts, MODEL_FILES + OLD_WEIGHTS)
+            return _download(parts, [name for name in _FILES if name != _WEIGHTS])
+        folder = _download(parts, _FILES)
+        return folder if any(folder.glob(_WEIGHTS)) else _download(parts, _FILES + _OLD_WEIGHTS)
 
 
 def model_folder(name: str | Path, *, key: str = "model.path") -> Path:

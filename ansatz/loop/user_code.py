@@ -18,12 +18,13 @@ from typing import Any, cast
 
 import ansatz
 from ansatz.files import is_special
-from ansatz.hub import MODEL_FILES, OLD_WEIGHTS
 
 _FILE = re.compile(r"(.+\.py):\w+")
 _MODULE = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*):[^\W\d]\w*")
 _TEXTS = (".yaml", ".yml", ".txt")
 """Endings of the presets and of the prompt templates that a recipe can name."""
+_OF_MODELS = (".json", ".safetensors", ".bin", ".model", ".tiktoken", ".jinja", ".txt", ".yaml")
+"""Endings of the files that a model folder is loaded from."""
 _READ_WHOLE_BYTES = 64 << 20
 _NUM_BLOCKS, _BLOCK_BYTES = 64, 64 << 10
 _INSTALLED = (
@@ -69,8 +70,7 @@ def _files_of(text: str) -> dict[str, Path]:
         return _files_of_module(match[1])
     path = Path(text)
     if text and _is_file(path / "config.json"):
-        patterns = (*MODEL_FILES, *OLD_WEIGHTS)
-        return {str(file): file for pattern in patterns for file in path.glob(pattern) if _is_file(file)}
+        return {str(file): file for file in path.iterdir() if file.suffix in _OF_MODELS and _is_file(file)}
     return {text: path} if path.suffix in _TEXTS and _is_file(path) else {}
 
 
