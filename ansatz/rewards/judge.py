@@ -47,6 +47,11 @@ _DOUBT = re.compile(
     r"|\b(?:in|un|is|are|was|were|be|been|as|that|the|an?|it|says?|said|claims?|claimed|reads?|called)\W*$",
     re.I,
 )  # or the sentence lacks its last word, which is the verdict
+_QUOTES = re.compile(
+    r"\b(?:not|no|never|nor|neither|cannot|hardly|if|unless|whether|maybe|perhaps|mistakes?|wrong|wrongly|falsely?"
+    r"|errors?|say|says|said|claims?|claimed|reads?|states?|stated|writes?|wrote|called)\b|n['\u2019]t\b",
+    re.I,
+)  # in a last clause that ends in a colon; "My verdict:" does not
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -180,16 +185,20 @@ def read_verdict(reply: str) -> bool | None:
 
     A verdict is the last line of the reply, and nothing else is on that line. It can be in bold or italics and end in a
     full stop. There is none if the opposite verdict has a line too, if the thought before it is not closed, or if the
-    line completes an unfinished sentence that denies, doubts or quotes ("It is not", then CORRECT).
+    line completes an unfinished sentence that denies, doubts or quotes ("It is not", or "It would be wrong to say:",
+    then CORRECT).
     """
     rest = reply.rpartition("</think>")[2]
     lines = [line.strip(" \t\r") for line in rest.split("\n")]
     while lines and not lines[-1]:
         lines.pop()
-    verdicts = [match and match[2] == "CORRECT" for match in map(_VERDICT.fullmatch, lines)]
+    seen = ["".join(filter(str.isprintable, line)).strip() for line in lines[:-1]]
+    verdicts = [match and match[2] == "CORRECT" for match in map(_VERDICT.fullmatch, [*seen, *lines[-1:]])]
     if not verdicts or verdicts[-1] is None or (not verdicts[-1]) in verdicts or "<think>" in rest:
         return None
-    before = next((line for line in reversed(lines[:-1]) if line), "")
+    before = next((line for line in reversed(seen) if line), "")
+    if before.endswith(":") and _QUOTES.search(re.split(r"[.,;!?]\s", before)[-1]):
+        return None
     continues = before[-1:].isalnum() or before[-1:] in (",", ";", "-")
     return None if continues and _DOUBT.search(before) else verdicts[-1]
 
