@@ -13,6 +13,7 @@ import importlib
 import importlib.util
 import inspect
 import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -145,13 +146,23 @@ def number_problem(value: Any) -> str | None:
     return next((problem for each in inner if (problem := number_problem(each)) is not None), None)
 
 
+def describe_missing_file(path: str | Path) -> str:
+    """Say what is at a path that is not a file, in words that follow the path."""
+    path = Path(path)
+    if path.is_dir():
+        return "is a folder, expected a file"
+    if path.exists():
+        return "is a pipe, a device or a socket, expected a file"
+    return "is a link that leads nowhere" if path.is_symlink() else f"does not exist (current folder: {Path.cwd()})"
+
+
 def load_attribute(reference: str, *, kind: str) -> Any:
     """Import `file.py:name` or `package.module:name`. Raise ConfigError if there is no such file, module or name."""
     place, _, attribute = reference.rpartition(":")
     try:
         module = _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
     except FileNotFoundError as error:
-        raise ConfigError(f"{kind} {reference!r}: there is no file {place!r} (looked in {Path.cwd()}).") from error
+        raise ConfigError(f"{kind} {reference!r}: {place!r} {describe_missing_file(place)}.") from error
     except Exception as error:  # code of a user can raise anything while it is imported
         reason = f"{type(error).__name__}: {error}"
         raise ConfigError(f"{kind} {reference!r}: cannot import {place!r} ({reason}).") from error
@@ -162,7 +173,7 @@ def load_attribute(reference: str, *, kind: str) -> Any:
 
 def _load_file(path: Path) -> ModuleType:
     """Import the file as a module, once per process, so that two names from one file share its state."""
-    name = f"ansatz_user_{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
+    name = f"ansatz_user_{path.stem}_{hashlib.sha256(os.path.realpath(path).encode()).hexdigest()[:8]}"
     if name in sys.modules:
         return sys.modules[name]
     if not path.is_file():

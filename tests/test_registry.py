@@ -1,11 +1,13 @@
 import dataclasses
+import os
 import sys
+from pathlib import Path
 from typing import Literal
 
 import pytest
 
 from ansatz.errors import ConfigError
-from ansatz.registry import Registry, bind, load_attribute, settings_of, suggest
+from ansatz.registry import Registry, bind, describe_missing_file, load_attribute, settings_of, suggest
 
 
 def make() -> Registry:
@@ -100,7 +102,7 @@ def test_a_function_of_a_module_is_found():
 @pytest.mark.parametrize(
     ("reference", "sentence"),
     [
-        ("nowhere/mine.py:f", "reward 'nowhere/mine.py:f': there is no file 'nowhere/mine.py' (looked in "),
+        ("nowhere/mine.py:f", "reward 'nowhere/mine.py:f': 'nowhere/mine.py' does not exist (current folder: "),
         ("no_such_module:f", "reward 'no_such_module:f': cannot import 'no_such_module' (ModuleNotFoundError: "),
         ("math:squirt", "reward 'math:squirt': 'math' has no 'squirt'."),
         ("math:", "reward 'math:': 'math' has no ''."),
@@ -118,3 +120,23 @@ def test_what_is_wrong_with_a_reference_is_one_sentence(tmp_path, reference, sen
         load_attribute(reference.format(**places), kind="reward")
     assert str(error.value).startswith(sentence.format(**places))
     assert not {name for name in set(sys.modules) - known if name.startswith("ansatz_user")}
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (Path.mkdir, "is a folder, expected a file"),
+        (os.mkfifo, "is a pipe, a device or a socket, expected a file"),
+        (lambda path: path.symlink_to("/dev/zero"), "is a pipe, a device or a socket, expected a file"),
+        (lambda path: path.symlink_to(path), "is a link that leads nowhere"),
+        (lambda path: path.symlink_to("nothing"), "is a link that leads nowhere"),
+        (lambda path: None, "does not exist (current folder: "),
+    ],
+)
+def test_what_is_not_a_file_is_called_by_what_it_is(tmp_path, make, said):
+    path = tmp_path / "mine.py"
+    make(path)
+    assert describe_missing_file(path).startswith(said)
+    with pytest.raises(ConfigError) as error:
+        load_attribute(f"{path}:f", kind="reward")
+    assert f"'{path}' {said}" in str(error.value)

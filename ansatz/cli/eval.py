@@ -16,6 +16,7 @@ from ansatz.cli.sampling_options import ModelSampling, given, takes_sampling
 from ansatz.config.load import parse_yaml
 from ansatz.config.packaged import recipe_text
 from ansatz.errors import ConfigError
+from ansatz.registry import describe_missing_file
 
 if TYPE_CHECKING:
     from ansatz.cli.opened_model import OpenedModel
@@ -254,7 +255,7 @@ def rewards_section(text: str) -> dict[str, dict[str, Any]]:
         return {name.strip(): {} for name in text.split(",")}
     path = Path(text)
     if not path.is_file():
-        raise ConfigError(f"--rewards {text}: the file does not exist (current folder: {Path.cwd()}).")
+        raise ConfigError(f"--rewards: the file {text!r} {describe_missing_file(path)}.")
     content = parse_yaml(recipe_text(path), where=text)
     section: Any = content.get("rewards", content) if isinstance(content, Mapping) else None
     if not isinstance(section, Mapping) or not all(isinstance(value, Mapping | None) for value in section.values()):

@@ -27,9 +27,8 @@ def check_outputs(
             raise ConfigError(f"{str(out)!r} is a folder, expected the name of a file to write.")
     for out in files + [report_path(out) for out in files if reports]:
         try:
-            for file in _files(inputs):
-                if file.exists() and out.exists() and out.samefile(file):
-                    raise ConfigError(f"{out} is both read and written. Choose another name for the output.")
+            if out.exists() and any(_is_same(out, file) for file in _files(inputs)):
+                raise ConfigError(f"{out} is both read and written. Choose another name for the output.")
             problem = _find_obstacle(out) or _find_run(out, own)
         except (OSError, ValueError) as error:  # a name that is too long, or has a character that no name may have
             problem = str(error)
@@ -46,6 +45,14 @@ def _files(inputs: Sequence[Path]) -> list[Path]:
             map(Path, glob(str(path), recursive=True)) if has_magic(str(path)) and not path.exists() else [path]
         )
     ]
+
+
+def _is_same(out: Path, file: Path) -> bool:
+    """Return whether an output is an input. Who reads the input says so if it cannot be reached."""
+    try:
+        return out.samefile(file)
+    except (OSError, ValueError):
+        return False
 
 
 def _find_obstacle(out: Path) -> str:

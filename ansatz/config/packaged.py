@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ansatz.errors import ConfigError
-from ansatz.files import is_special
-from ansatz.registry import suggest
+from ansatz.registry import describe_missing_file, suggest
 
 FOLDER = Path(__file__).parents[1] / "recipes"
 OVERLAYS = FOLDER / "overlays"
@@ -51,12 +50,12 @@ def recipe_path(given: str | Path) -> Path:
     path = Path(given)
     if path.is_file():
         return path
-    if is_special(path):
-        raise ConfigError(f"the recipe {str(given)!r} is a pipe, a device or a socket. Give a YAML file.")
     name = str(given).removesuffix(".yaml")
     for folder in (FOLDER, OVERLAYS):
         if (folder / f"{name}.yaml").is_file():
             return folder / f"{name}.yaml"
+    if path.exists() or path.is_symlink():
+        raise ConfigError(f"the recipe {str(given)!r} {describe_missing_file(path)}. Give a YAML file.")
     known = [file.stem for folder in (FOLDER, OVERLAYS) for file in folder.glob("*.yaml")]
     raise ConfigError(
         f"there is no recipe file {str(given)!r} (looked in {Path.cwd()}) and no installed recipe of that name."

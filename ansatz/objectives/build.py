@@ -23,7 +23,7 @@ from ansatz.objectives.ratios import RATIOS
 from ansatz.objectives.surrogates import SURROGATES
 from ansatz.objectives.value import VALUES
 from ansatz.objectives.weights import WEIGHTS
-from ansatz.registry import Registry, load_attribute, number_problem, suggest
+from ansatz.registry import Registry, describe_missing_file, load_attribute, number_problem, suggest
 
 Spec = Mapping[str, Any]
 
@@ -156,7 +156,7 @@ def preset_row(name: str, *, below: tuple[str, ...] = ()) -> dict[str, Any]:
         row = load_attribute(name, kind="preset")
     elif name.endswith((".yaml", ".yml")):
         if not Path(name).is_file():
-            raise ConfigError(f"algorithm.preset: there is no file {name!r} (looked in {Path.cwd()}).")
+            raise ConfigError(f"algorithm.preset: the file {name!r} {describe_missing_file(name)}.")
         try:
             row = yaml.safe_load(Path(name).read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:

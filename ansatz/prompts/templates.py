@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ansatz.errors import ConfigError
-from ansatz.registry import suggest
+from ansatz.registry import describe_missing_file, suggest
 
 QUESTION = "{question}"
 CHAT = "chat"
@@ -74,8 +74,7 @@ def template_text(name: str) -> str:
     path = Path(name)
     if not path.is_file():
         raise ConfigError(
-            f"prompt template {name!r}: the file does not exist (current folder: {Path.cwd()}). "
-            f"Expected a text file that contains {QUESTION}."
+            f"prompt template {name!r} {describe_missing_file(path)}. Expected a text file that contains {QUESTION}."
         )
     text = path.read_text(encoding="utf-8")
     if text.count(QUESTION) != 1:

@@ -154,7 +154,7 @@ def test_a_file_of_rewards_grades_what_the_verifier_cannot(ansatz, model, suites
     scores = json.loads((out / "results.json").read_text())["scores"]
     assert scores["reward"]["pass@1"] == 0.5  # the second of two responses
     assert "reward 'countdwn' is unknown" in ansatz(*arguments, "--rewards", "countdwn")[2]
-    assert "the file does not exist" in ansatz(*arguments, "--rewards", "none.yaml")[2]
+    assert "the file 'none.yaml' does not exist" in ansatz(*arguments, "--rewards", "none.yaml")[2]
 
 
 def test_a_folder_that_another_process_fills_is_refused_and_a_draft_is_not(ansatz, model, suites, tmp_path):

@@ -103,3 +103,12 @@ def test_a_report_may_replace_that_of_its_run_and_no_other_file(ansatz, run):
 def test_a_file_next_to_a_run_is_written(ansatz, file, run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert ansatz("data", "dedup", "rows.jsonl", "--out", "runs/rows.jsonl")[0] == 0
+
+
+def test_an_input_that_cannot_be_reached_is_not_taken_for_an_output_that_cannot(ansatz, file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out.jsonl").write_text("")
+    code, _, err = ansatz("data", "dedup", "rows.jsonl/inside.jsonl", "--out", "out.jsonl")
+    assert code == 2
+    assert "cannot be written" not in err
+    assert "inside.jsonl" in err

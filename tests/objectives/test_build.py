@@ -130,7 +130,7 @@ def test_a_users_own_row_with_a_former_key_is_refused_with_the_new_one(tmp_path:
         ({"kl_coef": 1, "kl_in": "reward", "kl_to": "old"}, "a KL in the reward is to the reference"),
         ({"like": "verl"}, "algorithm: the key 'like' is now called 'defaults_of'."),
         ({"advantage": "accepted"}, "algorithm.advantage = 'accepted' is now called 'filtered_bc'."),
-        ({"preset": "none.yaml"}, "algorithm.preset: there is no file 'none.yaml'"),
+        ({"preset": "none.yaml"}, "algorithm.preset: the file 'none.yaml' does not exist"),
     ],
 )
 def test_mistakes_are_said_in_one_sentence(spec: dict[str, object], words: str):
