@@ -44,11 +44,7 @@ _EXTRAS = {"ray": "ray", "vllm": "vllm", "peft": "lora", "bitsandbytes": "qlora"
 _RECIPE = "tiny_arithmetic_grpo_cpu"
 _TINY: dict[str, Any] = {
     "name": "doctor",
-    "data": {
-        "sft": None,
-        "train": {"count": 16},
-        "heldout": {"count": 4},
-    },
+    "data": {"sft": None, "train": {"count": 16}, "heldout": {"count": 4}},
     "model": {"tiny": {"hidden_size": 32, "num_layers": 2, "num_heads": 2, "num_kv_heads": 1, "head_dim": 16}},
     "rollout": {"prompts_per_step": 2, "samples_per_prompt": 2, "max_response_tokens": 16},
     "train": {"steps": 1, "decay_steps": 0},
@@ -216,11 +212,7 @@ def _open_files() -> Finding:
     if limit == resource.RLIM_INFINITY or limit >= 4096:
         return Finding(what="open files", state="ok", found=found)
     return Finding(
-        what="open files",
-        state="note",
-        found=found,
-        advice="Raise it before you use workers.",
-        fix="ulimit -n 65536",
+        what="open files", state="note", found=found, advice="Raise it before you use workers.", fix="ulimit -n 65536"
     )
 
 

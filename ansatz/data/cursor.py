@@ -20,13 +20,7 @@ class ProblemStream:
     returns exactly the problems that the first stream would have returned.
     """
 
-    def __init__(
-        self,
-        problems: Sequence[Problem],
-        *,
-        seed: int,
-        curriculum: CurriculumSettings | None = None,
-    ) -> None:
+    def __init__(self, problems: Sequence[Problem], *, seed: int, curriculum: CurriculumSettings | None = None) -> None:
         if not problems:
             raise DataError(
                 "a problem stream needs at least one problem, got none. Check path, split and limit of the source."

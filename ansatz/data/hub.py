@@ -15,12 +15,7 @@ from ansatz.hub import downloads_allowed
 
 
 def _open_hub(
-    *,
-    split: str,
-    dataset: str,
-    config: str | None = None,
-    revision: str | None = None,
-    hub_split: str | None = None,
+    *, split: str, dataset: str, config: str | None = None, revision: str | None = None, hub_split: str | None = None
 ) -> Iterable[tuple[Iterable[Row], str]]:
     """Return the data set's problems in order.
 

@@ -30,10 +30,7 @@ def pair_of(problem: Problem, *, name: str, chosen: str, rejected: str) -> Probl
     """Return the pair of two responses to a problem. name: follows the problem's id; empty if the problem has one
     pair."""
     return dataclasses.replace(
-        problem,
-        id=f"{problem.id}{name}",
-        solution=chosen,
-        meta={**problem.meta, REJECTED: rejected},
+        problem, id=f"{problem.id}{name}", solution=chosen, meta={**problem.meta, REJECTED: rejected}
     )
 
 
@@ -102,11 +99,7 @@ class MadePairs:
 
 
 def make_pairs(
-    problems: Sequence[Problem],
-    responses: Mapping[str, Sequence[Answered]],
-    settings: PairSettings,
-    *,
-    seed: int,
+    problems: Sequence[Problem], responses: Mapping[str, Sequence[Answered]], settings: PairSettings, *, seed: int
 ) -> MadePairs:
     """Pair correct with wrong responses. responses: those that can be in a pair, by the id of the problem.
 

@@ -86,12 +86,7 @@ class RowSettings:
 
 
 def problems_of(
-    rows: Iterable[Row],
-    settings: RowSettings,
-    *,
-    split: str,
-    source: str,
-    spelled: Mapping[str, str] = IN_RECIPE,
+    rows: Iterable[Row], settings: RowSettings, *, split: str, source: str, spelled: Mapping[str, str] = IN_RECIPE
 ) -> Iterator[Problem]:
     """Return the rows as problems, one at a time. `meta` holds all unused fields, and `line`, the position of the row.
 

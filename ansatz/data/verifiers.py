@@ -18,11 +18,7 @@ from ansatz.types import Problem
 
 
 def verifiers(
-    *,
-    split: str,
-    environment: str,
-    arguments: dict[str, Any] | None = None,
-    count: Count = 0,
+    *, split: str, environment: str, arguments: dict[str, Any] | None = None, count: Count = 0
 ) -> Iterator[Problem]:
     """Yield the rows of the environment's data: those to evaluate on for the split heldout, otherwise those to train
     on.

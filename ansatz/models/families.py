@@ -71,10 +71,7 @@ def check_family(folder: Path, *, key: str) -> None:
         raise ModelError(f"{key} = {str(folder)!r} has {setting}, which Ansatz does not support. Use another model.")
 
 
-DEQUANTIZED: dict[str, Any] = {
-    "mxfp4": Mxfp4Config,
-    "fp8": FineGrainedFP8Config,
-}
+DEQUANTIZED: dict[str, Any] = {"mxfp4": Mxfp4Config, "fp8": FineGrainedFP8Config}
 """Formats of stored weights that are converted when a model is loaded, with transformers' class of their settings."""
 
 

@@ -12,12 +12,7 @@ from ansatz.config.toy import TINY
 from ansatz.errors import ConfigError
 from ansatz.models.known_models import ModelShape, model_shape
 from ansatz.models.load import compute_dtype
-from ansatz.models.memory import (
-    GIB,
-    USABLE_FRACTION,
-    Workload,
-    adapter_parameters,
-)
+from ansatz.models.memory import GIB, USABLE_FRACTION, Workload, adapter_parameters
 from ansatz.models.threads import parallel_microbatches, usable_cores
 from ansatz.models.tiny import build_tiny_model, tiny_shape
 from ansatz.registry import settings_of

@@ -50,9 +50,7 @@ def _worker_plan(config: Config, work: Workload, hardware: Hardware | None) -> P
     count, gpus = max(1, section.workers), max(1, round(section.gpus))
     prompts = -(-rollout.prompts_per_step // count)
     share = dataclasses.replace(
-        work,
-        rollouts=min(work.rollouts, prompts * rollout.samples_per_prompt),
-        prefilled=min(work.prefilled, prompts),
+        work, rollouts=min(work.rollouts, prompts * rollout.samples_per_prompt), prefilled=min(work.prefilled, prompts)
     )
     if hardware is not None:
         share = with_fitting_rollouts(share, devices=gpus, usable=hardware.usable)

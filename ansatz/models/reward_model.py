@@ -94,11 +94,7 @@ def load_reward_model(
     attention.install(model)
     norm.install(model)
     return Policy(
-        model=model.eval(),
-        tokenizer=tokenizer,
-        max_context=max_context(model.config),
-        end_ids=(),
-        path=str(folder),
+        model=model.eval(), tokenizer=tokenizer, max_context=max_context(model.config), end_ids=(), path=str(folder)
     )
 
 

@@ -295,9 +295,7 @@ def log_partition(reward_N: Tensor, group_N: Tensor, *, tau: float = 1.0) -> Ten
 @ADVANTAGES.register("gdpo", "normalize_then_sum")
 @formula(
     "A = weighted sum over reward components of their {normalizer} within the prompt",
-    words={
-        "normalizer": lambda name: f"{name} (ddof {{ddof}}, eps {{eps}})" if name in _DIVIDING else name,
-    },
+    words={"normalizer": lambda name: f"{name} (ddof {{ddof}}, eps {{eps}})" if name in _DIVIDING else name},
     notes={"component_weights": ", weights {component_weights}", **_SINGLE},
 )
 def gdpo(

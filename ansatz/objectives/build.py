@@ -44,15 +44,7 @@ COMPONENTS: dict[str, Registry[Any]] = {
 }
 LISTS = ("correction", "masks")
 """Keys that take a list of components."""
-OPTIONAL = (
-    "reward_whiten",
-    "whiten",
-    "kl_control",
-    "penalty_weights",
-    "value",
-    "likelihood_weights",
-    "advantage_clip",
-)
+OPTIONAL = ("reward_whiten", "whiten", "kl_control", "penalty_weights", "value", "likelihood_weights", "advantage_clip")
 """Keys that can be none."""
 _CHOSEN_BY_PRESET = ("advantage", "whiten", "ratio", "surrogate", "weights", "anchor", "kl_in", "value")
 _FORMER_KEYS = {"like": "defaults_of"}

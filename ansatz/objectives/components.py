@@ -146,11 +146,7 @@ def _note(note: str | Mapping[Any, str], value: Any, default: Any) -> str:
 
 
 def formula(
-    text: str,
-    gradient: str | Callable[..., str] = "",
-    *,
-    words: Words | None = None,
-    notes: Notes | None = None,
+    text: str, gradient: str | Callable[..., str] = "", *, words: Words | None = None, notes: Notes | None = None
 ) -> Callable[[F], F]:
     """Describe a component by a formula in words, see `FormulaWords`.
 

@@ -113,12 +113,7 @@ PRESETS: dict[str, dict[str, Any]] = {  # rows over COMMON
     },
     "grpo": {"source": "arXiv:2402.03300", "aliases": ("group_norm",)},
     "grpo_process": {"advantage": "process", "source": "arXiv:2402.03300 sec. 4.1.3"},
-    "dr_grpo": {
-        "advantage": "group_mean",
-        "weights": _UNBIASED,
-        "source": "arXiv:2503.20783",
-        "aliases": ("drgrpo",),
-    },
+    "dr_grpo": {"advantage": "group_mean", "weights": _UNBIASED, "source": "arXiv:2503.20783", "aliases": ("drgrpo",)},
     "dapo": {**_DAPO, "source": "arXiv:2503.14476", "aliases": ("bnpo",)},
     "dapo_full": {
         **_DAPO,
@@ -156,12 +151,7 @@ PRESETS: dict[str, dict[str, Any]] = {  # rows over COMMON
         "weights": "token_mean",
         "source": "arXiv:2506.01939",
     },
-    "max_rl": {
-        "advantage": "mean_ratio",
-        "weights": "token_mean",
-        "source": "arXiv:2602.02710",
-        "aliases": ("maxrl",),
-    },
+    "max_rl": {"advantage": "mean_ratio", "weights": "token_mean", "source": "arXiv:2602.02710", "aliases": ("maxrl",)},
     "pass_at_k": {
         "advantage": "pass_at_k",
         "weights": "token_mean",

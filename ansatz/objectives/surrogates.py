@@ -42,8 +42,7 @@ def clip(log_ratio_T: Tensor, advantage_T: Tensor, *, low: float = 0.2, high: fl
 
 @SURROGATES.register("dual_clip")
 @formula(
-    "-min(rho A, clip(rho, 1 - {low}, 1 + {high}) A), at most -{dual} A where A < 0",
-    "rho A, 0 where a clip holds",
+    "-min(rho A, clip(rho, 1 - {low}, 1 + {high}) A), at most -{dual} A where A < 0", "rho A, 0 where a clip holds"
 )
 def dual_clip(
     log_ratio_T: Tensor, advantage_T: Tensor, *, low: float = 0.2, high: float = 0.2, dual: float = 3.0

@@ -77,13 +77,7 @@ def gae(
 @ADVANTAGES.register("process")
 @formula("A = sum of the z-scored (ddof {ddof}, eps {eps}) rewards of the steps that end at or after the token")
 def process(
-    step_reward_T: Tensor,
-    step_end_T: Tensor,
-    segment_T: Tensor,
-    group_N: Tensor,
-    *,
-    ddof: int = 1,
-    eps: float = 1e-6,
+    step_reward_T: Tensor, step_end_T: Tensor, segment_T: Tensor, group_N: Tensor, *, ddof: int = 1, eps: float = 1e-6
 ) -> Tensor:
     """GRPO with process supervision (arXiv:2402.03300 sec. 4.1.3): step rewards are pooled over the prompt's group.
 
@@ -99,8 +93,7 @@ def process(
 
 @REWARD_WHITENS.register("token_rewards", "tokens")
 @formula(
-    "r = (r - mean) / sqrt(var (ddof {ddof}) + {eps}) over response tokens",
-    notes={"keep_mean": ", plus the mean"},
+    "r = (r - mean) / sqrt(var (ddof {ddof}) + {eps}) over response tokens", notes={"keep_mean": ", plus the mean"}
 )
 def token_rewards(token_reward_T: Tensor, *, keep_mean: bool = True, ddof: int = 1, eps: float = 1e-8) -> Tensor:
     """Token rewards, the KL included, at variance 1 before a critic's advantages (PPO for language models).

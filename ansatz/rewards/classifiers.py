@@ -71,7 +71,6 @@ class Classifier:
         device = self._model.device
         with self._lock, self._torch.inference_mode():
             logits = self._model(
-                input_ids=self._torch.tensor(ids, device=device),
-                attention_mask=self._torch.tensor(mask, device=device),
+                input_ids=self._torch.tensor(ids, device=device), attention_mask=self._torch.tensor(mask, device=device)
             ).logits
         return logits[..., 0].float().tolist()

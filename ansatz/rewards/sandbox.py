@@ -160,13 +160,7 @@ def require(isolation: Isolation) -> None:
 
 
 def job_of(
-    role: Role,
-    source: str,
-    limits: SandboxLimits,
-    *,
-    cpu_s: float,
-    packages: bool,
-    isolation: Isolation,
+    role: Role, source: str, limits: SandboxLimits, *, cpu_s: float, packages: bool, isolation: Isolation
 ) -> dict[str, Any]:
     """Return what `sandbox_child` gets as JSON. role: see there. cpu_s: CPU time in all."""
     restrictions = {"limits": _rlimits(limits, cpu_s), "full": isolation == "full", **_access(packages)}

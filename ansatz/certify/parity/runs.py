@@ -132,11 +132,7 @@ def _batch(case: Case, objective: Objective, setup: Setup, advantages: Advantage
     behavior_T = case.flat("behavior_logp")
     behavior_T = old_T if behavior_T is None else behavior_T
     kept_T = objective.loss_mask(
-        segment_T,
-        mask_T,
-        truncated_N=case.optional("truncated"),
-        old_logp_T=old_T,
-        behavior_logp_T=behavior_T,
+        segment_T, mask_T, truncated_N=case.optional("truncated"), old_logp_T=old_T, behavior_logp_T=behavior_T
     )
     batch = TokenTensors(
         segment_T=segment_T,

@@ -56,15 +56,15 @@ _RULES: dict[str, dict[float, str]] = {  # topic: {weight: pattern}
     },
     "linear_algebra": {
         4.0: r"matri(?:x|ces)|\\(?:begin\{)?[pbv]matrix|\bvectors?\b|\\mathbf|\bdeterminant|eigen"
-        r"|\\operatorname\{proj\}",
+        r"|\\operatorname\{proj\}"
     },
     "complex_numbers": {
         4.0: r"complex (?:number|root|plane)|imaginary|roots? of unity|\|z|\bz\^|e\^\{[^}]*i\b|\\overline\{z\}"
-        r"|\bcis\b",
+        r"|\bcis\b"
     },
     "calculus": {
         4.0: r"\\int(?![a-z])|\bintegral|derivative|differentia|\\lim(?![a-z])|\\frac\{d[xyt]?\}\{d[xyt]\}"
-        r"|\bconverge|\bcontinuous\b",
+        r"|\bconverge|\bcontinuous\b"
     },
     "algebra": {
         2.0: r"\bpolynomial|quadratic|\broots? of\b|\bf\(|\bg\(|\bp\(|\\log|logarithm|\bsimplify|\bexpand"

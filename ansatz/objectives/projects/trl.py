@@ -169,12 +169,7 @@ def _advantage(options: Options) -> dict[str, Any]:
     if options["multi_objective_aggregation"] == "normalize_then_sum":
         options.ignore("scale_rewards")
         return {
-            "advantage": {
-                "name": "gdpo",
-                "component_weights": options.get("reward_weights"),
-                "ddof": 1,
-                "eps": 1e-4,
-            },
+            "advantage": {"name": "gdpo", "component_weights": options.get("reward_weights"), "ddof": 1, "eps": 1e-4},
             "whiten": {"name": "rollouts", "ddof": 1, "eps": 1e-4, "eps_in": "std"},
         }
     zscore = {"name": "group_zscore", "ddof": 1, "eps": 1e-4}
@@ -214,11 +209,7 @@ def _surrogate(options: Options) -> dict[str, Any]:
     if loss_type == "cispo":
         return {"name": "cispo", "floor": 0.0, "cap": _clip(options)["high"]}
     if loss_type == "sapo":
-        return {
-            "name": "sapo",
-            "tau_pos": options["sapo_temperature_pos"],
-            "tau_neg": options["sapo_temperature_neg"],
-        }
+        return {"name": "sapo", "tau_pos": options["sapo_temperature_pos"], "tau_neg": options["sapo_temperature_neg"]}
     if loss_type == "vespo":
         gates = {f"gate_{side}": [options[f"vespo_k_{side}"], options[f"vespo_lambda_{side}"]] for side in _SIDES}
         return {"name": "vespo", **gates}
@@ -251,11 +242,7 @@ def _entropy(options: Options) -> dict[str, Any]:
         )
     partial = options["top_entropy_quantile"] < 1
     kept = "kept" if loss_type in _GLOBAL_TOKEN_MEAN else "kept_mean"
-    return {
-        "entropy_coef": coef,
-        "entropy_tokens": kept if partial else "all",
-        "penalty_weights": "token_mean",
-    }
+    return {"entropy_coef": coef, "entropy_tokens": kept if partial else "all", "penalty_weights": "token_mean"}
 
 
 def _corrections(options: Options, corrected: bool, on_policy: bool) -> list[dict[str, Any]]:

@@ -15,12 +15,7 @@ from ansatz.rewards.math_answer.context import read_before, refused
 from ansatz.rewards.math_answer.letters import asserted_letter
 from ansatz.rewards.math_answer.sentence_words import PHRASE, REFUSING
 from ansatz.rewards.math_answer.sentences import hypothetical, last_sentence, stated_in
-from ansatz.rewards.math_answer.statements import (
-    BOLD,
-    SPANS,
-    is_bare,
-    without_remark,
-)
+from ansatz.rewards.math_answer.statements import BOLD, SPANS, is_bare, without_remark
 
 MAX_BARE_LENGTH = 200  # characters of a response that is nothing but an answer, or of a last line
 _MAX_JSON = 8_000  # characters of a JSON object
