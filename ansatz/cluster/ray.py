@@ -284,10 +284,7 @@ class RayCluster:
                 command = [sys.executable, "-m", "ansatz.cluster.reaper", self._folder, str(os.getpid())]
                 self._reaper = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
                 self._ray.init(
-                    include_dashboard=False,
-                    object_store_memory=_OBJECT_STORE_BYTES,
-                    _temp_dir=self._folder,
-                    **settings,
+                    include_dashboard=False, object_store_memory=_OBJECT_STORE_BYTES, _temp_dir=self._folder, **settings
                 )
         except (ConnectionError, OSError, ValueError, RuntimeError) as error:
             where = f"cluster.address = {address!r}: there is no Ray cluster" if address else "Ray does not start here"

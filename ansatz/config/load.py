@@ -191,9 +191,7 @@ def _sentences(error: ValidationError, *parents: str, recipe: type[Config] | Non
 
 def _at_toy_size(config: Config, data: Mapping[str, Any], override_layer: Mapping[str, Any]) -> Config:
     after = check(laid_over(merge(data, toy_layer(config)), override_layer))
-    return after.model_copy(
-        update={"model": after.model.model_copy(update={"toy": changes(config, after)})},
-    )
+    return after.model_copy(update={"model": after.model.model_copy(update={"toy": changes(config, after)})})
 
 
 def _override_layer(overrides: Mapping[str, str]) -> dict[str, Any]:

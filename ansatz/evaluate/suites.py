@@ -70,13 +70,7 @@ class Suite:
 
 def _card(name: str, hub: str, licence: str, size: int, answers: str, version: str) -> Suite:
     return Suite(
-        name=name,
-        file=f"{name}/test.jsonl",
-        hub=hub,
-        licence=licence,
-        size=size,
-        answers=answers,
-        version=version,
+        name=name, file=f"{name}/test.jsonl", hub=hub, licence=licence, size=size, answers=answers, version=version
     )
 
 

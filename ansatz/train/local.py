@@ -37,14 +37,7 @@ from ansatz.train.logps import exact_kl, logps_of, measure_demonstrations, respo
 from ansatz.train.measure import measure_batch
 from ansatz.train.optim import Schedule
 from ansatz.train.packed import PackedRollouts, in_order_of_samples, pack_apart, pack_rollouts
-from ansatz.train.placement import (
-    EXACT_WEIGHTS,
-    ONE_PROCESS,
-    Placement,
-    has_exact_weights,
-    placed_like,
-    read_tensors,
-)
+from ansatz.train.placement import EXACT_WEIGHTS, ONE_PROCESS, Placement, has_exact_weights, placed_like, read_tensors
 from ansatz.train.ranks import on_first_rank
 from ansatz.train.sample import TrainSample
 from ansatz.train.skipped import SkippedUpdate, Trained, stop_if_too_many

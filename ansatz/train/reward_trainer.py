@@ -29,14 +29,7 @@ from ansatz.track.measurements import Measurement, Measurements, mean
 from ansatz.train.logps import without_gradient
 from ansatz.train.optim import Schedule
 from ansatz.train.packed import PackedRollouts, pack_rollouts, select_rollouts
-from ansatz.train.placement import (
-    EXACT_WEIGHTS,
-    ONE_PROCESS,
-    Placement,
-    has_exact_weights,
-    placed_like,
-    read_tensors,
-)
+from ansatz.train.placement import EXACT_WEIGHTS, ONE_PROCESS, Placement, has_exact_weights, placed_like, read_tensors
 from ansatz.train.ranks import on_first_rank, split_for_rank
 from ansatz.train.sample import TrainSample
 from ansatz.train.step import MicrobatchResult, accumulate_gradients, not_made
