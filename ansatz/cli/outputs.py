@@ -69,7 +69,7 @@ def _find_run(out: Path, own: str) -> str:
     """Return that the file lies in the folder of a run, whose files are the run's own; empty if it may be written."""
     from ansatz.loop.run_record import is_marked
 
-    place = out.resolve()
+    place = Path(os.path.realpath(out))  # unlike Path.resolve, it takes a link to itself
     run = next((folder for folder in place.parents if is_marked(folder)), None)
     if run is None or (own and place == run / own):
         return ""

@@ -128,7 +128,7 @@ def _decompressing(file: Path) -> Iterator[IO[bytes]]:
             yield content
         except Exception as error:  # each compression library has its own errors
             if isinstance(error, OSError) and error.errno is not None:  # the file system's, not the library's
-                raise OSError(error.errno, error.strerror, str(file)) from error
+                raise DataError(f"{file} cannot be read ({error.strerror}). Give another file.") from error
             if isinstance(error, OSError | EOFError | zlib.error) or type(error).__name__ == "ZstdError":
                 raise DataError(f"{file} cannot be decompressed ({error}). Download the file again.") from error
             raise
