@@ -118,5 +118,6 @@ def test_an_input_that_cannot_be_reached_is_not_taken_for_an_output_that_cannot(
 def test_a_link_to_itself_in_place_of_an_output_ends_in_a_sentence_or_a_file(ansatz, file, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "loop").symlink_to("loop")
-    code, _, err = ansatz("data", "dedup", "rows.jsonl", "--out", name)
-    assert (code, err.startswith("ansatz: ")) in ((0, False), (2, True))
+    for verb in (["data", "dedup"], ["data", "split", "--heldout", "held.jsonl"]):
+        code, _, err = ansatz(*verb, "rows.jsonl", "--out", name)
+        assert (code, err.startswith("ansatz: ")) in ((0, False), (2, True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -85,7 +86,8 @@ def split_rows(
 
     All files are written atomically. Raise ConfigError if two of them have the same path.
     """
-    if out.resolve() == heldout.resolve() or report_path(out).resolve() == report_path(heldout).resolve():
+    places = [[os.path.realpath(path), os.path.realpath(report_path(path))] for path in (out, heldout)]
+    if any(first == second for first, second in zip(*places, strict=True)):
         raise ConfigError(f"both parts, or their reports, would be written to {out}. Choose two different names.")
     with replacing(out) as kept_file, replacing(heldout) as heldout_file:
         sides = _Lines(kept_file), _Lines(heldout_file)
