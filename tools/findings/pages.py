@@ -140,6 +140,7 @@ def _page(finding: Finding, figures: Sequence[str]) -> str:
     if sweep.guards:
         parts += ["## Guards", _guards(finding)]
     parts += ["## How it was made", *_say_how(finding)]
+    parts.append("<!-- No test executes the commands of this page: they take hours of CPU time. -->")
     return "\n\n".join(parts) + "\n"
 
 
