@@ -44,12 +44,12 @@ FEATURES = (
     "data.label_files", "data.pair_files", "data.pairs", "environments", "evaluate.reward_models", "findings",
     "loop.exact_evaluation", "loop.labelled_responses", "loop.own_reward_model", "loop.pair_rounds",
     "loop.rank_memory", "loop.reward_data", "loop.reward_evaluation", "loop.simulate", "loop.stages.preference",
-    "loop.stages.rejection",
+    "loop.stages.rejection", "loop.step_record",
     "loop.stages.reward_model", "loop.watch", "models.reward_model", "objectives.preference",
     "objectives.preference_objective", "objectives.projects", "objectives.reward_losses", "rewards.chat_client",
     "rewards.code_tests", "rewards.judge", "rewards.math_answer", "rewards.sandbox", "rollout.vllm", "track.filters",
-    "track.rollout_table", "track.rules", "track.watchdog", "train.distributed", "train.fsdp", "train.rank_group",
-    "train.rank_host", "train.reward_trainer",
+    "track.rollout_table", "track.rules", "track.token_file", "track.watchdog", "train.distributed", "train.fsdp",
+    "train.rank_group", "train.rank_host", "train.reward_trainer", "ui",
 )  # fmt: skip
 """Modules and packages that are no part of the core, by their names within `ansatz`."""
 

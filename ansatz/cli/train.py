@@ -118,3 +118,4 @@ def _run(config: Config, **options: bool) -> None:
     console.print(results_table(summary["evaluations"]))
     console.print(f"{summary['seconds']:.0f} s. Model: {summary['model']}", soft_wrap=True)
     console.print(f"Report to open: {run_dir / 'report.html'}", soft_wrap=True)
+    console.print(f"What it wrote: ansatz view {run_dir}", soft_wrap=True)

@@ -17,7 +17,6 @@ from ansatz.data.cursor import ProblemStream
 from ansatz.rewards.base import Grader
 from ansatz.rollout.base import ResponseSource, Sampling
 from ansatz.rollout.groups import GroupSampler, PartialGroup
-from ansatz.track.rollout_rows import StoredGroup
 from ansatz.track.rollouts import has_signal
 from ansatz.types import Group, Problem, Prompt, ScoredRollout
 
@@ -42,12 +41,6 @@ class StepData:
     metrics: Mapping[str, float]
     rollout_s: float
     grade_s: float
-
-    def store(self, advantages: Sequence[float]) -> list[StoredGroup]:
-        """Return every sampled group as it is stored. advantages: of the rollouts of `groups`, in their order."""
-        of_each = iter(advantages)
-        learned = {id(group): [next(of_each) for _ in group.members] for group in self.groups}
-        return [StoredGroup(group=group, advantages=learned.get(id(group), ())) for group in self.sampled]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,14 +28,19 @@ NAMES = ("name", "out")
 def render_runs(runs: Sequence[PipelineRun], *, conclusions: Sequence[str]) -> str:
     """Return the whole page. conclusions: a sentence about each run but the first, compared with the first."""
     names = run_names(runs)
+    lede = "Curves and results of these runs. Each run has one colour in every chart."
+    body = [header("Ansatz report", ", ".join(names), lede, ""), *draw_runs(runs, conclusions=conclusions)]
+    return page(f"{', '.join(names)} - Ansatz report", body)
+
+
+def draw_runs(runs: Sequence[PipelineRun], *, conclusions: Sequence[str]) -> list[str]:
+    """Return the sections of the page. conclusions: see `render_runs`."""
+    names = run_names(runs)
     splits = list(dict.fromkeys(split for run in runs for split in run.splits()))
     stages = list(dict.fromkeys(stage.name for run in runs for stage in run.stages if stage.metrics))
-    lede = "Curves and results of these runs. Each run has one colour in every chart."
-    body = [header("Ansatz report", ", ".join(names), lede, "")]
-    body += [_tell_learned(runs, names, split, conclusions if split == splits[0] else ()) for split in splits]
+    body = [_tell_learned(runs, names, split, conclusions if split == splits[0] else ()) for split in splits]
     body += [_differences(runs, names)]
-    body += [_stage(runs, names, stage) for stage in stages]
-    return page(f"{', '.join(names)} - Ansatz report", body)
+    return body + [_stage(runs, names, stage) for stage in stages]
 
 
 def run_names(runs: Sequence[PipelineRun]) -> list[str]:

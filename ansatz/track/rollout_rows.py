@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from statistics import pstdev
 from typing import Any
@@ -31,6 +32,7 @@ from typing import Any
 from ansatz.errors import DataError
 from ansatz.ngrams import repeated_frac
 from ansatz.track.jsonl import Row, read_jsonl
+from ansatz.track.token_file import TokenFacts
 from ansatz.types import Finish, Group, Reason, ScoredRollout, Verdict
 
 GREEDY, SOLUTION_LOGPS = "greedy", "solution_logps"
@@ -75,21 +77,23 @@ def rollout_row(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredGroup:
     """A group of a step of training, as it is stored. advantages: of each member; empty if the update has left the
-    group out. tokens_at: the ranges of the members in the file of tokens; empty if their tokens are not stored."""
+    group out. tokens: of each member; empty if they are not stored."""
 
     group: Group
     advantages: Sequence[float] = ()
-    tokens_at: Sequence[tuple[int, int]] = ()
+    tokens: Sequence[TokenFacts] = ()
 
-    def rows(self, place: str, number: int) -> list[Row]:
-        """Return the rows of the members. place: stage/step. number: of the group in the step."""
+    def rows(self, place: str, number: int, *, tokens_from: int = 0) -> list[Row]:
+        """Return the rows of the members. place: stage/step. number: of the group in the step. tokens_from: how many
+        tokens the file of tokens has before those of the group."""
         out: list[Row] = []
+        ends = list(accumulate((len(each.ids) for each in self.tokens), initial=tokens_from))
         for index, member in enumerate(self.group.members):
             learned = {
                 "group": number,
                 "advantage": _round(self.advantages[index]) if self.advantages else None,
                 "used": bool(self.advantages),
-                "tokens_at": list(self.tokens_at[index]) if self.tokens_at else None,
+                "tokens_at": ends[index : index + 2] if self.tokens else None,
             }
             row = _row(member, f"{place}/{number}/{member.rollout.sample}", learned)
             if member.rollout.observations:

@@ -5,6 +5,7 @@
     STAGE/events.jsonl               {"step": 12, "kind": "skipped", "text": ..., ...}, what the run did by itself
     STAGE/samples/step-000012.jsonl  one rollout per line (`track.rollout_rows`)
     STAGE/samples/step-000012.groups.jsonl  one group per line: its problem, prompt, and mean reward
+    STAGE/samples/step-000012.tokens.npy  the tokens of some of the groups (`track.token_file`)
     STAGE/evaluations/heldout-000050.jsonl  the responses of an evaluation (`track.rollout_rows`), by split and step
     STAGE/tensorboard/               the metrics, and evaluations as eval/SPLIT/NAME[/LEVEL]
 
@@ -20,6 +21,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,7 @@ from ansatz.track.step_files import (
     step_path,
     tokens_path,
 )
+from ansatz.track.token_file import TokenFacts, write_tokens
 
 
 class Tracker:
@@ -91,7 +94,13 @@ class Tracker:
         with suppress(OSError):  # of a full disk, which the writer waits for
             make_private(path.parent)
         group_rows = [group.row(number) for number, group in enumerate(groups)]
-        rows = [row for number, group in enumerate(groups) for row in group.rows(place, number)]
+        tokens = [each for group in groups for each in group.tokens]
+        if tokens and not self._store_tokens(step, tokens_path(path), tokens):
+            groups = [replace(group, tokens=()) for group in groups]
+        rows, tokens_from = list[Row](), 0
+        for number, group in enumerate(groups):
+            rows += group.rows(place, number, tokens_from=tokens_from)
+            tokens_from += sum(len(each.ids) for each in group.tokens)
         self._writer.replace(step, groups_path(path), lambda: "".join(map(to_line, group_rows)))
         self._writer.replace(step, path, lambda: "".join(map(to_line, rows)))
         for old in step_files(self.run_dir, SAMPLES) if self._samples_keep else ():
@@ -152,6 +161,15 @@ class Tracker:
     def _evaluations_with(self, new: Row) -> str:
         others = [old for old in read_jsonl(self._evaluations_path) if evaluation_key(old) != evaluation_key(new)]
         return "".join(map(to_line, [*others, new]))
+
+    def _store_tokens(self, step: int, path: Path, tokens: Sequence[TokenFacts]) -> bool:
+        try:
+            write_tokens(path, tokens)
+        except OSError as error:
+            sentence = f"{not_written(path, error)} The tokens of this step are not stored; its responses are."
+            self.event(step, "not_stored", sentence)
+            return False
+        return True
 
     def _store(self, responses: Sequence[Mapping[str, Any]], *, split: str, step: int) -> None:
         path = step_path(self.run_dir, EVALUATIONS, split, step)

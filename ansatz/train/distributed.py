@@ -160,6 +160,9 @@ class DistributedTrainer:
     def measure_demonstrations(self, samples: Sequence[TrainSample]) -> Mapping[str, float]:
         return self._call("measure_demonstrations", tuple(samples)).agreed
 
+    def token_logps(self, samples: Sequence[TrainSample]) -> list[list[float]]:
+        return self._call("token_logps", tuple(samples)).agreed
+
     def response_logps(self, samples: Sequence[TrainSample], temperatures: Sequence[float]) -> list[list[float]]:
         return self._call("response_logps", tuple(samples), tuple(temperatures)).agreed
 

@@ -119,6 +119,10 @@ class FakeTrainer:
     def response_logps(self, samples: Sequence[TrainSample], temperatures: Sequence[float]) -> list[list[float]]:
         return [[-float(len(sample.token_ids))] * len(temperatures) for sample in samples]
 
+    def token_logps(self, samples: Sequence[TrainSample]) -> list[list[float]]:
+        """Return the negative number of the policy for each token, once more for each update."""
+        return [[-float(self.version)] * len(sample.token_ids) for sample in samples]
+
     def set_lr_scale(self, scale: float) -> None:
         self.lr_scale = scale
 

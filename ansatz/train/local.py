@@ -212,6 +212,14 @@ class LocalTrainer:
         with same_bits(self.policy.device):
             return response_logps(self.policy, packed, **how)
 
+    def token_logps(self, samples: Sequence[TrainSample]) -> list[list[float]]:
+        packed = pack_rollouts(samples, device=self.device)
+        with same_bits(self.policy.device):
+            logp_T = self._logps(self.policy, packed)
+        of_each = logp_T.split(segments.count(packed.segment_T, packed.num_rollouts).tolist())
+        whole = in_order_of_samples([logps.tolist() for logps in of_each], samples)
+        return [logps[len(sample.prompt_ids) :] for logps, sample in zip(whole, samples, strict=True)]
+
     @property
     def tokenizer(self) -> Any:
         return self.policy.tokenizer

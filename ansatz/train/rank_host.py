@@ -179,6 +179,9 @@ class RankHost:
     def measure_demonstrations(self, samples: Sequence[TrainSample], emit: Emit) -> RankAnswer:
         return self._call(lambda trainer: trainer.measure_demonstrations(samples))
 
+    def token_logps(self, samples: Sequence[TrainSample], emit: Emit) -> RankAnswer:
+        return self._call(lambda trainer: trainer.token_logps(samples))
+
     def response_logps(self, samples: Sequence[TrainSample], temperatures: Sequence[float], emit: Emit) -> RankAnswer:
         return self._call(lambda trainer: trainer.response_logps(samples, temperatures))
 

@@ -122,17 +122,20 @@ class StepTokens:
         if not steps:
             return []
         rewards = dict[int, float]()
-        for (end, reward), index in zip(steps, self._indices(rollout, [end for end, _ in steps]), strict=True):
+        upto = self.find_ends(rollout)
+        for end, reward in steps:
+            index = min(bisect_left(upto, end), rollout.num_tokens - 1)
             index = rollout.num_tokens - 1 if end >= len(rollout.text) else index
             rewards[index] = rewards.get(index, 0.0) + reward
         return sorted(rewards.items())
 
-    def _indices(self, rollout: Rollout, ends: Sequence[int]) -> list[int]:
+    def find_ends(self, rollout: Rollout) -> list[int]:
+        """Return how many characters of the text there are up to the end of each token."""
         for token in rollout.token_ids:
             if token not in self._length:
                 self._length[token] = len(self._decode([token]))
         upto = list(accumulate(self._length[token] for token in rollout.token_ids))
-        if upto[-1] != len(rollout.text):
+        if upto and upto[-1] != len(rollout.text):
             upto = [len(self._decode(rollout.token_ids[: count + 1])) for count in range(rollout.num_tokens)]
             upto = list(accumulate(upto, max))
-        return [min(bisect_left(upto, end), rollout.num_tokens - 1) for end in ends]
+        return upto

@@ -187,6 +187,13 @@ class Trainer(Checkpointed, Protocol[Batch]):
         """
         ...
 
+    def token_logps(self, samples: Sequence[TrainSample]) -> list[list[float]]:
+        """Compute the log-prob of each response token of each sample under the policy as it is now, in nats.
+
+        0 for a forced token.
+        """
+        ...
+
     def weights(self) -> WeightSource:
         """The policy's current weights, for samplers."""
         ...

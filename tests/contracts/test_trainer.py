@@ -87,6 +87,19 @@ def test_response_log_probs_come_in_the_order_of_the_samples_and_change_nothing(
     assert (numbers(trainer), trainer.version, trainer.changes) == (start, version, changes)
 
 
+def test_advantages_and_log_probs_of_tokens_come_in_the_order_of_the_samples(make: MakeTrainer) -> None:
+    trainer = make()
+    start, taken = numbers(trainer), samples()
+    batch = trainer.batch(taken)
+    advantages = trainer.advantages(batch, taken)
+    assert [advantages[place] > advantages[place - 1] for place in (1, 3)] == [True, True]
+    found = trainer.token_logps(taken)
+    assert [len(logps) for logps in found] == [len(sample.token_ids) for sample in taken]
+    for logps, sample in zip(found, taken, strict=True):
+        assert logps == pytest.approx(trainer.token_logps([sample])[0], rel=1e-5)
+    assert numbers(trainer) == start
+
+
 def test_an_update_changes_the_weights_and_a_batch_does_not(make: MakeTrainer) -> None:
     trainer = make()
     start = numbers(trainer)

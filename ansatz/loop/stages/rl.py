@@ -20,6 +20,7 @@ from ansatz.loop.queue_setup import rollout_queue
 from ansatz.loop.rollout_queue import RolloutQueue
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.stage import Stage
+from ansatz.loop.step_record import StepRecord
 from ansatz.loop.trainers import TrainerSpec, explain_trainers
 from ansatz.loop.training_stage import TrainingStage, training_stage
 from ansatz.loop.workers import check_workers, explain_workers
@@ -249,7 +250,9 @@ def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluate: Callable[[int
         start = time.perf_counter()
         samples = samples_of_groups(data.groups, step_tokens)
         batch = trainer.batch(samples, baseline_of_group=data.baseline_of_group)
-        advantages = trainer.advantages(batch, samples) if config.save.samples else []
+        record = None
+        if config.save.samples:
+            record = StepRecord(data, samples, batch, trainer, step=step, find_ends=step_tokens.find_ends)
         aligned = _check_sampler(stage, queue, batch, step=step)
         report = trainer.update(batch, step=step, seed=stage.noise_seed, check_alignment=True)
         queue.publish(trainer.weights(), version=step)
@@ -261,8 +264,8 @@ def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluate: Callable[[int
         note = no_signal_note(data.sampled, max_response_tokens=config.rollout.max_response_tokens)
         if step == 1 and note is not None:
             stage.tracker.event(step, "no_signal", note)
-        if config.save.samples:
-            stage.tracker.samples(step, data.store(advantages))
+        if record is not None:
+            stage.tracker.samples(step, record.finish())
         state, files = queue.state(), queue.files() if config.save.exact else None
         stage.reach_edge(step, state, files)
         _evaluate_if_due(stage, evaluate, step=step)

@@ -1,0 +1,125 @@
+"""The server of the viewer: who may ask, what may be asked, and what a page may load.
+
+Every answer needs the token, which the printed address holds and a cookie then keeps; the name of the host must be one
+of the list; and only GET and HEAD exist, so no page can change anything.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from ansatz.errors import AnsatzError
+from ansatz.track.theme import PAGE_SCRIPT, PAGE_STYLE
+from ansatz.ui import pages
+from ansatz.visible import visible
+
+COOKIE = "ansatz_view"
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+STATIC = Path(__file__).parent / "static"
+
+
+def build_app(library: pages.Library, *, token: str, hosts: Sequence[str] = ()) -> Starlette:
+    """Return the application. token: empty if nobody has to show one. hosts: names besides those of this machine."""
+    known = {"localhost", "127.0.0.1", "[::1]", *hosts}
+
+    async def guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+        response = _refuse(request, known, token)
+        if response is None:
+            response = await call_next(request)
+        response.headers.update(HEADERS)
+        return response
+
+    environment = Environment(
+        loader=PackageLoader("ansatz.ui"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_finalize,
+    )
+    environment.filters |= pages.FILTERS
+    views = pages.Pages(library)
+
+    def answer(make: Callable[..., Any]) -> Callable[[Request], Response]:
+        def respond(request: Request) -> Response:
+            try:
+                result = make(**request.path_params, query=request.query_params)
+            except pages.NotFound as error:
+                return _render(environment, "error.html", {"message": str(error), "query": ""}, 404)
+            except (AnsatzError, OSError) as error:
+                context = {"message": str(error), "query": request.query_params.get("q", "")}
+                return _render(environment, "error.html", context, 400)
+            if isinstance(result, Response):
+                return result
+            template, context = result
+            return _render(environment, template, context, 200)
+
+        return respond
+
+    routes = [Route(path, answer(make), methods=["GET"]) for path, make in views.routes().items()]
+    routes.append(Route("/static/{name}", _static, methods=["GET"]))
+    app = Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)])
+    app.state.library = library
+    return app
+
+
+def _refuse(request: Request, hosts: set[str], token: str) -> Response | None:
+    """Return the answer to a request that may not be served, or that exchanges its token for a cookie; else None."""
+    host = request.headers.get("host", "")
+    name = host.rsplit(":", 1)[0] if host.rpartition(":")[2].isdigit() else host
+    if name not in hosts:
+        return PlainTextResponse("This name of the host is not allowed; start the viewer with --host NAME.", 421)
+    if request.method not in ("GET", "HEAD"):
+        return PlainTextResponse("The viewer only shows; it changes nothing.", 405)
+    if not token:
+        return None
+    given = request.query_params.get("token")
+    if given is not None and secrets.compare_digest(given.encode(), token.encode()):
+        target = request.url.remove_query_params("token")
+        response = RedirectResponse(target.path + (f"?{target.query}" if target.query else ""), 303)
+        response.set_cookie(COOKIE, token, httponly=True, samesite="strict", path="/")
+        return response
+    if secrets.compare_digest(request.cookies.get(COOKIE, "").encode(), token.encode()):
+        return None
+    return PlainTextResponse("Open the address with its token, as `ansatz view` has printed it.", 403)
+
+
+def _static(request: Request) -> Response:
+    name = request.path_params["name"]
+    shared = {"report.css": (PAGE_STYLE, "text/css"), "report.js": (PAGE_SCRIPT, "text/javascript")}
+    if name in shared:
+        return Response(shared[name][0], media_type=shared[name][1])
+    kinds = {path.name: path for path in STATIC.iterdir() if path.suffix in (".css", ".js")}
+    if name not in kinds:
+        return PlainTextResponse("There is no such file.", 404)
+    return Response(
+        kinds[name].read_text("utf-8"), media_type="text/css" if name.endswith(".css") else "text/javascript"
+    )
+
+
+def _finalize(value: Any) -> Any:
+    """Show control characters of texts that others wrote."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _render(environment: Environment, template: str, context: dict[str, Any], status: int) -> Response:
+    return HTMLResponse(environment.get_template(template).render(context), status)

@@ -1,0 +1,112 @@
+"""What the page of one response shows besides its text: what other graders would say, and its tokens, coloured by what
+the update did to them, by probability or by mismatch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ansatz.rewards.math_answer.verify import verify
+from ansatz.track.step_files import tokens_path
+from ansatz.track.svg import Chart, Series
+from ansatz.track.token_file import read_tokens
+from ansatz.types import Verdict
+
+COLOURS: Mapping[str, tuple[str, str, tuple[float, float, float]]] = {
+    "after": ("change by the update", "log-prob after the update minus before, in nats", (0.01, 0.05, 0.2)),
+    "probability": ("log-prob", "log-prob when it was sampled, in nats", (0.7, 2.3, 4.6)),
+    "mismatch": ("sampler against trainer", "log-prob of the trainer minus that of the sampler", (0.005, 0.02, 0.1)),
+}
+"""By name: label, meaning, and the absolute values from which on a colour becomes stronger."""
+
+MAX_TOKENS = 4096
+"""Tokens of one page; of a longer response, `w` says where its window begins."""
+
+
+class Token(NamedTuple):
+    """place: from 0. colour: u1 to u3 for a value above 0, d1 to d3 below; empty near 0."""
+
+    place: int
+    text: str
+    value: float
+    colour: str
+
+
+class Strip(NamedTuple):
+    """total: sum of the values of the whole response. first: place of the first token shown. num_tokens: of all."""
+
+    tokens: list[Token]
+    chart: Chart
+    total: float
+    first: int
+    num_tokens: int
+
+    @property
+    def largest(self) -> list[Token]:
+        """Return the tokens with the largest absolute values."""
+        return sorted(self.tokens, key=lambda token: -abs(token.value))[:8]
+
+
+def read_strip(row: Mapping[str, Any], run: Path, colour: str, *, first: int = 0) -> Strip | None:
+    """Return the tokens of a row; None if they are not stored. Raise DataError if their file was changed."""
+    if not row["tokens_at"]:
+        return None
+    records = read_tokens(tokens_path(run / row["file"]), *map(int, row["tokens_at"]))
+    name = {"probability": "behavior_logp", "mismatch": "d_behavior"}.get(colour, "d_after")
+    values = [float(value) for value in records[name]]
+    ends = [0, *map(int, records["end"])]
+    texts = [row["text"][start:end] for start, end in pairwise(ends)]
+    steps = COLOURS[colour][2]
+    shown = [
+        Token(place, texts[place] or ("[end]" if place + 1 == len(texts) else "·"), value, _shade(value, steps))
+        for place, value in enumerate(values)
+        if first <= place < first + MAX_TOKENS
+    ]
+    series = Series(name="", points=[(float(token.place), token.value) for token in shown])
+    chart = Chart(title=COLOURS[colour][1], series=[series], x_label="token")
+    return Strip(shown, chart, sum(values), first, len(values))
+
+
+def _shade(value: float, steps: tuple[float, float, float]) -> str:
+    strength = sum(abs(value) >= step for step in steps)
+    return f"{'u' if value > 0 else 'd'}{strength}" if strength else ""
+
+
+GRADERS: Mapping[str, str] = {
+    "strict": "a box or an answer tag",
+    "anchored": 'also phrases such as "the answer is"',
+    "last_number": "also the last number",
+}
+"""Modes of the verifier, and where each looks for the answer."""
+
+MEANINGS = {
+    "equal": "the answer equals the gold answer",
+    "different": "the answer is another one",
+    "no_answer": "no answer was found where this mode looks for one",
+    "truncated": "the response was cut off before its answer",
+    "hedged": "the response gives two answers, or doubts its answer",
+    "unparsed": "the answer could not be read as mathematics",
+    "timeout": "the comparison took too long",
+    "crashed": "the grader failed",
+}
+
+
+def grade_row(row: Mapping[str, Any], mode: str) -> bool:
+    """Return whether the verifier calls a row correct in a mode."""
+    return _verify(row, mode).correct
+
+
+def explain_verdict(row: Mapping[str, Any]) -> list[tuple[str, str, Verdict, str]]:
+    """Return (mode, where it looks, verdict, what its reason means) for every mode."""
+    found = [(mode, places, _verify(row, mode)) for mode, places in GRADERS.items()]
+    return [(mode, places, verdict, MEANINGS[verdict.reason.value]) for mode, places, verdict in found]
+
+
+def _verify(row: Mapping[str, Any], mode: str) -> Verdict:
+    text, parts, at = row["text"], list[str](), 0
+    for start, end in row["observations"]:
+        parts.append(text[at:start])
+        at = end
+    return verify(row["answer"] or "", "\n".join([*parts, text[at:]]), mode=mode)  # pyright: ignore[reportArgumentType]

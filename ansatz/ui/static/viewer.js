@@ -1,0 +1,70 @@
+// Keys, the brush of histograms, and comparing ticked runs. Every page works without this script.
+
+const typing = (element) => element.matches("input, select, textarea");
+
+let waiting = "";
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.altKey || event.metaKey) return;
+  if (typing(event.target)) {
+    if (event.key === "Escape") event.target.blur();
+    return;
+  }
+  const key = waiting ? `${waiting} ${event.key}` : event.key;
+  waiting = !waiting && event.key === "g" ? "g" : "";
+  if (key === "j" || key === "k") return moveRow(key === "j" ? 1 : -1, event);
+  if (key === "y") return navigator.clipboard?.writeText(location.href);
+  const target = document.querySelector(`[data-key="${CSS.escape(key)}"]`);
+  if (!target) return;
+  event.preventDefault();
+  if (typing(target)) { target.focus(); target.select(); } else target.click();
+});
+
+function moveRow(by, event) {
+  const rows = [...document.querySelectorAll("[data-row]")];
+  const here = rows.findIndex((row) => row.contains(document.activeElement));
+  const row = rows[Math.min(Math.max(here + by, 0), rows.length - 1)];
+  event.preventDefault();
+  row?.querySelector("a")?.focus();
+  row?.scrollIntoView({block: "nearest"});
+}
+
+for (const box of document.querySelectorAll(".histogram[data-field]")) {
+  const svg = box.querySelector("svg"), {field, low, high} = box.dataset;
+  const at = (event) => {
+    const frame = svg.getBoundingClientRect();
+    return Math.min(Math.max((event.clientX - frame.left) / frame.width, 0), 1);
+  };
+  let start = null;
+  svg.addEventListener("pointerdown", (event) => { start = at(event); svg.setPointerCapture(event.pointerId); });
+  svg.addEventListener("pointermove", (event) => {
+    if (start === null) return;
+    const [from, to] = [start, at(event)].sort((a, b) => a - b);
+    const bars = [...svg.querySelectorAll("rect")];
+    bars.forEach((bar) => {
+      const middle = (+bar.getAttribute("x") + 5) / (svg.viewBox.baseVal.width || 1);
+      bar.classList.toggle("out", middle < from || middle > to);
+    });
+  });
+  svg.addEventListener("pointerup", (event) => {
+    const [from, to] = [start, at(event)].sort((a, b) => a - b);
+    start = null;
+    if (to - from < 0.01) return;
+    const value = (share) => +(+low + share * (high - low)).toPrecision(4);
+    const address = new URL(location.href), old = address.searchParams.get("q")?.trim();
+    const test = `${field} ${value(from)}..${value(to)}`;
+    address.searchParams.set("q", old ? `(${old}) and ${test}` : test);
+    address.searchParams.delete("page");
+    location.assign(address);
+  });
+}
+
+const compare = document.querySelector("form[data-compare]");
+if (compare) {
+  const button = compare.querySelector("button");
+  compare.addEventListener("change", () => { button.hidden = compare.querySelectorAll(":checked").length < 2; });
+  compare.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const names = [...compare.querySelectorAll(":checked")].map((box) => box.value);
+    location.assign(`/compare?runs=${names.map(encodeURIComponent).join(",")}`);
+  });
+}

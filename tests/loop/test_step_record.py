@@ -1,0 +1,52 @@
+"""What a step stores: which groups are looked at, and their log-probs before and after the update."""
+
+from __future__ import annotations
+
+from made_up import problem, scored
+
+from ansatz.loop.collect import StepData
+from ansatz.loop.step_record import StepRecord, choose_groups
+from ansatz.train.fake import FakeTrainer
+from ansatz.train.sample import samples_of_groups
+from ansatz.types import Group
+
+
+def group(index: int, *rewards: float) -> Group:
+    members = [scored(problem(index=index), sample=place, reward=reward) for place, reward in enumerate(rewards)]
+    return Group(prompt=members[0].rollout.prompt, members=tuple(members))
+
+
+def step_data(*groups: Group, used: int) -> StepData:
+    return StepData(
+        sampled=groups,
+        groups=groups[:used],
+        baseline_of_group={},
+        partial=(),
+        num_tokens=1,
+        metrics={},
+        rollout_s=1.0,
+        grade_s=0.0,
+    )
+
+
+def test_a_watched_group_knows_the_policy_before_and_after_its_update():
+    data = step_data(group(0, 1.0, 1.0), group(1, 0.0, 1.0), group(2, 0.0, 1.0), used=2)
+    trainer, samples = FakeTrainer(), samples_of_groups(data.groups)
+    batch = trainer.batch(samples)
+    record = StepRecord(data, samples, batch, trainer, step=1, find_ends=lambda rollout: [1, 2, 3])
+    trainer.update(batch, step=1)
+    plain, watched, left_out = record.finish()
+    assert plain.advantages == [1.0, 1.0]
+    assert plain.tokens == ()
+    assert watched.advantages == [0.0, 1.0]
+    assert [list(each.before) for each in watched.tokens] == [[0.0] * 3] * 2
+    assert [list(each.after) for each in watched.tokens] == [[-1.0] * 3] * 2
+    assert left_out.advantages == ()
+
+
+def test_groups_with_a_signal_are_looked_at_first_and_other_steps_choose_others():
+    data = step_data(*(group(index, 0.0, float(index % 4 == 0)) for index in range(80)), used=80)
+    chosen = [choose_groups(data, step) for step in range(1, 6)]
+    assert all(len(places) == 2 and all(place % 4 == 0 for place in places) for places in chosen)
+    assert len({tuple(places) for places in chosen}) > 1
+    assert choose_groups(step_data(group(0, 1.0, 1.0), used=1), 1) == [0]

@@ -1,0 +1,251 @@
+"""Every address of the viewer over HTTP: on whole, old, damaged and running runs, and with hostile text in them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+for _package in ("duckdb", "starlette"):
+    pytest.importorskip(_package, reason="the extra ui is not installed")
+
+from made_up import NASTY, make_pipeline, problem, scored, stored_group  # noqa: E402
+from starlette.testclient import TestClient  # noqa: E402
+
+from ansatz.track.jsonl import write_jsonl  # noqa: E402
+from ansatz.track.rollout_rows import StoredGroup, rollout_row  # noqa: E402
+from ansatz.track.rollout_table import read_all  # noqa: E402
+from ansatz.track.token_file import TokenFacts  # noqa: E402
+from ansatz.track.tracker import Tracker  # noqa: E402
+from ansatz.types import Reason, to_json  # noqa: E402
+from ansatz.ui.app import COOKIE, build_app  # noqa: E402
+from ansatz.ui.library import Library  # noqa: E402
+
+HOSTILE = f"\x1b[31m\u202e\x00{NASTY}{{{{7*7}}}}\ud800 \"'&<b>"
+
+
+def make_run(folder: Path, *, text: str = "4 x 3 = 12. #### 12", level: str = "2") -> Path:
+    """A run with training, two evaluations of the same problems, and the given text in a response of each."""
+    run = make_pipeline(folder, sft_steps=3, rl_steps=4)
+    asked = problem(index=7, level=level, answer="12")
+    write_jsonl(run / "problems" / "heldout.jsonl", [{**to_json(asked), "question": text}])
+    for step, reason in ((2, Reason.EQUAL), (4, Reason.DIFFERENT)):
+        of = scored(asked, text=text, reason=reason, reward=float(reason is Reason.EQUAL))
+        rows = [rollout_row(of, group=f"rl/{step}/heldout/0", noise_step=0, temperature=each) for each in (1.0, 0.0)]
+        write_jsonl(run / "rl" / "evaluations" / f"heldout-{step:06d}.jsonl", rows)
+    return run
+
+
+def open_viewer(folder: Path, cache: Path, *, token: str = "") -> TestClient:
+    app = build_app(Library([folder], cache=cache), token=token, hosts=["testserver"])
+    return TestClient(app, raise_server_exceptions=True, follow_redirects=False)
+
+
+@pytest.fixture(scope="module")
+def viewer(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
+    folder = tmp_path_factory.mktemp("runs")
+    make_run(folder / "whole")
+    make_run(folder / "hostile", text=HOSTILE, level="<i>1</i>")
+    nasty = stored_group(scored(problem(level="<i>1</i>"), text=HOSTILE, parts={NASTY: 1.0}))
+    Tracker(folder / "hostile" / "rl", console=None, tensorboard=False, total_steps=9).samples(5, [nasty])
+    old = make_pipeline(folder / "old", sft_steps=2, rl_steps=2)
+    rows = [{"format": 2, **to_json(scored(sample=sample))} for sample in range(3)]
+    write_jsonl(old / "rl" / "samples" / "step-000001.jsonl", rows)
+    (old / "rl" / "samples" / "step-000001.groups.jsonl").unlink()
+    torn = make_pipeline(folder / "torn", sft_steps=2, rl_steps=2, done=False)
+    for path in (torn / "rl" / "metrics.jsonl", torn / "rl" / "samples" / "step-000002.jsonl"):
+        path.write_text(path.read_text()[:-30])
+    broken = make_pipeline(folder / "broken", sft_steps=2, rl_steps=2)
+    (broken / "rl" / "metrics.jsonl").write_text('{"step": "many"}\n')
+    (folder / "outside").symlink_to("/usr")
+    return open_viewer(folder, tmp_path_factory.mktemp("cache"))
+
+
+def addresses(run: str) -> list[str]:
+    pages = ["", "/rollouts", "/problems", "/metrics", "/health", "/recipe", "/logs", "/step/rl/1"]
+    pages += ["/group/rl/1/0", "/rollout/rl/1/0/0", "/rollouts?q=correct+and+tokens+%3E+3&sort=-reward"]
+    return [f"/run/{run}{page}" for page in pages]
+
+
+@pytest.mark.parametrize("run", ["whole", "hostile", "old", "torn"])
+def test_every_page_of_every_kind_of_run_is_there(viewer: TestClient, run: str):
+    for address in ["/", "/help", *addresses(run)]:
+        answer = viewer.get(address)
+        assert answer.status_code == 200, f"{address}: {answer.text[:500]}"
+        assert answer.text.count("<h1>") == 1
+        assert "script-src 'self'" in answer.headers["content-security-policy"]
+
+
+def test_a_run_that_cannot_be_read_is_a_notice_and_hides_no_other(viewer: TestClient):
+    page = viewer.get("/").text
+    assert "which no run writes" in unescape(page)
+    assert all(f'href="/run/{name}"' in page for name in ("whole", "old", "broken"))
+    answer = viewer.get("/run/broken")
+    assert (answer.status_code, "metrics.jsonl" in answer.text) == (400, True)
+
+
+def test_hostile_text_stays_text_wherever_it_is_shown(viewer: TestClient):
+    pages = [
+        *addresses("hostile"),
+        "/run/hostile/problem/p7",
+        "/run/hostile/rollout/rl/5/0/0",
+        "/run/hostile/group/rl/5/0",
+    ]
+    shown = 0
+    for address in pages:
+        page = viewer.get(address).text
+        shown += "&lt;img" in page
+        assert "<img" not in page, address
+        assert "<i>" not in page, address
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\u202e\ud800]", page), address
+        assert "{49}" not in page, address
+        assert not re.search(r"<script(?! type=\"module\" src=\"/static/)", page), address
+        assert not re.search(r"\son\w+=|\sstyle=", re.sub(r">[^<]*<", "><", page)), address
+    assert shown >= 5
+
+
+def test_a_page_of_responses_counts_and_exports_what_the_reader_reads(viewer: TestClient):
+    rows = read_all(next(iter(viewer.app.state.library.folders)) / "whole")
+    chosen = sorted(row["id"] for row in rows if row["correct"] and row["split"] == "train")
+    query = "q=correct+and+split+%3D+train"
+    assert f"<b>{len(chosen)}</b> of {len(rows)} responses" in viewer.get(f"/run/whole/rollouts?{query}").text
+    table = csv.DictReader(io.StringIO(viewer.get(f"/run/whole/rollouts.csv?{query}").text))
+    assert sorted(row["id"] for row in table) == chosen
+    lines = viewer.get(f"/run/whole/rollouts.jsonl?{query}").text.splitlines()
+    assert sorted(json.loads(line)["id"] for line in lines) == chosen
+
+
+def test_a_wrong_filter_is_explained_on_the_page(viewer: TestClient):
+    answer = viewer.get("/run/whole/rollouts?q=trunctaed")
+    assert answer.status_code == 200
+    assert "did you mean 'truncated'" in unescape(answer.text)
+    assert viewer.get("/run/whole/rollouts?q=text+~+%22(%3F%3D4)%22").status_code == 400
+    assert "No response passes" in viewer.get("/run/whole/rollouts?q=tokens+%3C+0&page=9").text
+
+
+def test_what_training_did_to_a_problem_is_shown_word_by_word(viewer: TestClient):
+    assert "/run/whole/problem/p7" in viewer.get("/run/whole/problems").text
+    page = viewer.get("/run/whole/problem/p7?sample=0").text
+    assert "rl, step 2" in page
+    assert "The same response, before and after" in page
+
+
+def test_the_verdict_is_asked_again_in_every_mode(viewer: TestClient):
+    page = viewer.get("/run/whole/rollout/rl/4/heldout/0/0").text
+    assert "no answer" in page
+    assert page.count("✓ correct") == 2  # of anchored and last_number; strict wants a box
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/run/nothing",
+        "/run/outside",
+        "/run/..%2f..%2fetc",
+        "/run/whole/group/rl/1/99",
+        "/run/whole/group/x",
+        "/run/whole/rollout/rl/1",
+        "/run/whole/problem/none",
+        "/run/whole/step/rl/99",
+        "/run/whole/rollouts.exe",
+        "/static/..%2fapp.py",
+        "/static/app.py",
+        "/compare?runs=whole,none",
+    ],
+)
+def test_what_is_not_there_is_not_found(viewer: TestClient, address: str):
+    assert viewer.get(address).status_code == 404
+
+
+def test_runs_are_compared_on_one_page(viewer: TestClient):
+    page = viewer.get("/compare?runs=whole,torn").text
+    assert "What differs" in page
+
+
+def test_the_state_says_how_far_a_run_is(viewer: TestClient):
+    assert viewer.get("/api/run/whole/state").json() == {
+        "state": "done",
+        "steps": {"problems": 0, "model": 0, "sft": 3, "rl": 4},
+    }
+
+
+def test_a_run_that_grows_shows_its_new_step(tmp_path: Path):
+    run = make_run(tmp_path / "runs" / "growing")
+    viewer = open_viewer(tmp_path / "runs", tmp_path / "cache")
+    assert viewer.get("/run/growing/step/rl/5").status_code == 404
+    tracker = Tracker(run / "rl", console=None, tensorboard=False, total_steps=9)
+    tracker.log(5, {"train/loss": 0.5})
+    tracker.samples(5, [stored_group(scored(text="new words"))])
+    viewer.app.state.library.open_index("growing", run).refresh(every_s=0)
+    assert viewer.get("/run/growing/step/rl/5").status_code == 200
+    assert "new words" in viewer.get("/run/growing/rollouts?q=%22new+words%22").text
+
+
+def test_the_token_opens_the_door_once_and_the_cookie_keeps_it_open(tmp_path: Path):
+    make_run(tmp_path / "runs" / "run")
+    viewer = open_viewer(tmp_path / "runs", tmp_path / "cache", token="secret")
+    assert viewer.get("/").status_code == 403
+    assert viewer.get("/?token=wrong").status_code == 403
+    answer = viewer.get("/run/run/rollouts?q=correct&token=secret")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/run/run/rollouts?q=correct")
+    cookie = answer.headers["set-cookie"]
+    assert all(word in cookie for word in (COOKIE, "HttpOnly", "SameSite=strict", "Path=/"))
+    assert viewer.get("/").status_code == 200
+
+
+def test_another_name_of_the_host_and_another_method_are_refused(viewer: TestClient):
+    assert viewer.get("/", headers={"host": "evil.example"}).status_code == 421
+    assert viewer.get("/", headers={"host": "localhost:7790"}).status_code == 200
+    assert viewer.get("/", headers={"host": "localhost.evil.example:80"}).status_code == 421
+    assert viewer.post("/").status_code == 405
+    assert viewer.delete("/run/whole").status_code == 405
+
+
+def test_a_missing_package_is_named_with_the_extra_that_brings_it(tmp_path: Path):
+    code = (
+        "import sys; sys.modules['duckdb'] = None; sys.argv = ['ansatz', 'view', sys.argv[1]]\n"
+        "from ansatz.cli.main import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "ansatz view needs duckdb. Install it with: pip install 'ansatz-rl[ui]'" in done.stderr
+
+
+def test_the_tokens_of_a_response_show_what_the_update_did_to_them(tmp_path: Path):
+    run = make_run(tmp_path / "runs" / "run")
+    facts = TokenFacts([1, 2, 3], [1, 3, 5], [-1.0, -2.0, -0.1], [-1.0, -2.0, -0.1], [-0.5, -2.25, -0.1], [])
+    group = stored_group(scored(text="<a>b"))
+    stored = StoredGroup(group=group.group, advantages=group.advantages, tokens=[facts])
+    Tracker(run / "rl", console=None, tensorboard=False, total_steps=9).samples(5, [stored])
+    viewer = open_viewer(tmp_path / "runs", tmp_path / "cache")
+    page = viewer.get("/run/run/rollout/rl/5/0/0").text
+    assert "by <b>+0.25</b> nats in all, in the direction of its advantage of +0.5" in page
+    assert (
+        '<span class="u3" title="token 0: +0.5">&lt;</span><span class="d3" title="token 1: -0.25">a&gt;</span>' in page
+    )
+    assert 'title="token 1: -2"' in viewer.get("/run/run/rollout/rl/5/0/0?color=probability").text
+    (run / "rl" / "samples" / "step-000005.tokens.npy").write_bytes(b"\x93NUMPY rubbish")
+    answer = viewer.get("/run/run/rollout/rl/5/0/0")
+    assert answer.status_code == 200
+    assert "The responses themselves are whole" in answer.text
+
+
+def test_the_viewer_imports_no_torch():
+    code = "import sys, ansatz.ui.app, ansatz.cli.view; assert not {'torch', 'transformers'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_nothing_is_written_into_a_run(tmp_path: Path):
+    run = make_run(tmp_path / "runs" / "run")
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+    viewer = open_viewer(tmp_path / "runs", tmp_path / "cache")
+    for address in addresses("run"):
+        viewer.get(address)
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
