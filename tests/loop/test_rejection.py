@@ -138,7 +138,7 @@ def test_what_an_environment_answers_is_not_taught(tmp_path, ending, monkeypatch
 @pytest.mark.parametrize("from_start", [False, True])
 def test_rounds_sample_from_the_newest_policy_and_train_it_or_the_start(tmp_path, ending, monkeypatch, from_start):
     sampled, trained = [], []
-    make_sampler, make_trainer = RunContext.sampler, RunContext.trainer
+    make_sampler, make_trainer = RunContext.sampler, RunContext.place
 
     def folder_of(policy):
         return str(Path(policy.path).relative_to(tmp_path / "a" / "runs" / "toy"))
@@ -150,8 +150,8 @@ def test_rounds_sample_from_the_newest_policy_and_train_it_or_the_start(tmp_path
     )
     monkeypatch.setattr(
         RunContext,
-        "trainer",
-        lambda self, path, *a, **k: trained.append(Path(path).name) or make_trainer(self, path, *a, **k),
+        "place",
+        lambda self, spec, folder: trained.append(Path(spec.path).name) or make_trainer(self, spec, folder),
     )
     run = run_pipeline(config(tmp_path / "a", {"rounds": 2, "from_start": from_start}))
     last = "rejection_1/checkpoints/step-000004"
