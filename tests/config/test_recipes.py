@@ -93,7 +93,7 @@ def test_a_missing_recipe_is_named_with_the_nearest_one(tmp_path, monkeypatch):
     monkeypatch.chdir(REPOSITORY)
     with pytest.raises(ConfigError, match=r"there is no recipe file 'tiny_arithmetic_grpo.yaml' \(looked in .*Did you"):
         load_recipe("tiny_arithmetic_grpo.yaml")
-    with pytest.raises(ConfigError, match="there is no recipe file"):
+    with pytest.raises(ConfigError, match="is a folder, expected a file"):
         load_recipe(tmp_path)
 
 

@@ -74,10 +74,9 @@ def test_an_outcome_model_is_trained_evaluated_and_rewards_rl(outcome_run):
     assert all(learned)
 
 
-def scores(run: Path) -> list[dict[str, Any]]:
-    """The scores of all rollouts of RL."""
-    lines = [line for path in sorted((run / "rl" / "samples").iterdir()) for line in path.open()]
-    return [{**score, "verdict": None} for score in (json.loads(line)["score"] for line in lines)]
+def rollout_rows(run: Path) -> list[dict[str, Any]]:
+    """The rows of all rollouts of RL."""
+    return [row for path in sorted((run / "rl" / "samples").glob("step-??????.jsonl")) for row in read_jsonl(path)]
 
 
 @pytest.mark.parametrize("cut", ["while it samples", "while it trains"])
@@ -97,12 +96,7 @@ def test_a_stage_that_is_cut_off_ends_in_the_same_bytes(outcome_run, tmp_path, c
     for name in ("model.safetensors", "training/optimizer.safetensors"):
         path = Path("reward_model", "checkpoints", "step-000004", name)
         assert (run / path).read_bytes() == (outcome_run / path).read_bytes(), name
-    samples = sorted((outcome_run / "rl" / "samples").iterdir())
-    rewards = [[json.loads(line)["score"]["value"] for line in path.open()] for path in samples]
-    again = [
-        [json.loads(line)["score"]["value"] for line in (run / "rl" / "samples" / path.name).open()] for path in samples
-    ]
-    assert again == rewards
+    assert [row["reward"] for row in rollout_rows(run)] == [row["reward"] for row in rollout_rows(outcome_run)]
 
 
 @pytest.mark.parametrize("labels", ["exact", "soft"])
@@ -117,7 +111,7 @@ def test_a_process_model_rewards_the_steps_of_rl(tmp_path, labels):
     checkpoint = run / "reward_model" / "checkpoints" / "step-000004"
     assert AutoModelForTokenClassification.from_pretrained(checkpoint).config.num_labels == 1
     assert (run / "reward_model" / "steps").exists() == (labels == "soft")
-    steps = [score.get("steps", []) for score in scores(run)]
+    steps = [row.get("steps", []) for row in rollout_rows(run)]
     assert sum(map(len, steps)) > 0
     assert all(reward > 0 for each in steps for _, reward in each)
 
