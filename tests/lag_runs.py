@@ -37,5 +37,5 @@ def results(run: Path) -> dict[str, Any]:
         "weights": {str(path.relative_to(run)): hashlib.sha256(path.read_bytes()).hexdigest() for path in weights},
         "metrics": untimed(read_jsonl(run / "rl" / "metrics.jsonl")),
         "evaluations": untimed(read_jsonl(run / "rl" / "evaluations.jsonl")),
-        "rollouts": [untimed(read_jsonl(path)) for path in sorted((run / "rl" / "samples").iterdir())],
+        "rollouts": [untimed(read_jsonl(path)) for path in sorted((run / "rl" / "samples").glob("step-??????.jsonl"))],
     }

@@ -68,7 +68,7 @@ def test_limits_that_are_low_are_notes(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(doctor.resource, "getrlimit", lambda what: (256, 256))
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: SimpleNamespace(free=64 * 2**20))
     assert doctor._open_files().state == "note"
-    assert "ulimit -n" in doctor._open_files().advice
+    assert "ulimit -n" in doctor._open_files().fix
     assert doctor._shared_memory().state == "note"
     assert "--shm-size" in doctor._shared_memory().advice
 

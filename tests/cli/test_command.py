@@ -143,7 +143,7 @@ def test_the_version_is_that_of_the_package(ansatz):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("--lr 3e-4", "Did you mean --train.lr, --train.critic.lr, --sft.lr or --reward_model.lr?"),
+        ("--lr 3e-4", "Did you mean --train.lr, --train.critic.lr, --sft.lr, --preference.lr or --reward_model.lr?"),
         ("--kl_coef=0.01", "Did you mean --algorithm.kl_coef?"),
         ("--samples-per-prompt 4", "Did you mean --rollout.samples_per_prompt, "),
         ("--train.temperature 1", "Did you mean rollout.temperature, "),

@@ -77,9 +77,10 @@ def test_the_opening_of_an_environment_is_in_the_prompts_of_every_command(ansatz
     assert ansatz("sample", model, "--data", file, "--out", out, *HOW, "--environment", section)[0] == 0
     assert ansatz("eval", model, "--suite", file, "--out", graded, *HOW, "--environment", section)[0] == 0
     for folder in (out, graded):
+        # With equal noise, some responses are equal although their prompts differ.
+        assert [row["response"] for row in rows_of(folder)] != [row["response"] for row in rows_of(plain)]
         for row, other in zip(rows_of(folder), rows_of(plain), strict=True):
             assert row["question"] == f"{other['question']}\nRule {row['id']}: be brief."
-            assert row["response"] != other["response"]
     answers = [ansatz("ask", model, "What is 2 + 2?", *HOW, "--environment", how)[1] for how in (section, SECTION)]
     assert answers[0] != answers[1]
     spelled_out = ansatz("ask", model, "What is 2 + 2?\nRule asked: be brief.", *HOW, "--environment", SECTION)[1]

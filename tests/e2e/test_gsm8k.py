@@ -10,7 +10,6 @@ from ansatz.data.jsonl import jsonl
 from ansatz.data.store import read_problems
 from ansatz.rewards.math_answer import verify
 from ansatz.track.jsonl import read_jsonl
-from ansatz.types import scored_from_json
 
 RECIPE = REPOSITORY / "recipes" / "tiny_gsm8k_grpo_cpu.yaml"
 SAMPLE = REPOSITORY / "examples" / "data" / "gsm8k_sample.jsonl"
@@ -36,13 +35,11 @@ def check_run(run):
     rows = read_jsonl(run / "rl" / "metrics.jsonl")
     assert [row["step"] for row in rows] == [1, 2, 3]
     assert all(row["align/mean_exp_gap"] < 1.05 for row in rows)
-    scored = [scored_from_json(row) for row in read_jsonl(run / "rl" / "samples" / "step-000003.jsonl")]
-    assert len(scored) == 16
-    for each in scored:
-        prompt = each.rollout.prompt
-        assert prompt.text.startswith("Question: ")
-        assert prompt.text.endswith("on the last line after '#### '.\nAnswer:\n")
-        assert float(prompt.problem.answer) == float(prompt.problem.answer.replace(",", ""))
+    assert len(read_jsonl(run / "rl" / "samples" / "step-000003.jsonl")) == 16
+    for group in read_jsonl(run / "rl" / "samples" / "step-000003.groups.jsonl"):
+        assert group["prompt"].startswith("Question: ")
+        assert group["prompt"].endswith("on the last line after '#### '.\nAnswer:\n")
+        assert float(group["answer"]) == float(group["answer"].replace(",", ""))
 
 
 @pytest.mark.parametrize("path", [SAMPLE, PUBLISHED / "original_test.jsonl"], ids=lambda path: path.stem)

@@ -14,7 +14,6 @@ from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.run_folder import resume_config
 from ansatz.loop.start_checks import check_recipe
 from ansatz.track.jsonl import read_jsonl
-from ansatz.types import rollout_from_json
 
 REWARDS = Path(__file__).with_name("user_rewards.py")
 
@@ -41,7 +40,7 @@ def test_a_run_with_open_tickets_is_resumed_to_the_same_bits(tmp_path, preset):
     (tmp_path / "a" / "go").touch()
     whole = results(run_pipeline(lagged(tmp_path / "a", 2, preset=preset)))
     for row in whole["rollouts"][6]:  # step 7 has W_4, or W_6 in its additional rounds; partial rollouts are older
-        assert rollout_from_json(row["rollout"]).version_max in (8, 12)
+        assert row["version_max"] in (8, 12)
     assert max(row["rollout/version_lag"] for row in whole["metrics"]) > 2
     for name in "bc":
         with pytest.raises(KeyboardInterrupt):

@@ -34,7 +34,6 @@ from ansatz.track.metrics import load_metrics
 from ansatz.train.logps import response_logps
 from ansatz.train.packed import pack_apart
 from ansatz.train.sample import TrainSample
-from ansatz.types import scored_from_json
 
 REWARDS = Path(__file__).with_name("user_rewards.py")
 
@@ -134,14 +133,13 @@ def test_every_metric_of_a_step_is_documented(run, stage):
 
 
 def test_samples_of_every_step_can_be_read_back(run):
-    files = sorted((run / "rl" / "samples").iterdir())
+    files = sorted((run / "rl" / "samples").glob("step-??????.jsonl"))
     assert [file.name for file in files] == [f"step-{step:06d}.jsonl" for step in (1, 2, 3, 4)]
-    scored = [scored_from_json(row) for row in read_jsonl(files[0])]
-    assert len(scored) == 16
-    rollouts = [each.rollout for each in scored]
-    assert [rollout.sample for rollout in rollouts] == [0, 1, 2, 3] * 4
-    assert {each.score.value for each in scored} == {0.0, 1.0}
-    assert all(logp <= 0 for rollout in rollouts for logp in rollout.behavior_logps)
+    rows = read_jsonl(files[0])
+    assert len(rows) == 16
+    assert [row["sample"] for row in rows] == [0, 1, 2, 3] * 4
+    assert {row["reward"] for row in rows} == {0.0, 1.0}
+    assert all(row["mean_logp"] <= 0 for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -198,8 +196,8 @@ def test_a_run_on_a_model_folder_and_a_problem_file(run, tmp_path):
     assert not (folder / "model" / "config.json").exists()
     summary = json.loads((folder / "summary.json").read_text())
     assert [(row["stage"], row["step"]) for row in summary["evaluations"]] == [("model", 0), ("rl", 2)]
-    scored = [scored_from_json(row) for row in read_jsonl(folder / "rl" / "samples" / "step-000001.jsonl")]
-    assert scored[0].rollout.prompt.text.startswith("Question: What is ")
+    groups = read_jsonl(folder / "rl" / "samples" / "step-000001.groups.jsonl")
+    assert groups[0]["prompt"].startswith("Question: What is ")
     known = json.loads((folder / "problems" / "decontamination.json").read_text())
     assert known == {"train": [{"path": str(file), "decontaminated": [held_against]}]}
     assert "decontaminated against math500.jsonl, 7 of 27 rows removed" in (folder / "report.html").read_text()

@@ -71,7 +71,7 @@ def test_an_entry_and_a_toy_run_change_its_section(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"stages": ["nowhere.py:Stage"]}, "stage 'nowhere.py:Stage': there is no file 'nowhere.py'"),
+        ({"stages": ["nowhere.py:Stage"]}, "stage 'nowhere.py:Stage': 'nowhere.py' does not exist"),
         ({"stages": [f"{EXAMPLE}:Best"]}, "has no 'Best'."),
         (
             {"stages": [f"{EXAMPLE}:sample_best"]},

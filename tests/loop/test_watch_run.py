@@ -86,9 +86,9 @@ def test_a_rollback_returns_to_a_healthy_checkpoint_with_a_lower_rate_and_other_
     assert [row["seconds"] for row in rows] == sorted(row["seconds"] for row in rows)
     assert rows[4]["seconds"] > dropped[-1]["seconds"]
     samples = [read_jsonl(path / "samples/step-000005.jsonl") for path in (folder, folder / "rolled_back/1")]
-    texts = [[row["rollout"]["token_ids"] for row in each] for each in samples]
+    texts = [[row["text"] for row in each] for each in samples]
     assert texts[0] != texts[1]
-    problems = [[row["rollout"]["prompt"]["problem"]["id"] for row in each] for each in samples]
+    problems = [[row["problem"] for row in each] for each in samples]
     assert problems[0] == problems[1]
 
 
@@ -195,7 +195,7 @@ def whole_with_lag(tmp_path_factory):
 
 
 def texts(folder: Path, step: int):
-    return [row["rollout"]["token_ids"] for row in read_jsonl(folder / f"samples/step-{step:06d}.jsonl")]
+    return [row["text"] for row in read_jsonl(folder / f"samples/step-{step:06d}.jsonl")]
 
 
 def test_with_a_lag_the_open_step_keeps_its_rollouts_and_later_ones_are_sampled_anew(whole_with_lag):

@@ -55,7 +55,7 @@ def test_without_a_verdict_a_positive_value_counts_as_correct(tmp_path, rollout:
         ({"math_answer": {"weight": math.nan}}, "weight"),
         ({"math_answer": {"step": 3}}, "grader fills in 'step'"),
         ({"math_answer": {"pool": 3}}, "the grader fills in 'pool'"),
-        ({"nowhere.py:reward": {}}, "no file"),
+        ({"nowhere.py:reward": {}}, "does not exist"),
     ],
 )
 def test_a_wrong_recipe_is_a_config_error_before_any_work(recipe, message):
