@@ -53,7 +53,7 @@ def read_logps(run: PipelineRun, step: int | None, temperature: float) -> dict[s
     found = [row for at, row in evaluations if step is None or at == step][-1:]
     if not found:
         steps = ", ".join(str(at) for at, _ in evaluations)
-        raise DataError(f"{run.folder}: there is no evaluation of step {step}; there are those of steps {steps}.")
+        raise DataError(f"{run.folder} has no evaluation of step {step}, only of steps {steps}.")
     path = step_path(run.folder / found[0]["stage"], EVALUATIONS, found[0]["split"], int(found[0]["step"]))
     return read_solution_logps(path, temperature=temperature)
 
@@ -157,9 +157,9 @@ def within_group_length_sd(run: PipelineRun, *, steps: Steps | None = None) -> f
 def lucky_answers(run: PipelineRun, *, step: int | None = None) -> float | None:
     """Return the fraction of correct sampled responses whose text is not the worked solution: wrong steps, right
     answer. For problems with one right text."""
-    at, row = next((each for each in reversed(_evaluations(run)) if step in (None, each[0])), (0, None))
+    row = next((row for at, row in reversed(_evaluations(run)) if step in (None, at)), None)
     if row is None:
-        raise DataError(f"{run.folder}: there is no evaluation of step {at if step is None else step}.")
+        raise DataError(f"{run.folder} has no evaluation{'' if step is None else f' of step {step}'}.")
     solutions = {each.id: each.solution for each in read_problems(run.folder / "problems" / f"{row['split']}.jsonl")}
     path = step_path(run.folder / row["stage"], EVALUATIONS, row["split"], int(row["step"]))
     correct = [each for each in read_responses(path) if each.verdict.correct and not each.greedy]

@@ -28,7 +28,9 @@ from pydantic import AliasChoices, ConfigDict, Field, model_validator
 
 from ansatz.config.fields import Count, Float, FractionBelowOne, Section
 from ansatz.config.load import parse_section, parse_yaml
+from ansatz.config.packaged import recipe_text
 from ansatz.errors import ConfigError
+from ansatz.registry import describe_missing_file
 
 Keys = Mapping[str, Any]
 """Recipe keys by dotted name. One that ends with + is added to the value that the block gives it."""
@@ -144,7 +146,7 @@ class SweepFile(Section):
         named = [side for rule in self.rule for side in (*rule.difference, *sum(rule.ratio_of_variances or (), ()))]
         for side in named:
             if isinstance(side, str) and side not in known:
-                raise ValueError(f"rule: there is no arm {side!r}; the arms are {', '.join(known)}")
+                raise ValueError(f"rule: {side!r} is not an arm. The arms are {', '.join(known)}")
             if isinstance(side, dict):
                 self.matching(side)
                 self.matching(side.get("best_at", {}))
@@ -218,8 +220,8 @@ def label_of(outcome: Keys) -> str:
 def read_sweep(path: Path) -> SweepFile:
     """Read a sweep file. Raise ConfigError in the words of the file."""
     if not path.is_file():
-        raise ConfigError(f"{path} is missing. Give a sweep file; docs/how-to/sweep_a_key.md shows one.")
-    data = parse_yaml(path.read_text(encoding="utf-8"), where=str(path))
+        raise ConfigError(f"the sweep file {str(path)!r} {describe_missing_file(path)}. Give a YAML file.")
+    data = parse_yaml(recipe_text(path), where=str(path))
     if not isinstance(data, dict):
         raise ConfigError(f"{path} contains no mapping. Give a sweep file, with recipe, blocks, arms and outcome.")
     rule: Any = data.get("rule", ())

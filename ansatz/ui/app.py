@@ -110,7 +110,7 @@ def _static(request: Request) -> Response:
         return Response(shared[name][0], media_type=shared[name][1])
     kinds = {path.name: path for path in STATIC.iterdir() if path.suffix in (".css", ".js")}
     if name not in kinds:
-        return PlainTextResponse("There is no such file.", 404)
+        return PlainTextResponse("This file does not exist.", 404)
     return Response(
         kinds[name].read_text("utf-8"), media_type="text/css" if name.endswith(".css") else "text/javascript"
     )

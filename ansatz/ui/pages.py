@@ -124,7 +124,8 @@ class Pages:
     def list_rollouts(self, name: str, query: Mapping[str, str]) -> Page:
         at = self._open(name)
         index = at.index
-        text, page = query.get("q", ""), max(1, int(query.get("page", "1")) if query.get("page", "1").isdigit() else 1)
+        number = query.get("page", "1")
+        text, page = query.get("q", ""), max(1, int(number)) if number.isdecimal() and len(number) < 10 else 1
         context = {**at.context("rollouts"), "q": text, "sort": query.get("sort", ""), "saved": SAVED, "error": ""}
         try:
             wanted = _read_query(query)
@@ -339,7 +340,7 @@ class Pages:
     def _open(self, name: str) -> OpenRun:
         known = self.library.find_runs()
         if name not in known:
-            raise NotFound(f"there is no run {name!r}. The runs are {', '.join(known) or 'none'}.")
+            raise NotFound(f"{name!r} is not a run. The runs are {', '.join(known) or 'none'}.")
         return OpenRun(self.library, name, known[name])
 
 
