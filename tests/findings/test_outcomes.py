@@ -59,7 +59,7 @@ def test_exact_pass_at_k_is_the_mean_over_the_problems(run: PipelineRun) -> None
     assert measure(run, "exact_pass@k") == pytest.approx(0.4)
     assert measure(run, "exact_pass@k", step=0) == pytest.approx(0.3)
     assert measure(run, "exact_pass@k", k=2, step=10) == pytest.approx((1 - 0.2**2 + 1 - 0.8**2) / 2, rel=1e-5)
-    with pytest.raises(DataError, match="there are those of steps 0, 10, 20"):
+    with pytest.raises(DataError, match="no evaluation of step 7, only of steps 0, 10, 20"):
         measure(run, "exact_pass@k", step=7)
 
 
