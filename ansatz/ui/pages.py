@@ -15,6 +15,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from ansatz.errors import DataError
+from ansatz.json_text import read_object
 from ansatz.track import figures, health, svg
 from ansatz.track.console import duration, percent
 from ansatz.track.filters import All, Compare, FilterError, Query, Tree, check_sort, parse_filter
@@ -29,6 +30,8 @@ from ansatz.ui.library import Library, RunSummary
 from ansatz.ui.response import COLOURS, GRADERS, explain_verdict, grade_row, read_strip
 
 PAGE_ROWS = 100
+MAX_RECORD_BYTES = 1 << 22
+"""The size of a run.json that is read."""
 FACETS = ("reason", "finish", "level", "subject", "split", "used", "grader_stage")
 HISTOGRAMS = ("reward", "advantage", "tokens", "mean_logp", "repetition", "step")
 SAVED = (
@@ -124,8 +127,7 @@ class Pages:
     def list_rollouts(self, name: str, query: Mapping[str, str]) -> Page:
         at = self._open(name)
         index = at.index
-        number = query.get("page", "1")
-        text, page = query.get("q", ""), max(1, int(number)) if number.isdecimal() and len(number) < 10 else 1
+        text, page = query.get("q", ""), max(1, _read_number(query.get("page", "")) or 1)
         context = {**at.context("rollouts"), "q": text, "sort": query.get("sort", ""), "saved": SAVED, "error": ""}
         try:
             wanted = _read_query(query)
@@ -203,7 +205,7 @@ class Pages:
         here = ids.index(row["id"]) if row["id"] in ids else 0
         asked = at.find_question(row)
         colour = query.get("color") if query.get("color") in COLOURS else "after"
-        first = int(query["w"]) if query.get("w", "").isdigit() else 0
+        first = _read_number(query.get("w", "")) or 0
         strip, notice = None, ""
         try:
             strip = read_strip(row, at.path, colour or "after", first=first)
@@ -287,9 +289,14 @@ class Pages:
         at = self._open(name)
         run = at.read()
         record = at.path / "run.json"
-        facts = json.loads(record.read_text("utf-8")) if record.is_file() and record.stat().st_size < 2**22 else {}
-        changed = facts.get("changes", []) if isinstance(facts, dict) else []
-        return "recipe.html", {**at.context("recipe"), "text": run.config_text, "facts": facts, "changed": changed}
+        facts, notice = dict[str, Any](), ""
+        if record.is_file() and record.stat().st_size < MAX_RECORD_BYTES:
+            try:
+                facts = read_object(record, error=DataError, advice="The recipe below is that of config.yaml.")
+            except DataError as error:
+                notice = str(error)
+        context = {**at.context("recipe"), "text": run.config_text, "facts": facts, "notice": notice}
+        return "recipe.html", context
 
     def show_logs(self, name: str, query: Mapping[str, str]) -> Page:
         at = self._open(name)
@@ -396,12 +403,16 @@ def _group_place(row: Mapping[str, Any]) -> str:
 def _group_tree(place: str) -> Tree:
     """Return the filter of a group, such as rl/12/7 or rl/50/heldout/7."""
     stage, step, *split, number = (*place.split("/"), "", "", "")[: max(3, place.count("/") + 1)]
-    if not (step.isdigit() and number.isdigit() and len(split) <= 1):
+    at, index = _read_number(step), _read_number(number)
+    if at is None or index is None or len(split) > 1:
         raise NotFound(f"{place!r} is not the place of a group, such as rl/12/7 or rl/50/heldout/7.")
     named = Compare("split", "=", split[0] if split else TRAIN)
-    return All(
-        (Compare("stage", "=", stage), Compare("step", "=", int(step)), named, Compare("group", "=", int(number)))
-    )
+    return All((Compare("stage", "=", stage), Compare("step", "=", at), named, Compare("group", "=", index)))
+
+
+def _read_number(text: str) -> int | None:
+    """Read a number of an address, of at most nine digits; None for anything else."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
 
 
 def _sample(row: Mapping[str, Any]) -> str:

@@ -91,6 +91,22 @@ def test_a_run_that_cannot_be_read_is_a_notice_and_hides_no_other(viewer: TestCl
     assert (answer.status_code, "metrics.jsonl" in answer.text) == (400, True)
 
 
+@pytest.mark.parametrize("number", ["\u00b2", "\u0661", "9" * 5000, "-1", "x", ""])
+def test_a_number_of_an_address_that_is_not_one_is_as_if_it_were_missing(viewer: TestClient, number: str):
+    for address in ("/run/whole/rollouts?page=", "/run/whole/rollout/rl/1/0/0?w="):
+        assert viewer.get(address + number).status_code == 200
+    assert viewer.get(f"/run/whole/group/rl/{number}/0").status_code in (400, 404)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '{"changes": 5}', "\ud800"])
+def test_a_damaged_run_json_does_not_hide_the_recipe(tmp_path: Path, text: str):
+    run = make_run(tmp_path / "runs" / "run")
+    (run / "run.json").write_bytes(text.encode(errors="surrogatepass"))
+    answer = open_viewer(tmp_path / "runs", tmp_path / "cache").get("/run/run/recipe")
+    assert answer.status_code == 200
+    assert "seed" in answer.text
+
+
 def test_hostile_text_stays_text_wherever_it_is_shown(viewer: TestClient):
     pages = [
         *addresses("hostile"),
