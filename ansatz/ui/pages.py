@@ -30,6 +30,8 @@ from ansatz.ui.library import Library, RunSummary
 from ansatz.ui.response import COLOURS, GRADERS, explain_verdict, grade_row, read_strip
 
 PAGE_ROWS = 100
+MAX_EXPORTED = 200_000
+"""Responses that a page exports at most, because they are held in memory."""
 MAX_RECORD_BYTES = 1 << 22
 """The size of a run.json that is read."""
 FACETS = ("reason", "finish", "level", "subject", "split", "used", "grader_stage")
@@ -158,7 +160,13 @@ class Pages:
     def export_rollouts(self, name: str, kind: str, query: Mapping[str, str]) -> Response:
         index = self._open(name).index
         wanted = _read_query(query)
-        rows = index.select(wanted._replace(tree=index.resolve(wanted.tree, grade_row)), limit=200_000)
+        tree = index.resolve(wanted.tree, grade_row)
+        if (total := index.count(tree)) > MAX_EXPORTED:
+            raise DataError(
+                f"{total} responses are more than the {MAX_EXPORTED} that a page exports. Narrow the filter, or use "
+                f"`ansatz rollouts --{kind}`."
+            )
+        rows = index.select(wanted._replace(tree=tree), limit=MAX_EXPORTED)
         if kind == "jsonl":
             text, media = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "application/x-ndjson"
         elif kind == "csv":

@@ -25,6 +25,7 @@ from ansatz.track.rollout_table import read_all  # noqa: E402
 from ansatz.track.token_file import TokenFacts  # noqa: E402
 from ansatz.track.tracker import Tracker  # noqa: E402
 from ansatz.types import Reason, to_json  # noqa: E402
+from ansatz.ui import pages  # noqa: E402
 from ansatz.ui.app import COOKIE, build_app  # noqa: E402
 from ansatz.ui.library import Library  # noqa: E402
 
@@ -136,6 +137,13 @@ def test_a_page_of_responses_counts_and_exports_what_the_reader_reads(viewer: Te
     assert sorted(row["id"] for row in table) == chosen
     lines = viewer.get(f"/run/whole/rollouts.jsonl?{query}").text.splitlines()
     assert sorted(json.loads(line)["id"] for line in lines) == chosen
+
+
+def test_an_export_that_would_be_cut_off_is_refused(viewer: TestClient, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pages, "MAX_EXPORTED", 2)
+    answer = viewer.get("/run/whole/rollouts.csv")
+    assert answer.status_code == 400
+    assert "more than the 2 that a page exports" in answer.text
 
 
 def test_a_wrong_filter_is_explained_on_the_page(viewer: TestClient):
