@@ -15,13 +15,16 @@ FINDINGS, EXPERIMENTS = REPOSITORY / "docs" / "findings", REPOSITORY / "experime
 ROWS = sorted(path for path in FINDINGS.glob("*.jsonl") if not path.name.endswith(".cost.jsonl"))
 
 
-def test_every_page_and_figure_is_what_the_rows_give() -> None:
+def test_every_page_and_figure_is_what_the_rows_give_and_there_is_no_other() -> None:
+    pages = make_pages(FINDINGS, EXPERIMENTS)
     old = [
         str(path.relative_to(REPOSITORY))
-        for path, text in make_pages(FINDINGS, EXPERIMENTS).items()
+        for path, text in pages.items()
         if not path.is_file() or path.read_text(encoding="utf-8") != text
     ]
     assert old == [], "run: python -m tools.findings"
+    others = {path for path in FINDINGS.iterdir() if path.suffix in (".md", ".svg")} - pages.keys()
+    assert others == set(), "no rows give these"
 
 
 @pytest.mark.parametrize("path", ROWS, ids=lambda path: path.stem)
