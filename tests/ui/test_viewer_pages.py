@@ -25,7 +25,7 @@ from ansatz.track.rollout_table import read_all  # noqa: E402
 from ansatz.track.token_file import TokenFacts  # noqa: E402
 from ansatz.track.tracker import Tracker  # noqa: E402
 from ansatz.types import Reason, to_json  # noqa: E402
-from ansatz.ui import pages  # noqa: E402
+from ansatz.ui import response_pages  # noqa: E402
 from ansatz.ui.app import COOKIE, build_app  # noqa: E402
 from ansatz.ui.library import Library  # noqa: E402
 
@@ -140,7 +140,7 @@ def test_a_page_of_responses_counts_and_exports_what_the_reader_reads(viewer: Te
 
 
 def test_an_export_that_would_be_cut_off_is_refused(viewer: TestClient, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(pages, "MAX_EXPORTED", 2)
+    monkeypatch.setattr(response_pages, "MAX_EXPORTED", 2)
     answer = viewer.get("/run/whole/rollouts.csv")
     assert answer.status_code == 400
     assert "more than the 2 that a page exports" in answer.text

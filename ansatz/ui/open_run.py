@@ -1,0 +1,77 @@
+"""The run of which a page of the viewer is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from ansatz.errors import DataError
+from ansatz.track.filters import Compare, Query
+from ansatz.track.rollout_rows import read_responses
+from ansatz.track.rollout_table import RolloutFile, read_groups
+from ansatz.track.runs import PipelineRun
+from ansatz.track.stored_evaluations import before_and_after, changes, stored_evaluations
+from ansatz.ui.index import RolloutIndex
+from ansatz.ui.library import Library, RunSummary
+
+Page = tuple[str, dict[str, Any]]
+"""The name of a template and what it is filled with."""
+
+
+class NotFound(DataError):
+    """What the address names is not there."""
+
+
+class OpenRun(NamedTuple):
+    """A run of which a page is made."""
+
+    library: Library
+    name: str
+    path: Path
+
+    @classmethod
+    def find(cls, library: Library, name: str) -> OpenRun:
+        """Return a run of the library. Raise NotFound if it has none of that name."""
+        known = library.find_runs()
+        if name not in known:
+            raise NotFound(f"{name!r} is not a run. The runs are {', '.join(known) or 'none'}.")
+        return cls(library, name, known[name])
+
+    @property
+    def summary(self) -> RunSummary:
+        return self.library.summarise(self.name, self.path)
+
+    @property
+    def index(self) -> RolloutIndex:
+        return self.library.open_index(self.name, self.path)
+
+    def read(self) -> PipelineRun:
+        """Return the run. Raise DataError if it cannot be read."""
+        summary = self.summary
+        if summary.run is None:
+            raise DataError(summary.notice)
+        return summary.run
+
+    def context(self, here: str) -> dict[str, Any]:
+        return {"run": self.name, "here": here, "root": f"/run/{quote(self.name)}"}
+
+    def find_row(self, place: str) -> dict[str, Any]:
+        rows = self.index.select(Query(Compare("id", "=", place)), limit=1)
+        if not rows:
+            raise NotFound(f"the run {self.name!r} has no response {place!r}.")
+        return rows[0]
+
+    def find_question(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the question and the gold answer of a row; empty texts if the run does not have them."""
+        file = RolloutFile(row["stage"], row["step"], row["split"], self.path / row["file"])
+        group = read_groups(file, self.index.problems).get(row["group"], {})
+        known = {**self.index.problems.get(row["problem"], {}), **group}
+        return {**dict.fromkeys(("question", "answer", "level", "subject", "prompt"), ""), **known}
+
+
+def compare_ends(run: PipelineRun) -> Any:
+    """Compare the first and the last evaluation of a run; None if it has fewer than two."""
+    pair = before_and_after(stored_evaluations(run))
+    return pair and (*pair, changes(read_responses(pair[0].path), read_responses(pair[1].path)))

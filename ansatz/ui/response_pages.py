@@ -1,0 +1,294 @@
+"""The pages of the viewer that show responses: their list, a group, one response, and the problems behind them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from markupsafe import Markup
+from starlette.responses import Response
+
+from ansatz.errors import DataError
+from ansatz.track import svg
+from ansatz.track.filters import All, Compare, FilterError, Query, Tree, check_sort, parse_filter
+from ansatz.track.rollout_table import FIELDS, KINDS, TRAIN
+from ansatz.track.word_diff import word_diff
+from ansatz.ui.library import Library
+from ansatz.ui.open_run import NotFound, OpenRun, Page, compare_ends
+from ansatz.ui.response import COLOURS, GRADERS, explain_verdict, grade_row, read_strip
+
+PAGE_ROWS = 100
+MAX_EXPORTED = 200_000
+"""Responses that a page exports at most, because they are held in memory."""
+FACETS = ("reason", "finish", "level", "subject", "split", "used", "grader_stage")
+HISTOGRAMS = ("reward", "advantage", "tokens", "mean_logp", "repetition", "step")
+SAVED = (
+    ("correct but cut off", "correct and truncated"),
+    ("a false negative?", "not correct and other(last_number)"),
+    ("rewarded without work", "correct and tokens < p5(tokens)"),
+    ("rewarded although wrong", "reward > 0.5 and not correct"),
+    ("no signal: all wrong", "split = train and group.std = 0 and group.correct = 0"),
+    ("no signal: all correct", "split = train and group.std = 0 and group.correct > 0"),
+    ("the only success", "group.correct = 1 and correct"),
+    ("the only failure", "group.correct = group.size - 1 and not correct"),
+    ("loops", "repetition > 0.3"),
+    ("unlikely, with a strong update", "abs(advantage) > 2 and mean_logp < p5(mean_logp)"),
+    ("trouble with grading", "reason in (timeout, crashed, unparsed)"),
+)
+"""Filters that the page of responses offers, by name."""
+
+
+class ResponsePages:
+    """Each method makes one page. query: the parameters of the address."""
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
+
+    def routes(self) -> dict[str, Callable[..., Page | Response]]:
+        """Return the methods by address."""
+        return {
+            "/run/{name}/rollouts": self.list_rollouts,
+            "/run/{name}/rollouts.{kind}": self.export_rollouts,
+            "/run/{name}/group/{place:path}": self.show_group,
+            "/run/{name}/rollout/{place:path}": self.show_rollout,
+            "/run/{name}/problem/{place:path}": self.show_problem,
+            "/run/{name}/problems": self.list_problems,
+        }
+
+    def list_rollouts(self, name: str, query: Mapping[str, str]) -> Page:
+        at = OpenRun.find(self.library, name)
+        index = at.index
+        text, page = query.get("q", ""), max(1, _read_number(query.get("page", "")) or 1)
+        context = {**at.context("rollouts"), "q": text, "sort": query.get("sort", ""), "saved": SAVED, "error": ""}
+        try:
+            wanted = _read_query(query)
+        except FilterError as error:
+            wanted, context["error"] = Query(Compare("step", "<", -1)), str(error)
+        tree = index.resolve(wanted.tree, grade_row)
+        total = index.count(tree)
+        rows = index.select(wanted._replace(tree=tree), limit=PAGE_ROWS, offset=PAGE_ROWS * (page - 1))
+        facets = [(field, _facet(index.count_values(tree, field), text, field)) for field in FACETS]
+        bins = {field: index.bin_values(tree, field) for field in HISTOGRAMS}
+        return "rollouts.html", {
+            **context,
+            "rows": rows,
+            "total": total,
+            "all": index.count(),
+            "facets": [(field, values) for field, values in facets if len(values) > 1],
+            "histograms": [
+                (field, draw_bins(parts), f"{parts[0][0]:.4g}", f"{parts[-1][1]:.4g}")
+                for field, parts in bins.items()
+                if sum(count > 0 for *_, count in parts) > 1
+            ],
+            "page": page,
+            "pages": max(1, -(-total // PAGE_ROWS)),
+            "link": lambda **changed: "?" + urlencode({"q": text, "sort": query.get("sort", ""), **changed}),
+            "notices": index.notices,
+        }
+
+    def export_rollouts(self, name: str, kind: str, query: Mapping[str, str]) -> Response:
+        index = OpenRun.find(self.library, name).index
+        wanted = _read_query(query)
+        tree = index.resolve(wanted.tree, grade_row)
+        if (total := index.count(tree)) > MAX_EXPORTED:
+            raise DataError(
+                f"{total} responses are more than the {MAX_EXPORTED} that a page exports. Narrow the filter, or use "
+                f"`ansatz rollouts --{kind}`."
+            )
+        rows = index.select(wanted._replace(tree=tree), limit=MAX_EXPORTED)
+        if kind == "jsonl":
+            text, media = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "application/x-ndjson"
+        elif kind == "csv":
+            out = io.StringIO()
+            writer = csv.DictWriter(out, list(FIELDS), extrasaction="ignore", lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+            text, media = out.getvalue(), "text/csv"
+        else:
+            raise NotFound(f"responses are exported as csv or jsonl, not as {kind!r}.")
+        disposition = f'attachment; filename="rollouts.{kind}"'
+        body = text.encode(errors="replace")
+        return Response(body, media_type=media, headers={"Content-Disposition": disposition})
+
+    def show_group(self, name: str, place: str, query: Mapping[str, str]) -> Page:
+        at = OpenRun.find(self.library, name)
+        members = [row for row in at.index.select(Query(_group_tree(place)), limit=512) if not row["greedy"]]
+        if not members:
+            raise NotFound(f"the run {name!r} has no group {place!r}.")
+        if query.get("order") in ("reward", "tokens"):
+            members.sort(key=lambda row: -row[query["order"]])
+        shared = _common_prefix([row["text"] for row in members])
+        asked = at.find_question(members[0])
+        number = members[0]["group"]
+        base = place.rpartition("/")[0]
+        same = at.index.select(Query(Compare("problem", "=", members[0]["problem"])), limit=2000)
+        others = list(dict.fromkeys(group_place(row) for row in same))
+        return "group.html", {
+            **at.context("rollouts"),
+            "place": place,
+            "members": members,
+            "asked": asked,
+            "shared": shared,
+            "before": f"{base}/{number - 1}" if number else "",
+            "after": f"{base}/{number + 1}",
+            "others": [other for other in others if other != place],
+        }
+
+    def show_rollout(self, name: str, place: str, query: Mapping[str, str]) -> Page:
+        at = OpenRun.find(self.library, name)
+        row = at.find_row(place)
+        siblings = at.index.select(Query(_group_tree(group_place(row))), limit=512)
+        ids = [each["id"] for each in siblings]
+        here = ids.index(row["id"]) if row["id"] in ids else 0
+        asked = at.find_question(row)
+        colour = query.get("color") if query.get("color") in COLOURS else "after"
+        first = _read_number(query.get("w", "")) or 0
+        strip, notice = None, ""
+        try:
+            strip = read_strip(row, at.path, colour or "after", first=first)
+        except DataError as error:
+            notice = str(error)
+        return "rollout.html", {
+            **at.context("rollouts"),
+            "row": row,
+            "asked": asked,
+            "group": group_place(row),
+            "siblings": siblings,
+            "left": ids[here - 1] if here else "",
+            "right": ids[here + 1] if here + 1 < len(ids) else "",
+            "verdicts": explain_verdict(row),
+            "pieces": _mark_answer(row),
+            "colours": COLOURS,
+            "colour": colour,
+            "strip": strip,
+            "notice": notice,
+            "chart": Markup(svg.line_chart(strip.chart, width=760, height=220)) if strip and strip.tokens else "",
+        }
+
+    def list_problems(self, name: str, query: Mapping[str, str]) -> Page:
+        at = OpenRun.find(self.library, name)
+        run = at.read()
+        at.index  # noqa: B018  (reads the problems)
+        return "problems.html", {**at.context("problems"), "changes": compare_ends(run), "asked": at.index.problems}
+
+    def show_problem(self, name: str, place: str, query: Mapping[str, str]) -> Page:
+        at = OpenRun.find(self.library, name)
+        rows = at.index.select(Query(Compare("problem", "=", place)), limit=20_000)
+        if not rows:
+            raise NotFound(f"the run {name!r} has no responses to the problem {place!r}.")
+        order = {stage.name: number for number, stage in enumerate(at.read().stages)}
+        rows.sort(key=lambda row: (order.get(row["stage"], -1), row["step"]))
+        times: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
+        for row in rows:
+            times.setdefault((row["stage"], row["step"], row["split"]), []).append(row)
+        moments = [key for key in times if key[2] != TRAIN]
+        first, last = (_moment(query.get(key, ""), moments, at_end) for key, at_end in (("a", False), ("b", True)))
+        pairs = _pair(times[first], times[last]) if first and last and first != last else []
+        wanted = query.get("sample", "")
+        flipped = [pair for pair in pairs if pair[0]["correct"] != pair[1]["correct"]]
+        chosen = next((pair for pair in pairs if _sample(pair[0]) == wanted), (flipped or pairs or [None])[0])
+        diff = word_diff(chosen[0]["text"], chosen[1]["text"]) if chosen else None
+        names = [_sample(before) for before, _ in pairs]
+        return "problem.html", {
+            **at.context("problems"),
+            "problem": place,
+            "asked": at.find_question(rows[0]),
+            "times": times,
+            "moments": moments,
+            "first": first,
+            "last": last,
+            "pairs": pairs,
+            "chosen": chosen,
+            "diff": diff,
+            "names": names,
+            "sample": _sample,
+            "tally": lambda rows: Counter(row["extracted"] for row in rows).most_common(6),
+            "group_place": group_place,
+        }
+
+
+def _read_query(query: Mapping[str, str]) -> Query:
+    wanted = parse_filter(query.get("q", ""), KINDS, graders=tuple(GRADERS))
+    sort = [name for name in query.get("sort", "").split(",") if name]
+    return wanted._replace(sort=check_sort(sort, KINDS)) if sort else wanted
+
+
+def group_place(row: Mapping[str, Any]) -> str:
+    return row["id"].rpartition("/")[0]
+
+
+def _group_tree(place: str) -> Tree:
+    """Return the filter of a group, such as rl/12/7 or rl/50/heldout/7."""
+    stage, step, *split, number = (*place.split("/"), "", "", "")[: max(3, place.count("/") + 1)]
+    at, index = _read_number(step), _read_number(number)
+    if at is None or index is None or len(split) > 1:
+        raise NotFound(f"{place!r} is not the place of a group, such as rl/12/7 or rl/50/heldout/7.")
+    named = Compare("split", "=", split[0] if split else TRAIN)
+    return All((Compare("stage", "=", stage), Compare("step", "=", at), named, Compare("group", "=", index)))
+
+
+def _read_number(text: str) -> int | None:
+    """Read a number of an address, of at most nine digits; None for anything else."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
+
+
+def _sample(row: Mapping[str, Any]) -> str:
+    return row["id"].rpartition("/")[2]
+
+
+def _pair(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    later = {_sample(row): row for row in after}
+    return [(row, later[_sample(row)]) for row in before if _sample(row) in later]
+
+
+def _moment(text: str, moments: list[tuple[str, int, str]], at_end: bool) -> tuple[str, int, str] | None:
+    named = {f"{stage}-{step}": (stage, step, split) for stage, step, split in moments}
+    return named.get(text) or (moments[-1 if at_end else 0] if moments else None)
+
+
+def _common_prefix(texts: list[str]) -> int:
+    low, high = min(texts), max(texts)
+    return next(
+        (place for place, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high))
+    )
+
+
+def _mark_answer(row: Mapping[str, Any]) -> list[tuple[str, bool]]:
+    """Return the response in pieces, the last of which that is the extracted answer marked."""
+    text, answer = row["text"], row["extracted"]
+    place = text.rfind(answer) if answer else -1
+    return (
+        [(text, False)] if place < 0 else [(text[:place], False), (answer, True), (text[place + len(answer) :], False)]
+    )
+
+
+def _narrow(text: str, field: str, value: Any) -> str:
+    """Return the filter, narrowed to one value of a field."""
+    if isinstance(value, bool):
+        test = field if value else f"not {field}"
+    else:
+        test = f"{field} = {json.dumps(str(value), ensure_ascii=False) if KINDS[field] == 'text' else f'{value:g}'}"
+    return f"({text}) and {test}" if " or " in text else f"{text} and {test}" if text.strip() else test
+
+
+def _facet(values: list[tuple[Any, int]], text: str, field: str) -> list[tuple[str, int, float, str]]:
+    most = max((count for _, count in values), default=1)
+    known = [(value, count) for value, count in values if value not in (None, "")]
+    return [(str(value), count, 100 * count / most, _narrow(text, field, value)) for value, count in known]
+
+
+def draw_bins(bins: list[tuple[float, float, int]]) -> Markup:
+    """Return a histogram without axes, one bar for each part of the range."""
+    most = max((count for *_, count in bins), default=0) or 1
+    bars = [
+        f'<rect x="{10 * k}" y="{60 - 60 * count / most:.1f}" width="9" height="{60 * count / most:.1f}">'
+        f"<title>{low:.4g} to {high:.4g}: {count}</title></rect>"
+        for k, (low, high, count) in enumerate(bins)
+    ]
+    frame = f'class="bins" viewBox="0 0 {10 * len(bins)} 60" preserveAspectRatio="none" role="img"'
+    return Markup(f'<svg {frame} aria-label="histogram">{"".join(bars)}</svg>')
