@@ -5,7 +5,8 @@
     python benchmarks/token_rules.py runs RUN_A RUN_B
 
 vocabulary: noise on the logits of a synthetic vocabulary of 2,048 tokens with an entropy of about one nat.
-precisions: a model in bfloat16 and in float32 at the same contexts, those of RESPONSES (samples of a run, JSONL).
+precisions: a model in bfloat16 and in float32 at the same contexts, those of the responses of a
+file of samples of a run whose tokens are stored.
 runs: the share of equal responses of two runs by step. They differ in one setting, such as the learning rate.
 
 Axes: B rows, V vocabulary, T tokens of all contexts.
@@ -19,9 +20,13 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from transformers import AutoTokenizer
 
 from ansatz.models.load import head_logits, load_policy
 from ansatz.rollout.sampling import draw_seeds, find_winners, noise_key
+from ansatz.track.jsonl import read_jsonl
+from ansatz.track.step_files import groups_path, step_files, tokens_path
+from ansatz.track.token_file import read_tokens
 
 VOCABULARY = 2_048
 NOISES = (0.003, 0.02, 0.1)
@@ -73,13 +78,16 @@ def compare_vocabulary(num_rows: int) -> None:
 
 def compare_precisions(checkpoint: Path, responses: Path) -> None:
     """Print the share of tokens that differ between bfloat16 and float32 at the same contexts, by rule."""
-    rows = [json.loads(line) for line in responses.read_text(encoding="utf-8").splitlines()]
+    rows = [row for row in read_jsonl(responses) if row["tokens_at"] is not None]
+    prompts = {row["group"]: row["prompt"] for row in read_jsonl(groups_path(responses))}
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     wide, narrow = load_policy(checkpoint, device="cpu"), load_policy(checkpoint, device="cpu")
     narrow.model.to(torch.bfloat16)
     num_tokens, least, changed = 0, 0.0, dict.fromkeys(RULES, 0)
     with torch.inference_mode():
         for index, row in enumerate(rows):
-            prompt, response = row["rollout"]["prompt"]["token_ids"], row["rollout"]["token_ids"]
+            prompt = tokenizer.encode(prompts[row["group"]], add_special_tokens=False)
+            response = read_tokens(tokens_path(responses), *row["tokens_at"])["id"].tolist()
             token_BT = torch.tensor([[*prompt, *response]])
             position_BT = torch.arange(token_BT.shape[1])[None]
             logits = [
@@ -102,14 +110,8 @@ def compare_precisions(checkpoint: Path, responses: Path) -> None:
 def compare_runs(first: Path, second: Path) -> None:
     """Print the share of equal responses of each step, and the first step of which less than half are equal."""
     half = None
-    for path in sorted((first / "rl/samples").glob("step-*.jsonl")):
-        texts = [
-            [
-                json.loads(line)["rollout"]["token_ids"]
-                for line in (run / "rl/samples" / path.name).open(encoding="utf-8")
-            ]
-            for run in (first, second)
-        ]
+    for _, _, path in step_files(first / "rl", "samples"):
+        texts = [[row["text"] for row in read_jsonl(run / "rl/samples" / path.name)] for run in (first, second)]
         share = sum(left == right for left, right in zip(*texts, strict=True)) / len(texts[0])
         half = path.stem if half is None and share < 0.5 else half
         print(json.dumps({"step": path.stem, "equal": round(share, 3)}))

@@ -14,6 +14,8 @@ from transformers import AutoTokenizer
 from ansatz.data.base import load_problems
 from ansatz.models.tiny import build_tiny_model
 from ansatz.track.jsonl import read_jsonl
+from ansatz.track.step_files import groups_path, step_files, tokens_path
+from ansatz.track.token_file import read_tokens
 from ansatz.types import Problem
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -96,26 +98,34 @@ def test_grpo_learns_to_call_a_tool_of_the_chat_template(run):
     assert after > before + 0.3
 
 
+def watched_rollouts(run):
+    """Yield the row, the row of the group, and the token ids of each response whose tokens are stored."""
+    for file in step_files(run, "samples"):
+        groups = {row["group"]: row for row in read_jsonl(groups_path(file.path))}
+        for row in read_jsonl(file.path):
+            if row["tokens_at"] is not None:
+                tokens = read_tokens(tokens_path(file.path), *row["tokens_at"])
+                yield row, groups[row["group"]], tokens["id"].tolist()
+
+
 def test_prompt_turns_and_answers_have_the_ids_of_the_template(run):
     tokenizer = AutoTokenizer.from_pretrained(run.parents[1] / "model")
     tools = [{"type": "function", "function": {"name": "calculator"}}]
     texts, ids = list[tuple[str, str]](), list[bool]()
-    for row in read_jsonl(max((run / "samples").iterdir())):
-        rollout = row["rollout"]
+    for rollout, prompt, written in watched_rollouts(run):
         call, _, rest = rollout["text"].partition("</tool_call>")
         answer, _, last = rest.removeprefix("<tool_response>").partition("</tool_response>\n")
         if last != f"\\boxed{{{answer}}}":  # no call, a second one, or the length limit
             continue
         turns = [
-            {"role": "user", "content": rollout["prompt"]["problem"]["question"]},
+            {"role": "user", "content": prompt["question"]},
             {"role": "assistant", "tool_calls": [{"function": json.loads(call.removeprefix("<tool_call>"))}]},
             {"role": "tool", "content": answer},
             {"role": "assistant", "content": last},
         ]
-        sampled = [*rollout["prompt"]["token_ids"], *rollout["token_ids"]]
         rendered = tokenizer.apply_chat_template(turns, tools=tools)["input_ids"]
-        texts.append((tokenizer.decode(sampled), tokenizer.decode(rendered)))
-        ids.append(sampled == rendered)
+        texts.append((prompt["prompt"] + tokenizer.decode(written), tokenizer.decode(rendered)))
+        ids.append(rendered[-len(written) :] == written)
     assert len(texts) > 50
     assert all(left == right for left, right in texts)
     assert sum(ids) > 0.9 * len(ids)  # the policy may write a number in other tokens than the tokenizer

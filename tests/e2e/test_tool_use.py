@@ -44,6 +44,7 @@ def test_a_killed_run_with_an_environment_ends_in_the_same_bits(tmp_path):
     assert untimed(read_jsonl(whole / "evaluations.jsonl")) == untimed(read_jsonl(killed / "evaluations.jsonl"))
     assert_same_checkpoints(whole, killed)
     for folder in (whole, killed):
-        for row in read_jsonl(next((folder / "samples").iterdir())):
-            prompt = row["rollout"]["prompt"]
-            assert f"\nRule {prompt['problem']['id']}: be brief.\n" in prompt["text"]
+        groups = read_jsonl(folder / "samples" / "step-000006.groups.jsonl")
+        assert groups
+        for row in groups:
+            assert f"\nRule {row['problem']}: be brief.\n" in row["prompt"]

@@ -46,7 +46,7 @@ def test_an_interrupted_and_resumed_run_takes_the_same_problems_and_ends_with_th
     check_known([name for name in rows[0][0] if name not in ("step", "seconds")])
     for step in range(1, 5):
         taken = [
-            [row["rollout"]["prompt"]["problem"]["id"] for row in read_jsonl(run / f"rl/samples/step-{step:06d}.jsonl")]
+            [row["problem"] for row in read_jsonl(run / f"rl/samples/step-{step:06d}.jsonl")]
             for run in (whole, resumed)
         ]
         assert taken[0] == taken[1]

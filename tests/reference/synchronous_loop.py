@@ -19,6 +19,7 @@ from ansatz.data.cursor import ProblemStream
 from ansatz.evaluate.evaluate import Evaluator
 from ansatz.loop.context import RunContext
 from ansatz.loop.stages.rl import RlStage, objective_of
+from ansatz.loop.step_record import StepRecord
 from ansatz.loop.trainers import TrainerSpec
 from ansatz.loop.training_stage import TrainingStage, training_stage
 from ansatz.models.peak_memory import PeakMemory
@@ -26,9 +27,8 @@ from ansatz.rewards.base import Grader
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.groups import GroupSampler, PartialGroup
 from ansatz.track.measurements import values
-from ansatz.track.rollout_rows import StoredGroup
 from ansatz.track.rollouts import has_signal, no_signal_note, rollout_metrics, version_lag
-from ansatz.train.sample import samples_of_groups
+from ansatz.train.sample import StepTokens, samples_of_groups
 from ansatz.train.trainer import StepReport
 from ansatz.types import Group, Problem, Prompt, ScoredRollout, rollout_from_json, to_json
 
@@ -77,6 +77,7 @@ def _train(context: RunContext, stage: TrainingStage, *, sampler: Sampler, evalu
     )
     partial = _partial_from_json(stage.restored.get("partial_rollouts", ()))
     memory = PeakMemory(trainer.device)
+    step_tokens = StepTokens(functools.partial(trainer.tokenizer.decode, skip_special_tokens=True))
     sampler.load_weights(trainer.weights())
     _evaluate_if_due(stage, evaluator, sampler, step=stage.first_step - 1)  # a signal may have cut it off
     for step in stage.steps:
@@ -86,9 +87,9 @@ def _train(context: RunContext, stage: TrainingStage, *, sampler: Sampler, evalu
         data = collector.collect(sampling, partial=partial)
         partial, version = data.partial, trainer.version
         start = time.perf_counter()
-        samples = samples_of_groups(data.groups)
+        samples = samples_of_groups(data.groups, step_tokens)
         batch = trainer.batch(samples, baseline_of_group=data.baseline_of_group)
-        advantages = trainer.advantages(batch, samples) if config.save.samples else []
+        record = StepRecord(data, samples, batch, trainer, step=step, find_ends=step_tokens.find_ends)
         report = trainer.update(batch, step=step, seed=config.seed, check_alignment=True)
         sampler.load_weights(trainer.weights())
         metrics = step_metrics(data, report, version=version, update_s=time.perf_counter() - start)
@@ -96,11 +97,7 @@ def _train(context: RunContext, stage: TrainingStage, *, sampler: Sampler, evalu
         note = no_signal_note(data.sampled, max_response_tokens=config.rollout.max_response_tokens)
         if step == stage.first_step and note is not None:
             stage.tracker.event(step, "no_signal", note)
-        if config.save.samples:
-            of_each = iter(advantages)
-            learned = {id(group): [next(of_each) for _ in group.members] for group in data.groups}
-            stored = [StoredGroup(group=group, advantages=learned.get(id(group), ())) for group in data.sampled]
-            stage.tracker.samples(step, stored)
+        stage.tracker.samples(step, record.finish())
         stage_state = functools.partial(_stage_state, partial)
         stage.reach_edge(step, stage_state)
         _evaluate_if_due(stage, evaluator, sampler, step=step)

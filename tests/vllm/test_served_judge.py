@@ -27,6 +27,7 @@ from ansatz.rewards.judge import judge
 from ansatz.rollout.vllm.engine import environment
 from ansatz.rollout.vllm.processes import descendants
 from ansatz.track.jsonl import read_jsonl
+from ansatz.track.step_files import step_files
 from ansatz.types import Finish, Problem, Prompt, Rollout
 
 pytestmark = pytest.mark.vllm
@@ -159,10 +160,8 @@ def test_the_recipe_is_judged_by_a_language_model_and_its_agreement_is_measured(
     assert all(0 <= row["reward/agreement"] <= 1 for row in rows)
     with sqlite3.connect(cache) as base:
         (judged,) = base.execute("SELECT COUNT(*) FROM verdicts").fetchone()
-    samples = [
-        line for path in sorted((tmp_path / "tiny_arithmetic_judge_cpu/rl/samples").iterdir()) for line in path.open()
-    ]
-    reasons = [json.loads(line)["score"]["verdict"]["reason"] for line in samples]
+    files = step_files(tmp_path / "tiny_arithmetic_judge_cpu" / "rl", "samples")
+    reasons = [row["reason"] for file in files for row in read_jsonl(file.path)]
     understood = reasons.count("equal") + reasons.count("different")
     assert understood > 4 * reasons.count("unparsed")  # the judge may say something else to an odd candidate
     assert judged > 0
