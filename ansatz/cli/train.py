@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -74,6 +74,9 @@ def train(
         bool, typer.Option("--allow-changes", help="Resume with a recipe that differs from the run's, and record it.")
     ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete a run folder of the same name first.")] = False,
+    view: Annotated[
+        bool, typer.Option("--view", help="Serve pages about the run to a browser on this machine while it trains.")
+    ] = False,
 ) -> None:
     """Train a model with a recipe. Any key can be set on the command line: --train.lr 3e-4 --model.path DIR.
 
@@ -91,8 +94,17 @@ def train(
         raise ConfigError("no recipe given; name one, such as recipes/tiny_arithmetic_grpo_cpu.yaml, or --resume RUN.")
     else:
         config = load_recipe(recipe, overlays=overlay or [], overrides=overrides, note=note)
-    with outlive_readers():
+    with outlive_readers(), _viewing(config.run_dir) if view else nullcontext():
         _run(config, resume=resume is not None, fresh=fresh, allow_changes=allow_changes)
+
+
+@contextmanager
+def _viewing(run: Path) -> Iterator[None]:
+    from ansatz.cli.view import viewing
+
+    with viewing(run) as address:
+        say(f"To look at the run while it trains: {address}", flush=True)
+        yield
 
 
 def _run(config: Config, **options: bool) -> None:

@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import secrets
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
 
 import typer
 
 from ansatz.errors import ConfigError, MissingExtraError
 from ansatz.visible import say
+
+if TYPE_CHECKING:
+    import socket
+
+    import uvicorn
+
+    from ansatz.ui.library import Library
+
+PACKAGES = ("starlette", "uvicorn", "duckdb", "jinja2")
+"""Those of the extra `ui`."""
 
 
 def view(
@@ -21,48 +38,110 @@ def view(
     host: Annotated[str, typer.Option(help="Address to listen at, and name that the browser uses.")] = "127.0.0.1",
     open_browser: Annotated[bool, typer.Option("--open", help="Open the address in a browser.")] = False,
     no_token: Annotated[bool, typer.Option("--no-token", help="Let everybody on this machine read the runs.")] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="Show two made-up runs, for a tour without training.")] = False,
 ) -> None:
     """Show what models wrote and what training did to it: serve pages of runs until Ctrl-C.
 
     Pages are made from the files of a run, also while it trains. Nothing is written into a run, and nothing leaves the
     machine. From another machine: ssh -L 7790:localhost:7790 HOST, then open the printed address.
     """
+    if demo and folders:
+        raise ConfigError(f"--demo shows made-up runs alone; leave out {folders[0]}.")
     folders = folders or [Path("runs")]
-    for folder in folders:
+    for folder in folders if not demo else []:
         if not folder.is_dir():
-            raise ConfigError(f"{str(folder)!r} is not a folder. Give a run, or a folder with runs.")
+            raise ConfigError(
+                f"{str(folder)!r} is not a folder. Give a run, or a folder with runs, or --demo for a tour without one."
+            )
     if host not in ("127.0.0.1", "localhost", "::1") and no_token:
         raise ConfigError(f"--host {host} with --no-token would show the runs to the network. Leave out --no-token.")
-    serve(folders, port=port, host=host, token="" if no_token else secrets.token_urlsafe(16), open_browser=open_browser)
+    check_packages()
+    from ansatz.ui.library import Library
+
+    token = "" if no_token else secrets.token_urlsafe(16)
+    if not demo:
+        serve(Library(folders), port=port, host=host, token=token, open_browser=open_browser)
+        return
+    from ansatz.temporary import folder_of_program
+    from ansatz.ui.demo import write_tour
+
+    with folder_of_program("demo") as place:
+        runs = write_tour(Path(place, "runs"))
+        library = Library([runs], cache=Path(place, "index"))
+        serve(library, port=port, host=host, token=token, path="run/demo", open_browser=open_browser)
 
 
-def serve(folders: list[Path], *, port: int, host: str, token: str, open_browser: bool = False) -> None:
-    """Serve the folders until a signal. Raise MissingExtraError without the packages of the extra `ui`, ConfigError if
-    the port is taken."""
-    try:
-        import uvicorn
-
-        from ansatz.ui.app import build_app
-        from ansatz.ui.library import Library
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("ansatz"):
-            raise
+def check_packages() -> None:
+    """Raise MissingExtraError if a package of the extra `ui` is not installed."""
+    missing = next((name for name in PACKAGES if find_spec(name) is None), None)
+    if missing is not None:
         raise MissingExtraError(
-            f"ansatz view needs {error.name}. Install it with: pip install 'ansatz-rl[ui]'. In a terminal, `ansatz "
+            f"ansatz view needs {missing}. Install it with: pip install 'ansatz-rl[ui]'. In a terminal, `ansatz "
             "rollouts RUN` works without it."
-        ) from error
-    app = build_app(Library(folders), token=token, hosts=[host])
-    config = uvicorn.Config(app, host=host, port=port, log_level="error", access_log=False, server_header=False)
-    try:
-        socket = config.bind_socket()
-    except SystemExit as error:
-        raise ConfigError(f"port {port} of {host} cannot be used. Choose another one with --port, or 0.") from error
+        )
+
+
+def serve(library: Library, *, port: int, host: str, token: str, path: str = "", open_browser: bool = False) -> None:
+    """Serve runs until a signal. path: of the page to open first. Raise ConfigError if the port is taken."""
+    server, socket, address = _prepare(library, port=port, host=host, token=token, path=path)
     number = socket.getsockname()[1]
-    address = f"http://{'localhost' if host == '127.0.0.1' else host}:{number}/" + (f"?token={token}" if token else "")
     say(f"Open {address}", flush=True)
     say(f"From another machine: ssh -L {number}:localhost:{number} THIS_MACHINE. Ctrl-C ends the viewer.", flush=True)
     if open_browser:
         import webbrowser
 
         webbrowser.open(address)
-    uvicorn.Server(config).run(sockets=[socket])
+    server.run(sockets=[socket])
+
+
+def _prepare(
+    library: Library, *, port: int, host: str, token: str, path: str
+) -> tuple[uvicorn.Server, socket.socket, str]:
+    """Return a server, its socket, and the address of the page at `path`."""
+    import uvicorn
+
+    from ansatz.ui.app import build_app
+
+    app = build_app(library, token=token, hosts=[host])
+    config = uvicorn.Config(app, host=host, port=port, log_level="error", access_log=False, server_header=False)
+    try:
+        bound = config.bind_socket()
+    except SystemExit as error:
+        raise ConfigError(f"port {port} of {host} cannot be used. Choose another one with --port, or 0.") from error
+    bound.listen()  # so that a browser that comes before the server waits for it
+    name = "localhost" if host == "127.0.0.1" else host
+    address = f"http://{name}:{bound.getsockname()[1]}/{path}" + (f"?token={token}" if token else "")
+    return uvicorn.Server(config), bound, address
+
+
+@contextmanager
+def viewing(run: Path) -> Iterator[str]:
+    """Serve a run, which need not exist yet, from a process of its own, and give the address. The process ends with the
+    block, and with this process however that ends. Raise ConfigError if it cannot be started."""
+    check_packages()
+    code = "import sys; from ansatz.cli.view import serve_while_open; serve_while_open(sys.argv[1])"
+    command = [sys.executable, "-P", "-c", code, str(run)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, start_new_session=True) as server:
+        assert server.stdout is not None
+        address = server.stdout.readline().strip()
+        if not address:
+            raise ConfigError("the viewer could not be started. Leave out --view, and start `ansatz view` by itself.")
+        yield address
+
+
+def serve_while_open(run: str) -> None:
+    """Print the address of a viewer of a run and its neighbours. Serve them until the standard input is closed."""
+    from ansatz.ui.library import Library
+
+    library, path = Library([Path(run).parent]), f"run/{quote(Path(run).name)}"
+    token = secrets.token_urlsafe(16)
+    server, bound, address = _prepare(library, port=0, host="127.0.0.1", token=token, path=path)
+
+    def wait() -> None:
+        sys.stdin.read()
+        server.should_exit = server.force_exit = True
+
+    threading.Thread(target=wait, daemon=True).start()
+    print(address, flush=True)
+    server.run(sockets=[bound])

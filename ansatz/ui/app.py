@@ -63,11 +63,12 @@ def build_app(library: pages.Library, *, token: str, hosts: Sequence[str] = ()) 
         def respond(request: Request) -> Response:
             try:
                 result = make(**request.path_params, query=request.query_params)
-            except pages.NotFound as error:
-                return _render(environment, "error.html", {"message": str(error), "query": ""}, 404)
             except (AnsatzError, OSError) as error:
-                context = {"message": str(error), "query": request.query_params.get("q", "")}
-                return _render(environment, "error.html", context, 400)
+                live = {"address": "/api/state", **library.describe_state()}
+                missing = isinstance(error, pages.NotFound)
+                return _render(
+                    environment, "error.html", {"message": str(error), "live": live}, 404 if missing else 400
+                )
             if isinstance(result, Response):
                 return result
             template, context = result

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -14,6 +16,15 @@ from ansatz.track.runs import PipelineRun, read_pipeline
 from ansatz.ui.index import RolloutIndex
 
 MARKS = ("config.yaml", "rollouts.jsonl")
+GROWING = (
+    "summary.json",
+    "*/config.yaml",
+    "*/metrics.jsonl",
+    "*/evaluations.jsonl",
+    "*/events.jsonl",
+    "*/rollbacks.json",
+)
+"""The files of which a run is read. When one changes, the run has got further."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +53,11 @@ class RunSummary:
         return f"{stages[-1].name}, step {stages[-1].last_step}" if stages else ""
 
     @property
+    def steps(self) -> dict[str, int]:
+        """Return how far each stage is."""
+        return {stage.name: stage.last_step for stage in self.run.stages} if self.run else {}
+
+    @property
     def ends(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """Return the first and the last evaluation on the first held-out problems."""
         rows = self.run.evaluations() if self.run else []
@@ -55,6 +71,7 @@ class Library:
     def __init__(self, folders: Sequence[Path], *, cache: Path | None = None) -> None:
         self.folders, self._cache = [folder.resolve() for folder in folders], cache
         self._indices: dict[str, RolloutIndex] = {}
+        self._read: dict[str, tuple[str, RunSummary]] = {}
 
     def find_runs(self) -> dict[str, Path]:
         """Return the folders of the runs by name."""
@@ -67,10 +84,24 @@ class Library:
         return out
 
     def summarise(self, name: str, path: Path) -> RunSummary:
-        try:
-            return RunSummary(name=name, run=read_pipeline(path))
-        except (AnsatzError, OSError) as error:
-            return RunSummary(name=name, run=None, notice=str(error))
+        """Return what a run has logged. It is read again when one of its files has changed."""
+        now = _state_of(path)
+        if self._read.get(name, ("",))[0] != now:
+            try:
+                read = RunSummary(name=name, run=read_pipeline(path))
+            except (AnsatzError, OSError) as error:
+                read = RunSummary(name=name, run=None, notice=str(error))
+            self._read[name] = now, read
+        return self._read[name][1]
+
+    def describe_state(self, names: Sequence[str] = ()) -> dict[str, Any]:
+        """Return how far runs are, by default all, and a version that changes whenever a page about them would."""
+        found = {name: path for name, path in self.find_runs().items() if not names or name in names}
+        runs = {name: self.summarise(name, path) for name, path in found.items()}
+        states = {name: {"state": run.state, "steps": run.steps} for name, run in runs.items()}
+        files = "".join(f"{path}{_state_of(path)}" for path in found.values())
+        version = hashlib.sha256(f"{files}{states}".encode()).hexdigest()[:16]
+        return {"version": version, "runs": states}
 
     def open_index(self, name: str, path: Path) -> RolloutIndex:
         """Return the index of a run, brought up to date. Raise DataError for a run that stores no responses."""
@@ -78,6 +109,16 @@ class Library:
             self._indices[name] = RolloutIndex(path, folder=self._cache)
         self._indices[name].refresh()
         return self._indices[name]
+
+
+def _state_of(folder: Path) -> str:
+    """Return the sizes and times of the files of which a run is read. One may vanish meanwhile."""
+    out = ""
+    for path in (path for pattern in GROWING for path in sorted(folder.glob(pattern))):
+        with suppress(OSError):
+            stat = path.stat()
+            out += f"{stat.st_ino} {stat.st_size} {stat.st_mtime_ns} "
+    return out
 
 
 def _is_run(folder: Path) -> bool:

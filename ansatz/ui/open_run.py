@@ -55,7 +55,10 @@ class OpenRun(NamedTuple):
         return summary.run
 
     def context(self, here: str) -> dict[str, Any]:
-        return {"run": self.name, "here": here, "root": f"/run/{quote(self.name)}"}
+        """Return what every page of a run has. live: where it asks whether there is something new."""
+        root = f"/run/{quote(self.name)}"
+        live = {"address": f"/api{root}/state", **self.library.describe_state([self.name])}
+        return {"run": self.name, "here": here, "root": root, "live": live, "summary": self.summary}
 
     def find_row(self, place: str) -> dict[str, Any]:
         rows = self.index.select(Query(Compare("id", "=", place)), limit=1)

@@ -59,12 +59,14 @@ class Pages:
             "/run/{name}/recipe": self.show_recipe,
             "/run/{name}/logs": self.show_logs,
             "/run/{name}/step/{stage}/{step:int}": self.show_step,
+            "/api/state": self.report_states,
             "/api/run/{name}/state": self.report_state,
         }
 
     def show_runs(self, query: Mapping[str, str]) -> Page:
         runs = [self.library.summarise(name, path) for name, path in self.library.find_runs().items()]
-        return "runs.html", {"runs": runs, "folders": self.library.folders}
+        live = {"address": "/api/state", **self.library.describe_state()}
+        return "runs.html", {"runs": runs, "folders": self.library.folders, "live": live}
 
     def show_help(self, query: Mapping[str, str]) -> Page:
         return "help.html", {"fields": FIELDS, "saved": SAVED}
@@ -79,7 +81,6 @@ class Pages:
         sampled = [stage for stage in run.stages if stage.curve("rollout/rewards")]
         return "overview.html", {
             **at.context("overview"),
-            "summary": at.summary,
             "splits": splits,
             "changes": compare_ends(run),
             "curves": _draw_reading(sampled[-1]) if sampled else [],
@@ -158,10 +159,15 @@ class Pages:
         return "compare.html", {"names": wanted, "body": Markup("".join(body))}
 
     def report_state(self, name: str, query: Mapping[str, str]) -> Response:
-        at = OpenRun.find(self.library, name)
-        run = at.read()
-        state = {stage.name: stage.last_step for stage in run.stages}
-        return Response(json.dumps({"state": at.summary.state, "steps": state}), media_type="application/json")
+        OpenRun.find(self.library, name)
+        return _json(self.library.describe_state([name]))
+
+    def report_states(self, query: Mapping[str, str]) -> Response:
+        return _json(self.library.describe_state())
+
+
+def _json(value: Any) -> Response:
+    return Response(json.dumps(value), media_type="application/json")
 
 
 def _draw(chart: svg.Chart) -> Markup:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ if shutil.which("chromium") is None:
 
 from test_viewer_pages import HOSTILE, make_run  # noqa: E402
 
+from ansatz.ui.demo import DemoRun  # noqa: E402
+
 pytestmark = pytest.mark.browser
 
 SWITCHES = (
@@ -27,9 +30,13 @@ SWITCHES = (
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def address(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a viewer in a process of its own, as it prints it."""
-    folder = tmp_path_factory.mktemp("runs")
     make_run(folder / "plain")
     make_run(folder / "hostile", text=HOSTILE)
     command = [sys.executable, "-m", "ansatz", "view", str(folder), "--port", "0"]
@@ -129,6 +136,25 @@ def test_brushing_a_histogram_narrows_the_filter(chromium: Any, address: str):
     page.mouse.up()
     page.wait_for_url("**tokens*")
     assert re.fullmatch(r"\(split = train\) and tokens [\d.]+\.\.[\d.]+", page.input_value("#q"))
+
+
+def test_a_page_tells_of_new_steps_and_shows_them_when_asked(chromium: Any, address: str, folder: Path):
+    run = DemoRun(folder / "growing", steps=4, prompts=1, samples=2)
+    run.begin()
+    tracker = run.open_tracker()
+    run.add_step(tracker, 1)
+    tab = Tab(chromium, address)
+    page = tab.open("/run/growing")
+    assert page.locator(".news").is_hidden()
+    run.add_step(tracker, 2)
+    page.click("text=1 new step: show")
+    page.wait_for_selector(".steps a >> text='2'")
+    page.keyboard.press(".")
+    run.add_step(tracker, 3)
+    page.wait_for_selector(".steps a >> text='3'")
+    assert tab.open("/run/growing/metrics").locator("#live").get_attribute("aria-pressed") == "true"
+    tracker.close()
+    assert tab.faults == []
 
 
 def test_pages_work_without_scripts(chromium: Any, address: str):

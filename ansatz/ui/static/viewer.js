@@ -1,4 +1,5 @@
-// Keys, the brush of histograms, and comparing ticked runs. Every page works without this script.
+// Keys, news of runs that go on, the brush of histograms, and comparing ticked runs. Every page works without this
+// script.
 
 const typing = (element) => element.matches("input, select, textarea");
 
@@ -67,4 +68,40 @@ if (compare) {
     const names = [...compare.querySelectorAll(":checked")].map((box) => box.value);
     location.assign(`/compare?runs=${names.map(encodeURIComponent).join(",")}`);
   });
+}
+
+// Asks every two seconds whether a run has got further, and rarely while nobody looks. What is read never moves by
+// itself, unless the reader follows the run.
+const {state, version, runs} = document.body.dataset;
+const news = document.querySelector(".news"), follow = document.querySelector("#live");
+const stepsOf = (all) => Object.values(all).flatMap((run) => Object.values(run.steps)).reduce((a, b) => a + b, 0);
+const follows = () => Boolean(follow) && sessionStorage.getItem("follow") === "yes";
+
+let next = 0;
+async function askForNews() {
+  clearTimeout(next);
+  const answer = await fetch(state).catch(() => null);
+  const now = answer?.ok ? await answer.json() : null;
+  if (now && now.version !== version) {
+    if (follows()) return location.reload();
+    const more = stepsOf(now.runs) - stepsOf(JSON.parse(runs));
+    news.querySelector("a").textContent = more > 0 ? `${more} new step${more > 1 ? "s" : ""}: show` : "Something changed: show";
+    news.hidden = false;
+  }
+  next = setTimeout(askForNews, document.hidden ? 30000 : 2000);
+}
+
+if (state) {
+  next = setTimeout(askForNews, 2000);
+  document.addEventListener("visibilitychange", askForNews);
+}
+if (follow) {
+  const show = () => follow.setAttribute("aria-pressed", follows());
+  follow.hidden = false;
+  follow.addEventListener("click", () => {
+    sessionStorage.setItem("follow", follows() ? "no" : "yes");
+    show();
+    if (follows() && !news.hidden) location.reload();
+  });
+  show();
 }

@@ -1,0 +1,129 @@
+"""The processes of the viewer: a tour of made-up runs, and the viewer of a run that trains."""
+
+from __future__ import annotations
+
+import http.cookiejar
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.error import URLError
+
+import pytest
+
+for _package in ("duckdb", "starlette", "uvicorn"):
+    pytest.importorskip(_package, reason="the extra ui is not installed")
+
+from toy_runs import start, toy_recipe  # noqa: E402
+
+from ansatz.cli.view import viewing  # noqa: E402
+from ansatz.ui.demo import DemoRun  # noqa: E402
+
+WAIT_S = 60
+
+
+def browse(address: str, path: str = "") -> str:
+    """The page as a browser that follows the printed address sees it. path: after the run's own address."""
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
+    place, _, token = address.partition("?")
+    with browser.open(f"{place}{path}?{token}", timeout=WAIT_S) as answer:
+        return answer.read().decode()
+
+
+def wait_until(is_true: Callable[[], bool]) -> None:
+    end = time.monotonic() + WAIT_S
+    while not is_true():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def is_served(address: str) -> bool:
+    try:
+        browse(address)
+    except URLError:
+        return False
+    return True
+
+
+@contextmanager
+def ended(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_the_tour_answers_the_three_questions_and_leaves_nothing(tmp_path: Path):
+    command = [sys.executable, "-m", "ansatz", "view", "--demo", "--port", "0"]
+    environment = {"TMPDIR": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    with ended(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)) as server:
+        assert server.stdout is not None
+        address = server.stdout.readline().removeprefix("Open ").strip()
+        assert "Most lost" in browse(address)
+        assert "▼ -" in browse(address, "/problems")
+        responses = browse(address, "/rollouts.jsonl")
+        assert '"correct": true' in responses
+        assert any('"correct": true' in line and '"truncated": true' in line for line in responses.splitlines())
+        seen = next(line for line in responses.splitlines() if '"has_tokens": true' in line)
+        place = seen.partition('"id": "')[2].partition('"')[0]
+        assert "The update moved the log-prob of this response" in browse(address, f"/rollout/{place}")
+        assert list(tmp_path.glob("ansatz-demo-*"))
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(WAIT_S) == 128 + signal.SIGTERM
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_made_up_run_is_the_same_each_time(tmp_path: Path):
+    first, second = (DemoRun(tmp_path / name / "run", steps=2, prompts=2).write() for name in ("a", "b"))
+    for path in (path for path in first.rglob("*.jsonl")):
+        assert path.read_bytes() == (second / path.relative_to(first)).read_bytes(), path
+
+
+def test_the_viewer_of_a_run_shows_it_as_soon_as_it_exists_and_ends_with_the_block(tmp_path: Path):
+    run = DemoRun(tmp_path / "runs" / "new", steps=2, prompts=2)
+    with viewing(run.folder) as address:
+        with pytest.raises(URLError, match="404"):
+            browse(address)
+        run.write()
+        assert "Run, done" in browse(address)
+    assert not is_served(address)
+
+
+def test_a_viewer_ends_even_if_its_run_is_killed(tmp_path: Path):
+    run = DemoRun(tmp_path / "runs" / "run", steps=1, prompts=1).write()
+    code = (
+        "import sys, time; from pathlib import Path; from ansatz.cli.view import viewing\n"
+        "with viewing(Path(sys.argv[1])) as address: print(address, flush=True); time.sleep(600)"
+    )
+    command = [sys.executable, "-c", code, str(run)]
+    with ended(subprocess.Popen(command, stdout=subprocess.PIPE, text=True)) as training:
+        assert training.stdout is not None
+        address = training.stdout.readline().strip()
+        assert is_served(address)
+        training.kill()
+        wait_until(lambda: not is_served(address))
+
+
+def test_train_prints_the_address_of_a_viewer_that_ends_with_the_run(tmp_path: Path):
+    recipe = toy_recipe(tmp_path, {"sft": {"steps": 1}, "train": {"steps": 1}, "evaluate": {"every": 1}})
+    with ended(start("train", recipe, "--view")) as training:
+        assert training.stdout is not None
+        address = training.stdout.readline().rpartition(" ")[2].strip()
+        assert address.startswith("http://localhost:")
+        wait_until(lambda: is_served(address))
+        out, err = training.communicate(timeout=240)
+        assert training.returncode == 0, out + err
+    assert not is_served(address)
+    assert f"ansatz view {tmp_path / 'runs' / 'toy'}" in out
+
+
+def test_a_tour_takes_no_runs():
+    command = [sys.executable, "-m", "ansatz", "view", "runs/x", "--demo"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "--demo shows made-up runs alone; leave out runs/x." in done.stderr
