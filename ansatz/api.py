@@ -72,11 +72,13 @@ def train_recipe(
     from ansatz.config.load import load_recipe
     from ansatz.loop.pipeline import run_pipeline
     from ansatz.track.console import open_console
+    from ansatz.track.report import write_report
 
     process.configure_process()
     values = {key: json.dumps(value, default=str) for key, value in overrides.items()}
     config = load_recipe(recipe, overlays=overlays, overrides=values)
-    folder = run_pipeline(config, fresh=fresh, console=None if quiet else open_console())
+    console = None if quiet else open_console()
+    folder = run_pipeline(config, fresh=fresh, console=console, report=write_report)
     summary = read_object(folder / "summary.json", error=DataError, advice="Resume the run, which writes it again.")
     return TrainedRun(folder=folder, model=Path(summary["model"]), evaluations=summary["evaluations"])
 

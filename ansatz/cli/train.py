@@ -111,13 +111,14 @@ def _run(config: Config, **options: bool) -> None:
     from ansatz.loop.interrupts import EXIT_CODE
     from ansatz.loop.pipeline import run_pipeline
     from ansatz.track.console import SafeConsole, open_console, results_table
+    from ansatz.track.report import write_report
 
     console = SafeConsole()
     if isinstance(config.model.toy, tuple):
         reduced = f"{len(config.model.toy)} reduced keys, which model.toy in the run's config.yaml lists"
         console.print(f"model.toy: random weights of the same architecture, and {reduced}", soft_wrap=True)
     try:
-        run_dir = run_pipeline(config, console=open_console(console), **options)
+        run_dir = run_pipeline(config, console=open_console(console), report=write_report, **options)
     except RunInterrupted as interruption:
         say(f"ansatz: {interruption}", file=sys.stderr, flush=True)
         sys.stdout.flush()

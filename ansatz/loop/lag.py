@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ansatz.config.schema import Config
+from ansatz.config.schema import RolloutSection
 from ansatz.errors import ConfigError
 from ansatz.objectives.objective import Objective
 
@@ -65,13 +65,13 @@ class RolloutSchedule:
         return version - version % self.publish_every
 
 
-def schedule_of(config: Config) -> RolloutSchedule:
-    return RolloutSchedule(lag=config.rollout.lag, publish_every=config.rollout.publish_every)
+def schedule_of(rollout: RolloutSection) -> RolloutSchedule:
+    return RolloutSchedule(lag=rollout.lag, publish_every=rollout.publish_every)
 
 
-def check_lag(config: Config, objective: Objective) -> None:
-    """ConfigError if the objective cannot learn from rollouts as old as the recipe makes them."""
-    rollout, staleness = config.rollout, schedule_of(config).max_staleness
+def check_lag(rollout: RolloutSection, objective: Objective) -> None:
+    """Raise ConfigError if the objective cannot learn from rollouts as old as the recipe makes them."""
+    staleness = schedule_of(rollout).max_staleness
     if rollout.long_lag and rollout.lag <= LARGEST_LAG:
         raise ConfigError(
             f"rollout.long_lag has no effect with rollout.lag = {rollout.lag}. Remove it, or use a lag above "
@@ -101,9 +101,9 @@ def check_lag(config: Config, objective: Objective) -> None:
         )
 
 
-def explain_lag(config: Config) -> list[str]:
-    """The lag and what follows from it, in a sentence; nothing without one."""
-    schedule = schedule_of(config)
+def explain_lag(rollout: RolloutSection) -> list[str]:
+    """Return the lag and what follows from it, in a sentence; nothing without one."""
+    schedule = schedule_of(rollout)
     if schedule.live:
         return []
     rounding = ""

@@ -14,7 +14,9 @@ from __future__ import annotations
 import gc
 import json
 import time
+from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,7 @@ from ansatz.loop.run_folder import (
     write_done,
 )
 from ansatz.loop.run_sources import RunSources
-from ansatz.loop.stages.plan import PlannedStage, check_order, planned_stages
+from ansatz.loop.stages.plan import PlannedStage, check_order, planned_stages, rank_bytes
 from ansatz.loop.stages.stage import Stage
 from ansatz.loop.start_checks import check_inputs, check_recipe, check_start
 from ansatz.loop.watch import RolledBack
@@ -46,7 +48,6 @@ from ansatz.models.threads import set_threads
 from ansatz.rewards.grader import build_grader
 from ansatz.track.base import ConsoleSink
 from ansatz.track.jsonl import read_jsonl
-from ansatz.track.report import write_report
 from ansatz.train.checkpoint import loop_state
 
 
@@ -57,13 +58,15 @@ def run_pipeline(
     fresh: bool = False,
     allow_changes: bool = False,
     console: ConsoleSink | None = None,
+    report: Callable[[Path], object] | None = None,
 ) -> Path:
     """Run what is left of the recipe and return the run folder.
 
     resume: continue in an existing folder. fresh: delete an existing run first. allow_changes: resume with a recipe
-    that differs from the run's. Raises ConfigError if the folder exists and neither is set, or if another process uses
-    it. The recipe, its files and its problems are checked before anything is written, and the problems' lengths before
-    any training. RunInterrupted if a signal ended the run; it can be resumed.
+    that differs from the run's. report: reports on the run folder when the run is complete or its watchdog has stopped
+    it, such as `track.report.write_report`. Raises ConfigError if the folder exists and neither `resume` nor `fresh` is
+    set, or if another process uses it. The recipe, its files and its problems are checked before anything is written,
+    and the problems' lengths before any training. RunInterrupted if a signal ended the run; it can be resumed.
     """
     run_dir = config.run_dir
     interrupts = Interrupts(run_dir, grace_s=config.save.grace)
@@ -77,7 +80,7 @@ def run_pipeline(
             config = sources.config = with_commits(sources.config)
             if note and console is not None:
                 console.note(note)
-        check_room(config)
+        check_room(config.cluster, partial(rank_bytes, config))
         set_threads(config.threads)
         grader = build_grader(rewards_before(config), workers=config.grader_workers)
         context = RunContext(sources, grader=grader, console=console, interrupts=interrupts)
@@ -90,17 +93,27 @@ def run_pipeline(
                 record = prepare_run_dir(run_dir, config, fresh=fresh)
             context.held = HeldRun(lock, record.identities)
             write_config(config, run_dir)
-            for entry in planned_stages(config):
-                context.start_model = context.model
-                with context.using(entry.config):
-                    for name in entry.folders:
-                        output = _run_stage(entry.stage, context, run_dir / name)
-                        context.add_output(name, output, is_policy=entry.stage.makes_policy)
-                if entry.stage.name == "model":
-                    context.held.seal(record_or_verify_inputs(run_dir))
+            try:
+                _run_stages(context)
+            except RunStopped:
+                if report is not None:
+                    report(run_dir)
+                raise
             write_text(run_dir / "summary.json", json.dumps(_summary(context), indent=2))
-            write_report(run_dir)
+            if report is not None:
+                report(run_dir)
     return run_dir
+
+
+def _run_stages(context: RunContext) -> None:
+    for entry in planned_stages(context.config):
+        context.start_model = context.model
+        with context.using(entry.config):
+            for name in entry.folders:
+                output = _run_stage(entry.stage, context, context.config.run_dir / name)
+                context.add_output(name, output, is_policy=entry.stage.makes_policy)
+        if entry.stage.name == "model":
+            context.held.seal(record_or_verify_inputs(context.config.run_dir))
 
 
 def _is_done(entry: PlannedStage, run_dir: Path) -> bool:
@@ -143,9 +156,6 @@ def _run_to_the_end(stage: Stage, context: RunContext, folder: Path) -> Path:
             return stage.run(context, folder)
         except RolledBack:
             pass
-        except RunStopped:
-            write_report(context.config.run_dir)
-            raise
         gc.collect()  # frees the model of the run that was left, before another is loaded
         if context.interrupts.signal is not None:
             context.interrupts.leave("The watchdog has just rolled back.")

@@ -21,7 +21,7 @@ from ansatz.rollout.weight_store import FileWeightStore
 @contextmanager
 def rollout_queue(context: RunContext, stage: TrainingStage, *, model: str) -> Iterator[RolloutQueue]:
     """The queue at the start of the stage, or as the newest checkpoint has it. model: what the stage began with."""
-    config, trainer, schedule = stage.config, stage.trainer, schedule_of(stage.config)
+    config, trainer, schedule = stage.config, stage.trainer, schedule_of(stage.config.rollout)
     store = ledger = None
     with ExitStack() as stack:
         if schedule.live and not config.cluster.workers and trainer.policy is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from ansatz.cluster.base import Cluster, Needs, Role
-from ansatz.config.schema import Config, ScheduleSection, TrainSection
+from ansatz.config.schema import ClusterSection, Config, ScheduleSection, TrainSection
 from ansatz.errors import ConfigError
 from ansatz.models.layers import configure_layers
 from ansatz.models.load import Policy, cast, compute_dtype, find_device, load_policy, load_tokenizer
@@ -89,9 +89,8 @@ def check_trainers(config: Config) -> None:
         )
 
 
-def explain_trainers(config: Config) -> list[str]:
-    """What the trainer ranks do, in a sentence; nothing without any."""
-    section = config.cluster
+def explain_trainers(section: ClusterSection) -> list[str]:
+    """Return what the trainer ranks do, in a sentence; nothing without any."""
     if not section.trainers:
         return []
     copy = "" if section.workers else " The run's own process samples, with a copy of the model."
@@ -123,7 +122,7 @@ def on_ranks(spec: Spec[Any], cluster: Cluster, folder: Path) -> DistributedTrai
         name="trainer",
         target=HOST,
         settings={"spec": spec, "scratch": str(scratch_folder(folder).absolute()), "folder": os.getcwd()},
-        needs=rank_needs(spec.config),
+        needs=rank_needs(section),
         together=True,
     )
     limits = RankLimits(start=section.start, call=section.update, patience=section.patience)
@@ -132,8 +131,8 @@ def on_ranks(spec: Spec[Any], cluster: Cluster, folder: Path) -> DistributedTrai
     return DistributedTrainer(group, tokenizer=load_tokenizer(Path(spec.path)), stage_folder=folder)
 
 
-def rank_needs(config: Config) -> Needs:
-    return Needs(threads=config.cluster.trainer_threads, gpus=config.cluster.trainer_gpus)
+def rank_needs(section: ClusterSection) -> Needs:
+    return Needs(threads=section.trainer_threads, gpus=section.trainer_gpus)
 
 
 def build_rank(spec: Spec[Any], *, scratch: str, folder: str) -> RankHost:

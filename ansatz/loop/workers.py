@@ -12,9 +12,9 @@ from ansatz.cluster.base import Needs, Role
 from ansatz.cluster.ray import RayCluster, check_installed
 from ansatz.cluster.room import Request
 from ansatz.config.recipe import restore
-from ansatz.config.schema import Config
+from ansatz.config.schema import ClusterSection, Config
 from ansatz.environments.base import bind_environment
-from ansatz.loop.rank_memory import check_rank_memory
+from ansatz.loop.rank_memory import RankBytes, check_rank_memory
 from ansatz.loop.trainers import check_trainers, copy_of_trained, rank_needs
 from ansatz.loop.training_stage import TrainingStage
 from ansatz.models.threads import set_threads
@@ -38,53 +38,50 @@ def check_workers(config: Config) -> None:
         check_installed()
 
 
-def check_room(config: Config) -> None:
-    """RolloutError, with the sum, if the Ray cluster of the recipe could not hold the workers and the
-    trainer ranks even if it were empty. ConfigError if a rank needs more memory than its GPU has.
+def check_room(section: ClusterSection, peak_on: RankBytes) -> None:
+    """Raise RolloutError, with the sum, if the Ray cluster of the recipe could not hold the workers and the
+    trainer ranks even if it were empty. Raise ConfigError if a rank needs more memory than its GPU has.
 
     A Ray of this machine is started when it is needed, and its room is checked then.
     """
-    section = config.cluster
     if not (section.workers or section.trainers):
         return
     if not section.address:
-        check_rank_memory(config, None)
+        check_rank_memory(section, peak_on, None)
         return
     with closing(RayCluster(section.address)) as cluster:
-        cluster.check_room(_requests(config, cluster))
-        check_rank_memory(config, cluster)
+        cluster.check_room(_requests(section, cluster))
+        check_rank_memory(section, peak_on, cluster)
 
 
-def _needs(config: Config) -> Needs:
-    return Needs(threads=config.cluster.threads, gpus=config.cluster.gpus)
+def _needs(section: ClusterSection) -> Needs:
+    return Needs(threads=section.threads, gpus=section.gpus)
 
 
-def _requests(config: Config, cluster: RayCluster) -> list[Request]:
-    """What the ranks of the trainer and the workers take together."""
-    section = config.cluster
+def _requests(section: ClusterSection, cluster: RayCluster) -> list[Request]:
+    """Return what the ranks of the trainer and the workers take together."""
     trainers = Request(
         name="trainer ranks",
         count=section.trainers,
-        each=cluster.resources(rank_needs(config)),
+        each=cluster.resources(rank_needs(section)),
         minimum=section.min_trainers or None,
     )
     workers = Request(
         name="rollout workers",
         count=section.workers,
-        each=cluster.resources(_needs(config)),
+        each=cluster.resources(_needs(section)),
         minimum=section.min_workers or None,
     )
     return [request for request in (trainers, workers) if request.count]
 
 
-def explain_workers(config: Config) -> list[str]:
-    """What the workers do, in a sentence; nothing without any."""
-    cluster = config.cluster
+def explain_workers(cluster: ClusterSection, *, lag: int) -> list[str]:
+    """Return what the workers do, in a sentence; nothing without any."""
     if not cluster.workers:
         return []
     where = f"the Ray cluster at {cluster.address}" if cluster.address else "a Ray of this machine"
     fewest = max(1, cluster.min_workers)
-    while_updating = "also while a step is updated" if config.rollout.lag else "and wait while a step is updated"
+    while_updating = "also while a step is updated" if lag else "and wait while a step is updated"
     return [
         f"{cluster.workers} workers on {where} sample the rollouts, with {cluster.threads} threads each, "
         f"{while_updating}. They change no result. The run stops when fewer than {fewest} are left."
@@ -105,10 +102,10 @@ def pooled_tickets(
             "weights": os.path.abspath(store.folder),
             "folder": os.getcwd(),
         },
-        needs=_needs(config),
+        needs=_needs(cluster),
     )
     ray = RayCluster(cluster.address)
-    ray.check_room(_requests(config, ray))
+    ray.check_room(_requests(cluster, ray))
     pool = Pool(
         ray,
         role,

@@ -43,7 +43,7 @@ CALLS = {
     "skipped update": ["ansatz.train.skipped:write_skipped"],
     "selection": ["ansatz.loop.stages.rejection:write_selection"],
     "end of a stage": ["ansatz.loop.pipeline:write_done"],
-    "report": ["ansatz.loop.pipeline:write_report"],
+    "report": ["ansatz.track.report:write_report"],
 }
 """The calls of each phase: module and name, in the module that makes the call."""
 HELD = {

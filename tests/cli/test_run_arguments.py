@@ -12,6 +12,7 @@ from toy_runs import toy_config
 
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.track.jsonl import read_jsonl
+from ansatz.track.report import write_report
 
 CHANGES = {"sft": {"steps": 4}, "train": {"steps": 2}, "evaluate": {"every": 1}}
 HOW = ("--threads", 1, "--max-response-tokens", 6, "--samples-per-prompt", 2)
@@ -23,7 +24,7 @@ def runs(tmp_path_factory) -> list[Path]:
     """Two runs with the same held-out problems."""
     folder = tmp_path_factory.mktemp("runs")
     changes = [{**CHANGES, "name": "left"}, {**CHANGES, "name": "right", "sft": {"steps": 4, "lr": 0.01}}]
-    return [run_pipeline(toy_config(folder, each)) for each in changes]
+    return [run_pipeline(toy_config(folder, each), report=write_report) for each in changes]
 
 
 @pytest.fixture

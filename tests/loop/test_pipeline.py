@@ -31,6 +31,7 @@ from ansatz.track.console import PlainConsole
 from ansatz.track.exact_rows import read_solution_logps
 from ansatz.track.jsonl import read_jsonl
 from ansatz.track.metrics import load_metrics
+from ansatz.track.report import write_report
 from ansatz.train.logps import response_logps
 from ansatz.train.packed import pack_apart
 from ansatz.train.sample import TrainSample
@@ -63,7 +64,7 @@ def untimed(rows):
 def test_every_stage_has_a_folder_with_its_config_and_its_output(run):
     stages = ("problems", "model", "sft", "rl")
     assert sorted(path.name for path in run.iterdir()) == sorted(
-        [*stages, ".lock", "SHA256SUMS", "run.json", "config.yaml", "summary.json", "report.html"]
+        [*stages, ".lock", "SHA256SUMS", "run.json", "config.yaml", "summary.json"]
     )
     for stage in stages:
         assert load_run(run / stage) == load_run(run)
@@ -160,7 +161,7 @@ def test_each_stage_starts_from_the_weights_of_the_stage_before(run):
 
 
 def test_the_report_is_one_html_page_with_figures(run):
-    page = (run / "report.html").read_text()
+    page = write_report(run).read_text()
     assert page.startswith("<!doctype html>")
     assert "<svg" in page
     assert "pass@1" in page
@@ -200,7 +201,7 @@ def test_a_run_on_a_model_folder_and_a_problem_file(run, tmp_path):
     assert groups[0]["prompt"].startswith("Question: What is ")
     known = json.loads((folder / "problems" / "decontamination.json").read_text())
     assert known == {"train": [{"path": str(file), "decontaminated": [held_against]}]}
-    assert "decontaminated against math500.jsonl, 7 of 27 rows removed" in (folder / "report.html").read_text()
+    assert "decontaminated against math500.jsonl, 7 of 27 rows removed" in write_report(folder).read_text()
 
 
 @pytest.mark.parametrize(("reward", "notes"), [("all_equal", 1), ("every_other", 0)])
@@ -255,7 +256,7 @@ def test_the_same_recipe_gives_the_same_weights_and_another_seed_gives_others(ru
 def test_a_built_model_can_have_any_template(tmp_path, template):
     changes = {"data": {"template": template}, "sft": {"steps": 1}, "train": {"steps": 1}}
     folder = run_pipeline(toy_config(tmp_path, changes))
-    assert (folder / "report.html").exists()
+    assert (folder / "summary.json").exists()
 
 
 def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one(tmp_path):
@@ -295,14 +296,14 @@ def test_a_run_that_was_killed_before_it_had_stored_its_problems_is_resumed(tmp_
     monkeypatch.undo()
     assert not (config.run_dir / "problems" / f"{split}.jsonl").exists()
     run = run_pipeline(resume_config(config.run_dir), resume=True)
-    assert (run / "report.html").exists()
+    assert (run / "summary.json").exists()
 
 
 def test_a_run_that_was_killed_while_it_marked_its_folder_is_started_again(tmp_path):
     config = toy_config(tmp_path, {"sft": {"steps": 1}, "train": {"steps": 0}})
     config.run_dir.mkdir(parents=True)
     (config.run_dir / ".run.json.draft").write_text("{")
-    assert (run_pipeline(config) / "report.html").exists()
+    assert (run_pipeline(config) / "summary.json").exists()
 
 
 def test_an_interrupted_run_can_be_moved_and_resumed(tmp_path):

@@ -25,6 +25,7 @@ from ansatz.rollout.base import Sampling
 from ansatz.rollout.fake import FakeSampler
 from ansatz.track.jsonl import append_jsonl, read_jsonl
 from ansatz.track.metrics import check_known
+from ansatz.track.report import write_report
 from ansatz.train.sample import TrainSample
 from ansatz.types import Problem, Prompt
 
@@ -104,7 +105,7 @@ def test_a_round_stores_all_responses_and_teaches_selected_correct_ones(tmp_path
     summary = json.loads((run / "summary.json").read_text())
     assert [(row["stage"], row["step"]) for row in summary["evaluations"]] == [("model", 0), ("rejection_1", 4)]
     assert summary["model"] == str(folder / "checkpoints" / "step-000004")
-    page = (run / "report.html").read_text()
+    page = write_report(run).read_text()
     assert "Curves: rejection_1" in page
     assert "pass@1 after rejection_1, step 4" in page
 

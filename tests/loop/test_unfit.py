@@ -13,6 +13,7 @@ from ansatz.data.store import read_problems
 from ansatz.errors import DataError
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.unfit import UnfitProblems
+from ansatz.track.report import write_report
 from ansatz.types import Problem
 
 
@@ -111,5 +112,5 @@ def test_a_run_leaves_unfit_rows_out_and_reports_them(tmp_path: Path) -> None:
     assert "no field 'answer'" in reasons[0]
     assert "cannot be read" in reasons[1]
     assert "the limit is 256" in reasons[2]
-    page = (folder / "report.html").read_text()
+    page = write_report(folder).read_text()
     assert "train: 3 rows that cannot be used were left out (data.unfit: drop)" in page

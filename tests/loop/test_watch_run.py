@@ -14,6 +14,7 @@ from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.watch import noise_seed
 from ansatz.track import rollbacks as records
 from ansatz.track.jsonl import read_jsonl
+from ansatz.track.report import write_report
 from ansatz.train import checkpoint
 from benchmarks.faults.fingerprint import untimed
 
@@ -99,7 +100,7 @@ def test_the_events_tell_the_whole_story_and_the_report_shows_them(whole):
         (7, "alarm", 1),
         (7, "rollback", 1),
     ]
-    page = (whole.run_dir / "report.html").read_text()
+    page = write_report(whole.run_dir).read_text()
     assert "Events: rl" in page
     assert "back to the checkpoint of step 4, with 0.5 times the learning rate" in page
     assert "dropped by rollback 1" in page
@@ -246,13 +247,13 @@ def test_when_the_attempts_are_used_up_the_run_saves_and_stops(tmp_path, capsys)
     with pytest.raises(
         RunStopped, match=r"step 4: the watchdog stops the run after 1 attempts to recover: train/lr"
     ) as stop:
-        run_pipeline(config)
+        run_pipeline(config, report=lambda folder: write_report(folder, folder / "stopped.html"))
     assert stop.value.exit_code == 3
     latest = checkpoint.latest(rl_of(config))
     assert latest is not None
     checkpoint.verify_digests(latest)
     assert checkpoint.loop_state(latest)["watchdog"]["rollbacks"] == 1
-    assert "the watchdog stops the run" in (config.run_dir / "report.html").read_text()
+    assert "the watchdog stops the run" in (config.run_dir / "stopped.html").read_text()
 
 
 def test_a_lowered_rate_stays_lowered_after_a_kill(tmp_path, monkeypatch):
@@ -301,7 +302,7 @@ def test_the_best_checkpoint_is_kept_whatever_its_age(tmp_path, monkeypatch):
     run_pipeline(config)
     names = [path.name for path in checkpoint.list_checkpoints(rl_of(config))]
     assert names == ["step-000005", f"step-{STEPS:06d}"]
-    assert "rl/checkpoints/step-000005 (90.0 %" in (config.run_dir / "report.html").read_text()
+    assert "rl/checkpoints/step-000005 (90.0 %" in write_report(config.run_dir).read_text()
 
 
 def test_a_damaged_record_is_refused_in_a_sentence(tmp_path):

@@ -18,7 +18,8 @@ from ansatz.data.curriculum import ProblemOutcome, curriculum_settings
 from ansatz.data.cursor import ProblemStream
 from ansatz.evaluate.evaluate import Evaluator
 from ansatz.loop.context import RunContext
-from ansatz.loop.stages.rl import RlStage, objective_of
+from ansatz.loop.rl_checks import objective_of
+from ansatz.loop.stages.rl import RlStage
 from ansatz.loop.step_record import StepRecord
 from ansatz.loop.trainers import TrainerSpec
 from ansatz.loop.training_stage import TrainingStage, training_stage

@@ -11,33 +11,25 @@ from typing import Any
 
 from ansatz.config.schema import REWARD_MODEL, Config
 from ansatz.data.curriculum import curriculum_settings
-from ansatz.environments.base import TurnSettings
 from ansatz.errors import ConfigError
 from ansatz.loop.collect import StepData
 from ansatz.loop.context import RunContext
-from ansatz.loop.lag import check_lag, explain_lag
 from ansatz.loop.queue_setup import rollout_queue
+from ansatz.loop.rank_memory import rank_bytes
+from ansatz.loop.rl_checks import check_rl, explain_rl, objective_of
 from ansatz.loop.rollout_queue import RolloutQueue
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.stage import Stage
 from ansatz.loop.step_record import StepRecord
-from ansatz.loop.trainers import TrainerSpec, explain_trainers
+from ansatz.loop.trainers import TrainerSpec
 from ansatz.loop.training_stage import TrainingStage, training_stage
-from ansatz.loop.workers import check_workers, explain_workers
 from ansatz.models.load import check_folder
+from ansatz.models.plan import Hardware
 from ansatz.models.reader import Reader
-from ansatz.objectives.build import build_objective
-from ansatz.objectives.checks import check_recipe as check_objective
-from ansatz.objectives.explain import explain as explain_objective
-from ansatz.objectives.explain import other_defaults
 from ansatz.objectives.objective import Objective
-from ansatz.objectives.presets import PRESETS
-from ansatz.rewards.base import rewards
 from ansatz.track.measurements import values
 from ansatz.track.rollouts import environment_metrics, no_signal_note, rollout_metrics, version_lag
-from ansatz.track.rules import rules_of
 from ansatz.train import checkpoint
-from ansatz.train.optimizers import bind_optimizer
 from ansatz.train.sample import StepTokens, samples_of_groups
 from ansatz.train.trainer import StepReport
 
@@ -47,41 +39,16 @@ class RlStage(Stage):
         return config.train.steps
 
     def explain(self, config: Config) -> str:
-        objective = objective_of(config)
-        return "\n".join(
-            [
-                explain_objective(objective),
-                *_critic_lines(config),
-                *_environment_lines(config),
-                *_curriculum_lines(config),
-                *_requirement_lines(config),
-                *explain_lag(config),
-                *explain_trainers(config),
-                *explain_workers(config),
-                "",
-                *other_defaults(objective, max_response_tokens=config.rollout.max_response_tokens),
-            ]
-        )
+        return explain_rl(config)
 
     def objective(self, config: Config) -> Objective:
         return objective_of(config)
 
+    def rank_bytes(self, config: Config, hardware: Hardware) -> int:
+        return rank_bytes(config, objective_of(config), hardware)
+
     def check(self, config: Config) -> None:
-        """The objective can be built and gets the inputs that it needs; the optimizer exists."""
-        if config.data.curriculum is not None:
-            curriculum_settings(config.data.curriculum)
-        _check_requirements(config)
-        _check_critic(config)
-        objective = objective_of(config)
-        check_objective(
-            objective,
-            samples_per_prompt=config.rollout.samples_per_prompt,
-            rewards_steps=any(map(rewards.gives_steps, config.rewards)),
-        )
-        check_lag(config, objective)
-        check_workers(config)
-        bind_optimizer(config.train.optimizer)
-        rules_of(config.watchdog)
+        check_rl(config)
 
     def input_checks(self, sources: RunSources) -> Iterable[Callable[[], object]]:
         if sources.config.data.curriculum is not None:
@@ -147,60 +114,6 @@ def _inherit_curriculum(context: RunContext, stage: TrainingStage) -> None:
         stage.stream.inherit(checkpoint.loop_state(Path(earlier[-1])).get("stream", {}))
 
 
-def objective_of(config: Config) -> Objective:
-    """The objective of the recipe's RL stage."""
-    return build_objective(config.algorithm, max_response_tokens=config.rollout.max_response_tokens)
-
-
-def _check_requirements(config: Config) -> None:
-    """Raise ConfigError if the recipe lacks a setting that its preset requires."""
-    if missing := [f"{key}: {advice}" for key, value, advice in _find_requirements(config) if value is None]:
-        preset = config.algorithm["preset"]
-        raise ConfigError(
-            f"algorithm.preset = {preset!r} has settings outside algorithm that the recipe lacks. Add "
-            f"{' and '.join(missing)}, or use preset = {PRESETS[preset]['objective_only']!r}, which is only the "
-            "objective."
-        )
-
-
-def _requirement_lines(config: Config) -> list[str]:
-    """Return the settings of the recipe that its preset requires, for `ansatz explain`."""
-    lines = [f"  {key} = {value}" for key, value, _ in _find_requirements(config)]
-    return ["Settings outside algorithm that belong to the preset:", *lines] if lines else []
-
-
-def _find_requirements(config: Config) -> list[tuple[str, Any, str]]:
-    """Return (key, value, advice) of each setting outside `algorithm` that belongs to the preset.
-
-    A preset sets only the objective. An algorithm such as DAPO also changes what is sampled and how it is rewarded, so
-    its row names what it requires. value: what the recipe has; None if it lacks it. advice: what to write.
-    """
-    longest, curriculum = config.rollout.max_response_tokens, config.data.curriculum or {}
-    overlong = f"{{max_tokens: {longest}, buffer: {max(1, longest // 5)}}}"  # a fifth, as in the paper: 4096 of 20480
-    known = {
-        "dynamic_sampling": ("data.curriculum.dynamic_sampling", curriculum.get("dynamic_sampling") or None, "9"),
-        "overlong": ("rewards.overlong", config.rewards.get("overlong"), overlong),
-    }
-    return [known[name] for name in PRESETS.get(str(config.algorithm.get("preset")), {}).get("requires", ())]
-
-
-def _check_critic(config: Config) -> None:
-    """ConfigError for settings of the critic that could have no effect, or that leave the policy no step."""
-    critic = config.train.critic
-    if not objective_of(config).needs_values:
-        for name, given in (("path", critic.path is not None), ("steps_alone", critic.steps_alone > 0)):
-            if given:
-                raise ConfigError(
-                    f"train.critic.{name} = {getattr(critic, name)!r} has no effect, because the objective has no "
-                    'critic. Leave it out, or set algorithm.preset to "ppo".'
-                )
-    if config.train.steps and critic.steps_alone >= config.train.steps:
-        raise ConfigError(
-            f"train.critic.steps_alone = {critic.steps_alone}, but train.steps = {config.train.steps}: the policy "
-            "would never be updated. Lower train.critic.steps_alone."
-        )
-
-
 def _with_own_critic(context: RunContext) -> Config:
     """The recipe, with the folder of the run's newest reward model if the critic starts from that."""
     config = context.config
@@ -208,34 +121,6 @@ def _with_own_critic(context: RunContext) -> Config:
         return config
     critic = config.train.critic.model_copy(update={"path": context.newest_reward_model})
     return config.model_copy(update={"train": config.train.model_copy(update={"critic": critic})})
-
-
-def _critic_lines(config: Config) -> list[str]:
-    critic = config.train.critic
-    model = "newest reward model of the run" if critic.path == REWARD_MODEL else f"model {critic.path}"
-    start = [] if critic.path is None else [f"  starts from the {model}"]
-    alone = [f"  alone in the first {critic.steps_alone} of {config.train.steps} steps"] if critic.steps_alone else []
-    return ["The critic:", *start, *alone] if start or alone else []
-
-
-def _curriculum_lines(config: Config) -> list[str]:
-    if config.data.curriculum is None:
-        return []
-    return [f"The curriculum takes the problems of a step: {curriculum_settings(config.data.curriculum).sampler}"]
-
-
-def _environment_lines(config: Config) -> list[str]:
-    """What the environment of the recipe does, and what its reward counts for."""
-    if config.environment is None:
-        return []
-    turns, timeout_s = (config.environment.get(key, getattr(TurnSettings(), key)) for key in ("turns", "timeout_s"))
-    lines = [
-        f"The environment {config.environment.get('name')}:",
-        f"  answers the turns of a response, at most {turns}, within {timeout_s} s each; its answers have no loss",
-    ]
-    if (reward := config.rewards.get("environment")) is not None:
-        lines.append(f"  rewards each response when it has ended, with the weight {reward.get('weight', 1.0)}")
-    return lines
 
 
 def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluate: Callable[[int], None]) -> None:
