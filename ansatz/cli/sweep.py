@@ -29,7 +29,7 @@ def sweep(
     from ansatz.findings.sweep_file import read_sweep
 
     read = read_sweep(file)
-    cells = Cells(read, out / read.name)
+    cells = Cells(read, out)
     planned = check_cells(cells)
     stored = RowFile(rows, read, file)
     missing = [cell for cell in planned if not stored.has(cell)]

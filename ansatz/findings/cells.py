@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ class Cell:
 
 
 class Cells:
-    """Makes the cells of a sweep. out: the folder of its runs."""
+    """Makes the cells of a sweep. out: the folder of the runs of all sweeps."""
 
     def __init__(self, sweep: SweepFile, out: Path) -> None:
         self.sweep, self.out = sweep, out
@@ -63,16 +63,26 @@ class Cells:
         if times != 1 and self.sweep.tune is not None:
             key = self.sweep.tune.key
             keys = {**keys, key: times * float(keys.get(key, self._flat.get(key, 0)))}
-        place = list(self.sweep.all_arms).index(arm)
-        tuned = "" if times == 1 else f"-x{times:g}"
-        name = f"{place:02d}-{re.sub(r'[^A-Za-z0-9.]+', '-', arm).strip('-')}{tuned}"
-        return Cell(block=block, arm=arm, times=times, config=self._config(block, keys, name, arm))
+        cell = Cell(block=block, arm=arm, times=times, config=self._config(block, keys, arm))
+        return self._placed(cell, "arm", start.model_dump() if (start := self.sweep.start) else None)
 
     def start(self, block: int) -> Cell:
         """Return the shared start of a block; its sweep has one with stages."""
         assert self.sweep.start is not None
         keys = {**self.sweep.start.keys, "stages": list(self.sweep.start.stages)}
-        return Cell(block=block, arm="", times=1.0, config=self._config(block, keys, "start", "start"))
+        return self._placed(Cell(block=block, arm="", times=1.0, config=self._config(block, keys, "start")), "start")
+
+    def _placed(self, cell: Cell, *begun: Any) -> Cell:
+        """Return the cell with its run folder, which ends with the digest of all that makes the run.
+
+        Sweeps with an equal cell or start find the one that has been run. begun: how it begins.
+        """
+        own = digest(cell.digest, *begun)[:12]
+        name = re.sub(r"[^A-Za-z0-9.]+", "-", cell.title.partition(", ")[2]).strip("-")
+        known = sorted(self.out.glob(f"block-*/*-{own}"))
+        folder = known[0] if known else self.out / f"block-{cell.block:04d}" / f"{name}-{own}"
+        place = {"name": folder.name, "out": str(folder.parent)}
+        return replace(cell, config=cell.config.model_copy(update=place))
 
     @property
     def has_start(self) -> bool:
@@ -95,14 +105,13 @@ class Cells:
         start = self.sweep.start
         return None if start is None or start.run is None else (Path(start.run.format(block=cell.block)), start.step)
 
-    def _config(self, block: int, keys: Keys, name: str, what: str) -> Config:
+    def _config(self, block: int, keys: Keys, what: str) -> Config:
         plain = {key: value for key, value in keys.items() if not key.endswith("+")}
         varied = {key: self._number(key) + BLOCK_STEP * block for key in self.sweep.blocks.vary}
         layer = {**self.sweep.common, **varied, **plain}
         for key in keys:
             if key.endswith("+"):
                 layer[key[:-1]] = keys[key] + layer.get(key[:-1], self._number(key[:-1]))
-        layer |= {"name": name, "out": str(self.out / f"block-{block:04d}")}
         try:
             return load_recipe(self.sweep.recipe, overrides=_texts(layer))
         except ConfigError as error:

@@ -77,8 +77,10 @@ def _run_all(
     running: dict[Future[Ended], Cell] = {}
     started: set[int] = {cell.block for cell in waiting} if not cells.has_start else set()
     while waiting or running:
-        ready = [cell for cell in waiting if not cell.arm or cell.block in started]
-        for cell in ready[: processes - len(running)]:
+        for cell in tuple(waiting):
+            taken = {other.config.run_dir for other in running.values()}  # two arms may have one recipe
+            if len(running) == processes or cell.config.run_dir in taken or (cell.arm and cell.block not in started):
+                continue
             waiting.remove(cell)
             config = cells.from_start(cell) if cell.arm and cells.has_start else cell.config
             running[pool.submit(run_cell, config, cells.branch_of(cell))] = cell
@@ -94,6 +96,7 @@ def _run_all(
                 row = make_row(cells.sweep, cell, cell.config.run_dir, status=ended.status, why=ended.why)
                 rows.add(row, cpu_s=ended.cpu_s)
             say(f"{cell.title}: {ended.status}, {ended.cpu_s:.0f} CPU-seconds {ended.why}".rstrip())
+            say(f"  {cell.config.run_dir}")
 
 
 def run_cell(config: Config, branch: tuple[Path, int] | None) -> Ended:

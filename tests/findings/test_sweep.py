@@ -75,13 +75,31 @@ def test_arms_of_a_block_share_start_problems_and_noise(grid: tuple[Path, str]) 
     folder, _ = grid
 
     def first_step(block: int) -> list[str]:
-        runs = sorted(path for path in (folder / "out" / "mine" / f"block-{block:04d}").glob("0*"))
+        runs = sorted(path for path in (folder / "out" / f"block-{block:04d}").glob("lr-*"))
         assert len(runs) == 4
         return [(path / "rl" / "samples" / "step-000001.jsonl").read_text() for path in runs]
 
     assert len(set(first_step(0))) == 1
     assert len(set(first_step(1))) == 1
     assert first_step(0)[0] != first_step(1)[0]
+
+
+def test_two_sweeps_run_an_equal_start_and_an_equal_cell_once(grid: tuple[Path, str], tmp_path: Path) -> None:
+    folder, _ = grid
+    before = {path: path.stat().st_mtime_ns for path in (folder / "out").glob("block-*/*/summary.json")}
+    kept = {key: GRID[key] for key in ("claim", "start", "blocks", "outcome")}
+    known = {"train.lr": 2e-3, "algorithm.kl_coef": 0}
+    arms = {"known": known, "again": known, "new": {"train.lr": 3e-3}}
+    other = write_sweep(folder, kept, arms=arms, rule={"difference": ["new", "known"]}).rename(folder / "other.yaml")
+    code, _, err = command("sweep", other, "--rows", tmp_path / "rows", "--out", folder / "out")
+    assert code == 0, err
+    after = {path: path.stat().st_mtime_ns for path in (folder / "out").glob("block-*/*/summary.json")}
+    assert len(before) == 2 + 8
+    assert sorted(path.parent.name.rpartition("-")[0] for path in after.keys() - before.keys()) == ["new", "new"]
+    assert before.items() <= after.items()  # nothing that was there has been written again
+    rows = {(row["block"], row["arm"]): row["outcomes"] for row in read_jsonl(tmp_path / "rows" / "other.jsonl")[1:]}
+    assert rows[0, "known"] == rows[0, "again"]
+    write_sweep(folder, GRID)
 
 
 def test_the_verdict_is_that_of_the_slow_implementation(grid: tuple[Path, str]) -> None:
@@ -116,9 +134,9 @@ def test_a_sweep_that_is_killed_again_and_again_ends_with_the_same_rows(grid: tu
     recipe = (folder / "toy.yaml").read_text().replace(str(folder), str(tmp_path))
     (tmp_path / "toy.yaml").write_text(recipe)
     moments = [
-        lambda: any((tmp_path / "out" / "mine" / "block-0000").glob("0*/rl/metrics.jsonl")),  # within a cell
+        lambda: any((tmp_path / "out" / "block-0000").glob("*/rl/metrics.jsonl")),  # within a cell
         lambda: (tmp_path / "rows" / "mine.jsonl").is_file(),  # after a row
-        lambda: (tmp_path / "out" / "mine" / "block-0001" / "start" / "sft").is_dir(),  # within a start
+        lambda: any((tmp_path / "out" / "block-0001").glob("start-*/sft")),  # within a start
     ]
     for reached in moments:
         process = start("sweep", path, "--rows", tmp_path / "rows", "--out", tmp_path / "out")
@@ -197,9 +215,10 @@ def test_a_branch_continues_a_checkpoint_with_the_keys_of_each_arm(tmp_path: Pat
     rows = rows_of(tmp_path / "rows" / "mine.jsonl")
     assert rows[0]["outcomes"] != rows[1]["outcomes"]
     first = [
-        read_jsonl(tmp_path / "out" / "mine" / "block-0000" / name / "rl" / "metrics.jsonl")[0]["rollout/rewards"]
-        for name in ("00-as-it-is", "01-other")
+        read_jsonl(run / "rl" / "metrics.jsonl")[0]["rollout/rewards"]
+        for run in sorted((tmp_path / "out" / "block-0000").iterdir())
     ]
+    assert len(first) == 2
     assert first[0] == first[1]  # step 1 comes from the run that both continue
     missing = write_sweep(tmp_path, {**sweep, "start": {**sweep["start"], "step": 7}})
     read = read_sweep(missing)
