@@ -32,10 +32,8 @@ READING = (
     ),
     ("Groups whose responses differ in reward", ("rollout/groups_with_signal_frac", "fraction of groups")),
     ("Sampler against trainer", ("align/mean_exp_gap", "mean of exp(gap), 1 is equality")),
-    (
-        "Length and truncation",
-        ("rollout/response_length", "mean length"),
-    ),
+    ("Mean length in tokens", ("rollout/response_length", "mean length")),
+    ("Responses that were cut off", ("rollout/truncated_frac", "fraction of responses")),
 )
 """The curves to read first, in this order."""
 
@@ -83,6 +81,7 @@ class Pages:
             **at.context("overview"),
             "splits": splits,
             "changes": compare_ends(run),
+            "has_responses": at.has_responses,
             "curves": _draw_reading(sampled[-1]) if sampled else [],
             "checks": [(stage, check) for stage, check in checks if not check.fine],
             "events": events[-5:],

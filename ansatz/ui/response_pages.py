@@ -29,6 +29,7 @@ FACETS = ("reason", "finish", "level", "subject", "split", "used", "grader_stage
 HISTOGRAMS = ("reward", "advantage", "tokens", "mean_logp", "repetition", "step")
 SAVED = (
     ("correct but cut off", "correct and truncated"),
+    ("with what the update did to each token", "has_tokens"),
     ("a false negative?", "not correct and other(last_number)"),
     ("rewarded without work", "correct and tokens < p5(tokens)"),
     ("rewarded although wrong", "reward > 0.5 and not correct"),

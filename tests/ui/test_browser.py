@@ -157,6 +157,30 @@ def test_a_page_tells_of_new_steps_and_shows_them_when_asked(chromium: Any, addr
     assert tab.faults == []
 
 
+def test_three_questions_are_answered_by_clicking_alone(chromium: Any, address: str, folder: Path):
+    DemoRun(folder / "made_up", steps=8, prompts=4).write()
+    tab = Tab(chromium, address, java_script_enabled=False)
+    page = tab.page
+
+    def click_through(*links: str) -> str:
+        tab.open("/")
+        for link in ("text=made_up", *links):
+            page.click(link)
+        return page.inner_text("main")
+
+    lost = click_through(".card:has-text('Most lost') a >> nth=0")
+    assert "The same response, before and after" in lost
+    assert page.locator("del").count() > 0
+    cut = click_through("text='Correct, but cut off'", "table.responses tbody tr a >> nth=0")
+    assert "correct" in cut
+    assert "cut off" in cut
+    assert "the length limit" in cut
+    moved = click_through("text='What one update did to their tokens'", "table.responses tbody tr a >> nth=0")
+    assert "The update moved the log-prob of this response by" in moved
+    assert page.locator(".tokens .u3, .tokens .d3").count() > 0
+    assert tab.faults == []
+
+
 def test_pages_work_without_scripts(chromium: Any, address: str):
     tab = Tab(chromium, address, java_script_enabled=False)
     page = tab.open("/run/plain/rollouts")
