@@ -181,7 +181,7 @@ def _judge(rule: Rule, state: RuleState, step: int, metrics: Mapping[str, float]
             finding = _finding(rule, state, mean, action=rule.action if may_act else "warn")
         return replace(state, alarm=True, healthy=0), finding
     if not state.alarm:
-        return replace(state, was_healthy=True), None
+        return state if state.was_healthy else replace(state, was_healthy=True), None
     if state.healthy + 1 < rule.window:
         return replace(state, healthy=state.healthy + 1), None
     return replace(state, alarm=False, healthy=0, was_healthy=True), _finding(rule, state, mean, is_over=True)

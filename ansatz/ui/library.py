@@ -7,11 +7,13 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from ansatz.errors import AnsatzError
+from ansatz.track.health import HealthCheck, health_checks, section_of
 from ansatz.track.runs import PipelineRun, read_pipeline
 from ansatz.ui.index import RolloutIndex
 
@@ -27,7 +29,7 @@ GROWING = (
 """The files of which a run is read. When one changes, the run has got further."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RunSummary:
     """A line of the list of runs. notice: why the run cannot be read; empty if it can."""
 
@@ -51,6 +53,14 @@ class RunSummary:
         """Return the newest stage and its step."""
         stages = [stage for stage in self.run.stages if stage.metrics] if self.run else []
         return f"{stages[-1].name}, step {stages[-1].last_step}" if stages else ""
+
+    @cached_property
+    def checks(self) -> list[tuple[str, HealthCheck]]:
+        """Return the checks of every stage, with its name."""
+        if self.run is None:
+            return []
+        section = section_of(self.run.config_text)
+        return [(stage.name, check) for stage in self.run.stages for check in health_checks(stage, section)]
 
     @property
     def steps(self) -> dict[str, int]:

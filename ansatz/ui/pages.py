@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from ansatz.errors import DataError
 from ansatz.json_text import read_object
-from ansatz.track import figures, health, svg
+from ansatz.track import figures, svg
 from ansatz.track.console import duration, percent
 from ansatz.track.filters import All, Compare, Query
 from ansatz.track.rollout_table import FIELDS, TRAIN
@@ -73,8 +73,6 @@ class Pages:
         at = OpenRun.find(self.library, name)
         run = at.read()
         splits = [(split, _draw_both(figures.learning_curve(run, split))) for split in run.splits()]
-        section = health.section_of(run.config_text)
-        checks = [(stage.name, check) for stage in run.stages for check in health.health_checks(stage, section)]
         events = [(stage.name, event) for stage in run.stages for event in stage.events]
         sampled = [stage for stage in run.stages if stage.curve("rollout/rewards")]
         return "overview.html", {
@@ -83,7 +81,7 @@ class Pages:
             "changes": compare_ends(run),
             "has_responses": at.has_responses,
             "curves": _draw_reading(sampled[-1]) if sampled else [],
-            "checks": [(stage, check) for stage, check in checks if not check.fine],
+            "checks": [(stage, check) for stage, check in at.summary.checks if not check.fine],
             "events": events[-5:],
             "stages": run.stages,
         }
@@ -99,9 +97,8 @@ class Pages:
 
     def show_health(self, name: str, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
-        run = at.read()
-        section = health.section_of(run.config_text)
-        checks = [(stage, health.health_checks(stage, section)) for stage in run.stages if stage.metrics]
+        stages, found = at.read().stages, at.summary.checks
+        checks = [(stage, [check for name, check in found if name == stage.name]) for stage in stages if stage.metrics]
         return "health.html", {**at.context("health"), "checks": checks}
 
     def show_recipe(self, name: str, query: Mapping[str, str]) -> Page:
@@ -142,7 +139,7 @@ class Pages:
             "before": max((each for each in steps if each < step), default=None),
             "after": min((each for each in steps if each > step), default=None),
             "metrics": {key: value for key, value in metrics.items() if key not in ("step", "seconds")},
-            "lengths": draw_bins(at.index.bin_values(tree, "tokens")),
+            "lengths": draw_bins(at.index.summarise(tree, numbers=("tokens",)).bins["tokens"]),
             "group_place": group_place,
         }
 

@@ -26,6 +26,8 @@ PAGE_ROWS = 100
 MAX_EXPORTED = 200_000
 """Responses that a page exports at most, because they are held in memory."""
 FACETS = ("reason", "finish", "level", "subject", "split", "used", "grader_stage")
+MAX_OF_PROBLEM = 2000
+"""Responses to one problem that its page shows, the newest."""
 HISTOGRAMS = ("reward", "advantage", "tokens", "mean_logp", "repetition", "step")
 SAVED = (
     ("correct but cut off", "correct and truncated"),
@@ -71,25 +73,25 @@ class ResponsePages:
         except FilterError as error:
             wanted, context["error"] = Query(Compare("step", "<", -1)), str(error)
         tree = index.resolve(wanted.tree, grade_row)
-        total = index.count(tree)
+        found = index.summarise(tree, facets=FACETS, numbers=HISTOGRAMS)
         rows = index.select(wanted._replace(tree=tree), limit=PAGE_ROWS, offset=PAGE_ROWS * (page - 1))
-        facets = [(field, _facet(index.count_values(tree, field), text, field)) for field in FACETS]
-        bins = {field: index.bin_values(tree, field) for field in HISTOGRAMS}
+        facets = [(field, _facet(values, text, field)) for field, values in found.facets.items()]
         return "rollouts.html", {
             **context,
             "rows": rows,
-            "total": total,
+            "total": found.total,
             "all": index.count(),
             "facets": [(field, values) for field, values in facets if len(values) > 1],
             "histograms": [
                 (field, draw_bins(parts), f"{parts[0][0]:.4g}", f"{parts[-1][1]:.4g}")
-                for field, parts in bins.items()
+                for field, parts in found.bins.items()
                 if sum(count > 0 for *_, count in parts) > 1
             ],
             "page": page,
-            "pages": max(1, -(-total // PAGE_ROWS)),
+            "pages": max(1, -(-found.total // PAGE_ROWS)),
             "link": lambda **changed: "?" + urlencode({"q": text, "sort": query.get("sort", ""), **changed}),
             "notices": index.notices,
+            "waiting": index.waiting,
         }
 
     def export_rollouts(self, name: str, kind: str, query: Mapping[str, str]) -> Response:
@@ -179,7 +181,7 @@ class ResponsePages:
 
     def show_problem(self, name: str, place: str, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
-        rows = at.index.select(Query(Compare("problem", "=", place)), limit=20_000)
+        rows = at.index.select(Query(Compare("problem", "=", place)), limit=MAX_OF_PROBLEM)
         if not rows:
             raise NotFound(f"the run {name!r} has no responses to the problem {place!r}.")
         order = {stage.name: number for number, stage in enumerate(at.read().stages)}

@@ -90,7 +90,7 @@ def test_sql_and_the_predicate_select_the_same_rows(index: RolloutIndex, tree: T
     more = {"file": "", "written": 0.0, "tokens_at": None, "observations": [], "steps": []}
     table = [{**row, **more, "id": str(number)} for number, row in enumerate(rows)]
     index._db.execute("delete from rollouts")
-    index._insert(table)
+    index.insert_rows(index._db, table)
     resolved = index.resolve(tree, lambda row, mode: False)
     found = sorted(row["id"] for row in index.select(Query(resolved), limit=100))
     assert found == sorted(row["id"] for row in select_rows(table, Query(tree)))
@@ -100,7 +100,8 @@ def test_percentiles_of_both_back_ends_are_equal(index: RolloutIndex):
     values = [3.0, None, 1.0, 2.5, 10.0]
     more = {"file": "", "written": 0.0, "tokens_at": None, "observations": [], "steps": [], "parts": {}, "text": ""}
     index._db.execute("delete from rollouts")
-    index._insert([{**dict.fromkeys(KINDS), **more, "tokens": value} for value in values])
+    rows = [{**dict.fromkeys(KINDS), **more, "tokens": value} for value in values]
+    index.insert_rows(index._db, rows)
     for percent in (0.0, 5.0, 33.0, 50.0, 100.0):
         tree = Compare("tokens", "<", Percentile("tokens", percent))
         (resolved,) = [index.resolve(tree, lambda row, mode: False)]
