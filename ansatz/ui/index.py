@@ -196,11 +196,11 @@ class RolloutIndex:
         return True
 
     def _insert_by_row(
-        self, db: duckdb.DuckDBPyConnection, of: IndexedFile, problems: Mapping[str, Mapping[str, Any]]
+        self, db: duckdb.DuckDBPyConnection, of: IndexedFile, problems: Mapping[str, dict[str, Any]]
     ) -> None:
         """Insert a file that only Python can read. What is wrong with it becomes a notice."""
         try:
-            rows = read_rollouts(of.file, dict(problems))
+            rows = read_rollouts(of.file, problems)
         except DataError as error:
             self._name_files(db, [of], notice=str(error))
             return
