@@ -73,7 +73,7 @@ def write_run(folder: Path, *, rollouts: int) -> Path:
 
 
 def _template(stage: Path, step: int) -> tuple[bytes, bytes]:
-    """Return the files of a step, its responses lengthened, and with STEP in place of the number of the step."""
+    """Return the files of a step, its responses lengthened, and with STEP where its number was."""
     path = step_path(stage, SAMPLES, "step", step)
     words = re.findall(r"\w+", " ".join(row["question"] for row in read_jsonl(groups_path(path))))
     rows = read_jsonl(path)
