@@ -64,15 +64,15 @@ class Cells:
             key = self.sweep.tune.key
             keys = {**keys, key: times * float(keys.get(key, self._flat.get(key, 0)))}
         cell = Cell(block=block, arm=arm, times=times, config=self._config(block, keys, arm))
-        return self._placed(cell, "arm", start.model_dump() if (start := self.sweep.start) else None)
+        return self._place(cell, "arm", start.model_dump() if (start := self.sweep.start) else None)
 
     def start(self, block: int) -> Cell:
         """Return the shared start of a block; its sweep has one with stages."""
         assert self.sweep.start is not None
         keys = {**self.sweep.start.keys, "stages": list(self.sweep.start.stages)}
-        return self._placed(Cell(block=block, arm="", times=1.0, config=self._config(block, keys, "start")), "start")
+        return self._place(Cell(block=block, arm="", times=1.0, config=self._config(block, keys, "start")), "start")
 
-    def _placed(self, cell: Cell, *begun: Any) -> Cell:
+    def _place(self, cell: Cell, *begun: Any) -> Cell:
         """Return the cell with its run folder, which ends with the digest of all that makes the run.
 
         Sweeps with an equal cell or start find the one that has been run. begun: how it begins.
