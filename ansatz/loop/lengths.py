@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from ansatz.config.schema import Config
 from ansatz.errors import ModelError
 from ansatz.loop.rendering import PromptRenderer
 from ansatz.prompts.chat import spelled_out
@@ -24,8 +23,8 @@ class LengthChecker:
     than the limit need not be tokenised. Most texts are that short.
     """
 
-    def __init__(self, renderer: PromptRenderer, config: Config, *, max_context: int) -> None:
-        self._renderer, self._rollout, self._max_context = renderer, config.rollout, max_context
+    def __init__(self, renderer: PromptRenderer, *, max_context: int) -> None:
+        self._renderer, self._max_context = renderer, max_context
         template = spelled_out(renderer.template)
         self._frame = template_text(template).replace(QUESTION, "") if isinstance(template, str) else None
 
@@ -34,10 +33,10 @@ class LengthChecker:
 
         max_response_tokens: of that response; None: rollout.max_response_tokens.
         """
-        max_response_tokens = max_response_tokens or self._rollout.max_response_tokens
+        max_response_tokens = max_response_tokens or self._renderer.max_response_tokens
         room = self._max_context - max_response_tokens
         for problem in self._opening(problems):
-            if not self._is_short_prompt(problem, min(room, self._rollout.max_prompt_tokens)):
+            if not self._is_short_prompt(problem, min(room, self._renderer.max_prompt_tokens)):
                 prompt = self._renderer.prompt(problem)
                 self._check_context(prompt, max_response_tokens, "max_response_tokens =")
 
@@ -46,7 +45,7 @@ class LengthChecker:
 
         every_response: see `render_demonstration`.
         """
-        longest_prompt, longest_response = self._rollout.max_prompt_tokens, self._rollout.max_response_tokens
+        longest_prompt, longest_response = self._renderer.max_prompt_tokens, self._renderer.max_response_tokens
         for problem in self._opening(problems):
             room = self._max_context - len(problem.solution or "") - SPECIAL_TOKENS
             short = problem.solution is not None and _is_short(problem.solution, longest_response)

@@ -7,8 +7,7 @@ from functools import partial
 from typing import TypeVar
 
 from ansatz.config.chat import Template
-from ansatz.config.schema import Config
-from ansatz.environments.base import bind_environment, prompt_template
+from ansatz.environments.base import EnvironmentSpec, prompt_template
 from ansatz.environments.openings import with_openings
 from ansatz.prompts.render import Demonstration, render, render_demonstration
 from ansatz.prompts.tokenizer import Tokenizer
@@ -18,18 +17,25 @@ T = TypeVar("T")
 
 
 class PromptRenderer:
-    """Renders problems with one tokenizer and the recipe's template and limits, and keeps the results.
+    """Renders problems with one tokenizer, template and environment within limits in tokens, and keeps the results.
 
     Errors are those of `prompts.render`. A result is kept for as long as the run, so that evaluations, epochs and the
     length check do not tokenise a text again. So is the opening of a problem's environment, which is a part of the
-    problem that prompts and demonstrations show. template: instead of the recipe's, for a teacher with its own.
+    problem that prompts and demonstrations show.
     """
 
-    def __init__(self, tokenizer: Tokenizer, config: Config, *, template: Template | None = None) -> None:
-        self._tokenizer, self._limits = tokenizer, config.rollout
-        template = template or config.data.template
-        self._environment = bind_environment(config.environment, template=template)
-        self.template = prompt_template(template, self._environment)
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        template: Template,
+        environment: EnvironmentSpec | None,
+        *,
+        max_prompt_tokens: int,
+        max_response_tokens: int,
+    ) -> None:
+        self._tokenizer, self._environment = tokenizer, environment
+        self.max_prompt_tokens, self.max_response_tokens = max_prompt_tokens, max_response_tokens
+        self.template = prompt_template(template, environment)
         self._opened: dict[str, tuple[Problem, Problem]] = {}
         self._prompts: dict[str, tuple[Problem, Prompt]] = {}
         self._demonstrations: dict[str, tuple[Problem, Demonstration]] = {}
@@ -58,17 +64,15 @@ class PromptRenderer:
         return _kept(self._demonstrations, problem, partial(self._render_demonstration, every_response))
 
     def _render(self, problem: Problem) -> Prompt:
-        return render(
-            self.opened(problem), self.template, self._tokenizer, max_prompt_tokens=self._limits.max_prompt_tokens
-        )
+        return render(self.opened(problem), self.template, self._tokenizer, max_prompt_tokens=self.max_prompt_tokens)
 
     def _render_demonstration(self, every_response: bool, problem: Problem) -> Demonstration:
         return render_demonstration(
             self.opened(problem),
             self.template,
             self._tokenizer,
-            max_prompt_tokens=self._limits.max_prompt_tokens,
-            max_response_tokens=self._limits.max_response_tokens,
+            max_prompt_tokens=self.max_prompt_tokens,
+            max_response_tokens=self.max_response_tokens,
             every_response=every_response,
         )
 

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from ansatz.config.chat import Template
 from ansatz.config.schema import Config
 from ansatz.data.generated import LazyProblems
 from ansatz.data.given_rows import GivenRows
 from ansatz.data.unfit import collect_unfit
+from ansatz.environments.base import bind_environment
 from ansatz.errors import DataError
 from ansatz.loop.builders import model_builder, source_problems, tokenizer_texts
 from ansatz.loop.lengths import LengthChecker
@@ -114,11 +116,22 @@ class RunSources:
         """The renderer of the run. All policies of a run have one tokenizer; a teacher needs a renderer of its own."""
         limits = (self.config.rollout.max_prompt_tokens, self.config.rollout.max_response_tokens)
         if limits not in self._renderers:
-            self._renderers[limits] = PromptRenderer(source.tokenizer, self.config)
+            self._renderers[limits] = self.build_renderer(source)
         return self._renderers[limits]
 
+    def build_renderer(self, source: HasTokenizer, *, template: Template | None = None) -> PromptRenderer:
+        """Return a new renderer. template: instead of the recipe's, for a teacher with its own."""
+        template, rollout = template or self.config.data.template, self.config.rollout
+        return PromptRenderer(
+            source.tokenizer,
+            template,
+            bind_environment(self.config.environment, template=template),
+            max_prompt_tokens=rollout.max_prompt_tokens,
+            max_response_tokens=rollout.max_response_tokens,
+        )
+
     def lengths(self, reader: Reader) -> LengthChecker:
-        return LengthChecker(self.renderer(reader), self.config, max_context=reader.max_context)
+        return LengthChecker(self.renderer(reader), max_context=reader.max_context)
 
     def usable_rows(
         self, read: Callable[[GivenRows], list[Problem]], given: GivenRows, *, key: str, check: Check

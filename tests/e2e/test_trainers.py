@@ -18,7 +18,7 @@ from toy_runs import REPOSITORY, toy_config
 from ansatz.config.schema import TrainSection
 from ansatz.data.given_rows import FileRows
 from ansatz.data.pair_files import read_pairs
-from ansatz.loop.rendering import PromptRenderer
+from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.preference import pair_samples
 from ansatz.models.load import load_policy
 from ansatz.models.tiny import build_tiny_model
@@ -113,7 +113,7 @@ def five_losses(folder: Path, template: Path, losses: dict[str, dict[str, Any]])
         lr=1e-3,
         schedule=Schedule(warmup_steps=0, decay_steps=0, total_steps=5),
     )
-    renderer = PromptRenderer(policy.tokenizer, toy_config(folder), template=str(template))
+    renderer = RunSources(toy_config(folder)).build_renderer(policy, template=str(template))
     pairs = read_pairs(FileRows(path=str(folder / "pairs.jsonl")))
     reports = [
         trainer.update(trainer.batch(pair_samples(pairs[8 * step : 8 * step + 8], renderer)), step=step + 1)

@@ -16,6 +16,8 @@ from ansatz.environments.openings import with_openings
 from ansatz.errors import ConfigError, ModelError
 from ansatz.loop.lengths import LengthChecker
 from ansatz.loop.rendering import PromptRenderer
+from ansatz.loop.run_sources import RunSources
+from ansatz.models.reader import TextReader
 from ansatz.prompts.answer_only import render_guess
 from ansatz.prompts.chat_turns import TurnRenderer
 from ansatz.prompts.render import render, render_demonstration
@@ -171,8 +173,8 @@ def renderer_of(says: Any, template: Any = "tiny", **rollout: Any) -> tuple[Prom
     recipe["data"]["template"] = template if isinstance(template, str) else template.model_dump()
     recipe["rollout"] |= rollout
     config = check(recipe)
-    renderer = PromptRenderer(tokenizer("Qwen2.5"), config)
-    return renderer, LengthChecker(renderer, config, max_context=4096)
+    renderer = RunSources(config).renderer(TextReader(tokenizer=tokenizer("Qwen2.5"), max_context=4096))
+    return renderer, LengthChecker(renderer, max_context=4096)
 
 
 def test_a_prompt_that_is_too_long_with_its_opening_is_found_before_the_run() -> None:

@@ -3,8 +3,8 @@ from toy_runs import toy_config
 
 from ansatz.errors import DataError, ModelError
 from ansatz.loop import rendering
-from ansatz.loop.lengths import LengthChecker
-from ansatz.loop.rendering import PromptRenderer
+from ansatz.loop.run_sources import RunSources
+from ansatz.models.reader import TextReader
 from ansatz.types import Problem
 from tools.families import MAX_CONTEXT
 
@@ -37,7 +37,7 @@ def checker(tmp_path):
     def make(max_prompt_tokens, max_response_tokens):
         limits = {"max_prompt_tokens": max_prompt_tokens, "max_response_tokens": max_response_tokens}
         config = toy_config(tmp_path, {"data": {"template": "none"}, "rollout": limits})
-        return LengthChecker(PromptRenderer(Words(), config), config, max_context=MAX_CONTEXT)
+        return RunSources(config).lengths(TextReader(tokenizer=Words(), max_context=MAX_CONTEXT))
 
     return make
 

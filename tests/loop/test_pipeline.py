@@ -19,9 +19,9 @@ from ansatz.data.hygiene.report import digest, write_data_report
 from ansatz.data.store import read_problems, write_problems
 from ansatz.errors import ConfigError, DataError, ModelError, NonFiniteError, RewardError
 from ansatz.loop.pipeline import run_pipeline
-from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.repeat import repeat_skipped_update
 from ansatz.loop.run_folder import resume_config
+from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages import problems
 from ansatz.loop.stages.model import ModelStage
 from ansatz.models.load import load_policy
@@ -87,7 +87,7 @@ def test_every_evaluation_has_the_probability_of_each_worked_solution(run):
     path = run / "rl" / "evaluations" / "heldout-000002.jsonl"
     logps = read_solution_logps(path, temperature=1.0)
     policy = load_policy(run / "rl" / "checkpoints" / "step-000002", device="cpu")
-    renderer = PromptRenderer(policy.tokenizer, load_run(run))
+    renderer = RunSources(load_run(run)).renderer(policy)
     solved = read_problems(run / "problems" / "heldout.jsonl")[: len(logps)]
     assert list(logps) == [problem.id for problem in solved]
     for problem in solved:

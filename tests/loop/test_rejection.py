@@ -14,10 +14,9 @@ from ansatz.data.hygiene.select import Candidate
 from ansatz.errors import ConfigError, DataError, ModelError
 from ansatz.evaluate.selection import Selection
 from ansatz.loop.context import RunContext
-from ansatz.loop.lengths import LengthChecker
 from ansatz.loop.pipeline import run_pipeline
-from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.run_folder import resume_config
+from ansatz.loop.run_sources import RunSources
 from ansatz.loop.selection import problems_of_round, sample_responses, sampling_seconds, selected, write_selection
 from ansatz.loop.stages.rejection import fine_tuning_config, round_sampling, selection_of
 from ansatz.rewards.fake import FakeGrader
@@ -332,7 +331,7 @@ def test_at_toy_size_wrong_responses_are_taught_if_none_is_correct(tmp_path):
 def test_a_demonstration_that_is_one_token_too_long_does_not_fit(tmp_path):
     recipe = toy_config(tmp_path, {"rollout": {"max_response_tokens": 4}, "data": {"template": "none"}})
     policy = tiny_policy()
-    lengths = LengthChecker(PromptRenderer(policy.tokenizer, recipe), recipe, max_context=policy.max_context)
+    lengths = RunSources(recipe).lengths(policy)
     short, long = (
         Problem(id="p", question="t5", answer="1", source="test", split="train", solution=" ".join(["t7"] * count))
         for count in (3, 4)

@@ -2,7 +2,8 @@ import pytest
 from toy_runs import toy_config
 
 from ansatz.loop import rendering
-from ansatz.loop.rendering import PromptRenderer
+from ansatz.loop.run_sources import RunSources
+from ansatz.models.reader import TextReader
 from ansatz.types import Problem
 
 
@@ -14,6 +15,9 @@ class Words:
 
     def encode(self, text, *, add_special_tokens=True):
         return [len(word) for word in text.split()]
+
+
+READER = TextReader(tokenizer=Words(), max_context=99)
 
 
 def problem(question="How many ?", name="p"):
@@ -36,7 +40,7 @@ def calls(monkeypatch):
 
 
 def test_a_problem_is_rendered_once(tmp_path, calls):
-    renderer = PromptRenderer(Words(), toy_config(tmp_path))
+    renderer = RunSources(toy_config(tmp_path)).renderer(READER)
     problems = [problem(name="a"), problem(name="b")]
     assert renderer.prompts(problems) == renderer.prompts(problems)
     assert renderer.prompt(problems[1]) is renderer.prompts(problems)[1]
@@ -47,7 +51,7 @@ def test_a_problem_is_rendered_once(tmp_path, calls):
 
 def test_two_problems_with_one_id_are_rendered_each_as_itself(tmp_path):
     """Ids are unique within a file only: data.sft and data.train can hold different problems of one id."""
-    renderer = PromptRenderer(Words(), toy_config(tmp_path))
+    renderer = RunSources(toy_config(tmp_path)).renderer(READER)
     first, second = problem("How many ?"), problem("How many apples are left ?")
     assert renderer.prompt(first).problem is first
     assert renderer.prompt(second).problem is second
@@ -56,7 +60,7 @@ def test_two_problems_with_one_id_are_rendered_each_as_itself(tmp_path):
 
 
 def test_a_teacher_may_have_its_own_template(tmp_path):
-    config = toy_config(tmp_path)
-    assert PromptRenderer(Words(), config).template == "tiny"
-    renderer = PromptRenderer(Words(), config, template="none")
+    sources = RunSources(toy_config(tmp_path))
+    assert sources.renderer(READER).template == "tiny"
+    renderer = sources.build_renderer(READER, template="none")
     assert renderer.prompt(problem()).text == "How many ?"

@@ -14,7 +14,7 @@ from ansatz.config.stages.core import SftSection
 from ansatz.data.store import read_problems
 from ansatz.errors import DataError
 from ansatz.loop.pipeline import run_pipeline
-from ansatz.loop.rendering import PromptRenderer
+from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.sft import SftStage, objective_of
 from ansatz.models.load import load_policy
 from ansatz.track.jsonl import read_jsonl
@@ -42,7 +42,7 @@ def test_a_run_with_epochs_measures_held_out_loss_and_accuracy_as_the_model_give
     assert [row["step"] for row in rows if "sft/heldout_loss" in row] == [2, 4, 5]
     policy = load_policy(folder / "checkpoints" / "step-000005")
     loss, hits, tokens = 0.0, 0, 0
-    renderer = PromptRenderer(policy.tokenizer, config)
+    renderer = RunSources(config).renderer(policy)
     for problem in read_problems(config.run_dir / "problems" / "heldout.jsonl")[:5]:
         demonstration = renderer.demonstration(problem)
         prompt, response = demonstration.prompt.token_ids, demonstration.response_ids

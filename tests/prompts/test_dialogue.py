@@ -12,8 +12,8 @@ from test_chat import with_template
 from ansatz.config.chat import ChatTemplate
 from ansatz.config.load import load_recipe
 from ansatz.errors import ModelError
-from ansatz.loop.lengths import LengthChecker
-from ansatz.loop.rendering import PromptRenderer
+from ansatz.loop.run_sources import RunSources
+from ansatz.models.reader import TextReader
 from ansatz.prompts.answer_only import GUESS_TEXT, render_guess
 from ansatz.prompts.render import render
 from ansatz.prompts.templates import STEP_BY_STEP
@@ -105,7 +105,7 @@ def test_a_template_may_leave_out_the_thought_of_an_earlier_response() -> None:
 
 def test_a_run_checks_such_problems_before_it_starts() -> None:
     config = load_recipe("tiny_arithmetic_grpo_cpu")
-    lengths = LengthChecker(PromptRenderer(tokenizer(), config), config, max_context=4096)
+    lengths = RunSources(config).lengths(TextReader(tokenizer=tokenizer(), max_context=4096))
     lengths.check_prompts([PLAIN])
     with pytest.raises(ModelError, match="cannot show"):
         lengths.check_prompts([after(SYSTEM)])

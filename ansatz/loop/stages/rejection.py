@@ -81,7 +81,7 @@ class RejectionStage(Stage):
             sources.drop_unfit("train", lengths.check_prompts)
             teacher = reader_of(path, key="rejection.teacher")
             check_transcripts(config, reader, teacher)
-            lengths = LengthChecker(_renderer(sources, teacher), config, max_context=teacher.max_context)
+            lengths = LengthChecker(_renderer(sources, teacher), max_context=teacher.max_context)
         limit = rejection_options(config).max_response_tokens
         sources.drop_unfit("train", partial(lengths.check_prompts, max_response_tokens=limit))
 
@@ -144,7 +144,7 @@ def _renderer(sources: RunSources, source: HasTokenizer) -> PromptRenderer:
     settings = sources.config.section(RejectionSection)
     if settings.teacher is None:
         return sources.renderer(source)
-    return PromptRenderer(source.tokenizer, sources.config, template=settings.template)
+    return sources.build_renderer(source, template=settings.template)
 
 
 def check_transcripts(config: Config, policy: HasTokenizer, teacher: HasTokenizer) -> None:
