@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ansatz.cluster.ray import RayCluster
 from ansatz.config.chat import Template
-from ansatz.config.schema import REWARD_MODEL
+from ansatz.config.schema import REWARD_MODEL, ScheduleSection, TrainSection
 from ansatz.data.store import read_problems, write_problems
 from ansatz.environments.base import bind_environment
 from ansatz.errors import DataError
@@ -23,14 +22,16 @@ from ansatz.loop.held_run import HeldRun
 from ansatz.loop.interrupts import Interrupts
 from ansatz.loop.own_reward_model import own_rewards, rewards_with
 from ansatz.loop.run_sources import RunSources
-from ansatz.loop.trainers import AnyTrainer, Spec, copy_of_trained, load, load_base, on_ranks
+from ansatz.loop.trainers import TrainerSpec, copy_of_trained, load, load_base
+from ansatz.loop.workplace import Workplace
 from ansatz.models.load import Policy, cast, compute_dtype
+from ansatz.objectives.objective import Objective
 from ansatz.rewards.base import Grader
 from ansatz.rewards.grader import build_grader
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.engines import engine_of
 from ansatz.track.base import ConsoleSink
-from ansatz.train.distributed import DistributedTrainer
+from ansatz.train.trainer import Trainer
 from ansatz.types import Problem
 
 
@@ -46,18 +47,23 @@ class RunContext(RunSources):
     held: HeldRun
 
     def __init__(
-        self, sources: RunSources, *, grader: Grader, console: ConsoleSink | None, interrupts: Interrupts
+        self,
+        sources: RunSources,
+        workplace: Workplace,
+        *,
+        grader: Grader,
+        console: ConsoleSink | None,
+        interrupts: Interrupts,
     ) -> None:
         config = sources.config
         super().__init__(config)
         self.unfit, self._sources = sources.unfit, sources._sources
         if not config.model.built:  # otherwise its tokenizer is not stored yet
             self._renderers = sources._renderers
-        self.grader, self.console, self.interrupts = grader, console, interrupts
+        self.workplace, self.grader, self.console, self.interrupts = workplace, grader, console, interrupts
         self.outputs: dict[str, str] = {}
         self.model = self.start_model = ""
         self._run_seed = config.seed
-        self._cluster: RayCluster | None = None
 
     def problems(self, split: str) -> Sequence[Problem]:
         """The problems that the stage `problems` has stored."""
@@ -95,13 +101,13 @@ class RunContext(RunSources):
         """A model in the recipe's compute type, to sample from. A model that a stage names, such as a teacher, never
         has weights of 4 bits."""
         is_another = path in self.config.models_of_stages.values() and path != self.config.model.path
-        policy = load(path) if is_another else load_base(self.config, path)
+        policy = load(path) if is_another else load_base(self.config.model, path)
         cast(policy, compute_dtype(self.config.model.dtype, policy.device))
         return policy
 
     def copy_of_trained(self, path: str) -> Policy:
         """A policy built like that of `trainer(path)`, which the trained weights of any of its versions fit."""
-        return copy_of_trained(self.config, path)
+        return copy_of_trained(self.config.model, path, seed=self.config.seed)
 
     def sampler(self, policy: Policy, *, template: Template | None = None) -> Sampler:
         """template: of the prompts, for a teacher with its own."""
@@ -138,17 +144,25 @@ class RunContext(RunSources):
             solution_logps=partial(solution_logps, source, problems, self.renderer(source), self.config),
         )
 
-    def place(self, spec: Spec[AnyTrainer], folder: Path) -> AnyTrainer | DistributedTrainer:
-        """The trainer of a spec: in this process, or on the ranks that `cluster.trainers` asks for."""
-        cluster = spec.config.cluster
-        if not cluster.trainers:
-            return spec.build()
-        if self._cluster is None:
-            self._cluster = RayCluster(cluster.address)
-        return on_ranks(spec, self._cluster, folder)
-
-    def close(self) -> None:
-        """Release what the stages share."""
-        if self._cluster is not None:
-            self._cluster.close()
-            self._cluster = None
+    def trainer(
+        self,
+        folder: Path,
+        *,
+        path: str,
+        objective: Callable[[], Objective],
+        schedule: ScheduleSection,
+        updates: TrainSection,
+        temperature: float = 1.0,
+    ) -> Trainer[Any]:
+        """Return a trainer of the policy at `path`. folder: that of the stage. For the others see `TrainerSpec`."""
+        spec = TrainerSpec(
+            path=path,
+            model=self.config.model,
+            seed=self.config.seed,
+            objective=objective,
+            schedule=schedule,
+            updates=updates,
+            temperature=temperature,
+            save_dtype=self.config.save.dtype,
+        )
+        return self.workplace.place(spec, folder)

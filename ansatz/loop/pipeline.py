@@ -16,7 +16,6 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +38,11 @@ from ansatz.loop.run_folder import (
     write_done,
 )
 from ansatz.loop.run_sources import RunSources
-from ansatz.loop.stages.plan import PlannedStage, check_order, planned_stages, rank_bytes
+from ansatz.loop.stages.plan import PlannedStage, check_order, planned_stages
 from ansatz.loop.stages.stage import Stage
 from ansatz.loop.start_checks import check_inputs, check_recipe, check_start
 from ansatz.loop.watch import RolledBack
-from ansatz.loop.workers import check_room
+from ansatz.loop.workplace import workplace_of
 from ansatz.models.threads import set_threads
 from ansatz.rewards.grader import build_grader
 from ansatz.track.base import ConsoleSink
@@ -80,11 +79,12 @@ def run_pipeline(
             config = sources.config = with_commits(sources.config)
             if note and console is not None:
                 console.note(note)
-        check_room(config.cluster, partial(rank_bytes, config))
+        workplace = workplace_of(config.cluster)
+        workplace.check_room(config)
         set_threads(config.threads)
         grader = build_grader(rewards_before(config), workers=config.grader_workers)
-        context = RunContext(sources, grader=grader, console=console, interrupts=interrupts)
-        with folder_lock(run_dir) as lock, context.grader, closing(context):
+        context = RunContext(sources, workplace, grader=grader, console=console, interrupts=interrupts)
+        with folder_lock(run_dir) as lock, context.grader, closing(workplace):
             if resume:
                 record = prepare_resume(run_dir, config, allow_changes=allow_changes)
                 check_order(run_dir, planned_stages(config))

@@ -12,7 +12,6 @@ from ansatz.loop.lag import schedule_of
 from ansatz.loop.ledger import Ledger
 from ansatz.loop.rollout_queue import WEIGHTS_FOLDER, RolloutQueue
 from ansatz.loop.training_stage import TrainingStage
-from ansatz.loop.workers import pooled_tickets
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.ticket_sources import LiveTickets, StoredTickets, TicketSource
 from ansatz.rollout.weight_store import FileWeightStore
@@ -37,11 +36,19 @@ def rollout_queue(context: RunContext, stage: TrainingStage, *, model: str) -> I
             store.close()
             if (saved := stage.restored_files) is not None and (saved / WEIGHTS_FOLDER).is_dir():
                 store.restore(saved / WEIGHTS_FOLDER)
-            if config.cluster.workers:
-                source = pooled_tickets(stage, model=model, store=store, on_landed=ledger.land)
-            else:
+            elsewhere = context.workplace.tickets(
+                config,
+                model=model,
+                store=store,
+                on_cpu=trainer.device.type == "cpu",
+                on_landed=ledger.land,
+                on_event=lambda step, text: stage.tracker.event(step, "worker", text),
+            )
+            if elsewhere is None:
                 policy = context.copy_of_trained(model)
                 source = StoredTickets(policy, context.sampler(policy), store, on_landed=ledger.land)
+            else:
+                source = elsewhere
             stage.edges.on_saved = ledger.forget
         stack.callback(source.close)
         queue = RolloutQueue(

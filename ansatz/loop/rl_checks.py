@@ -9,8 +9,7 @@ from ansatz.data.curriculum import curriculum_settings
 from ansatz.environments.base import TurnSettings
 from ansatz.errors import ConfigError
 from ansatz.loop.lag import check_lag, explain_lag
-from ansatz.loop.trainers import explain_trainers
-from ansatz.loop.workers import check_workers, explain_workers
+from ansatz.loop.workplace import workplace_of
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.checks import check_recipe as check_objective
 from ansatz.objectives.explain import explain as explain_objective
@@ -40,7 +39,7 @@ def check_rl(config: Config) -> None:
         rewards_steps=any(map(rewards.gives_steps, config.rewards)),
     )
     check_lag(config.rollout, objective)
-    check_workers(config)
+    workplace_of(config.cluster).check(config)
     bind_optimizer(config.train.optimizer)
     rules_of(config.watchdog)
 
@@ -56,8 +55,7 @@ def explain_rl(config: Config) -> str:
             *_curriculum_lines(config),
             *_requirement_lines(config),
             *explain_lag(config.rollout),
-            *explain_trainers(config.cluster),
-            *explain_workers(config.cluster, lag=config.rollout.lag),
+            *workplace_of(config.cluster).explain(config),
             "",
             *other_defaults(objective, max_response_tokens=config.rollout.max_response_tokens),
         ]

@@ -2,7 +2,7 @@
 
 It is one list, so that they cannot differ: the recipe, the files that it names, the machine, the template, and every
 prompt and demonstration with the model's tokenizer. Nothing is written, no weights are loaded, and the cheapest checks
-come first. That the run's folder is free is checked by `loop.run_folder`, that its cluster has room by `loop.workers`.
+come first. `loop.run_folder` checks that the run's folder is free, and `loop.workplace` that a cluster has room.
 """
 
 from __future__ import annotations

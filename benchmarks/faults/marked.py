@@ -28,7 +28,7 @@ CALLS = {
     "start": ["ansatz.loop.pipeline:check_recipe", "ansatz.loop.pipeline:prepare_run_dir"],
     "problems": ["ansatz.loop.stages.problems:ProblemsStage.run"],
     "model": ["ansatz.loop.stages.model:ModelStage.run"],
-    "start of a stage": ["ansatz.loop.context:RunContext.place"],
+    "start of a stage": ["ansatz.loop.workplace:OwnProcess.place"],
     "resuming": ["ansatz.train.checkpoint:restore", "ansatz.loop.pipeline:prepare_resume"],
     "sampling": ["ansatz.rollout.native.sampler:NativeSampler.generate"],
     "grading": ["ansatz.rewards.grader:RewardGrader.score"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,9 +12,8 @@ from toy_runs import toy_config
 from ansatz.cluster import gpus
 from ansatz.config.load import load_recipe
 from ansatz.errors import ConfigError
+from ansatz.loop.on_cluster.rank_memory import check_rank_memory
 from ansatz.loop.pipeline import run_pipeline
-from ansatz.loop.rank_memory import check_rank_memory
-from ansatz.loop.stages.plan import rank_bytes
 
 GIB = 2**30
 RANKS: dict[str, Any] = {"cluster": {"trainers": 2}}
@@ -48,16 +46,14 @@ def test_what_may_fit_is_not_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], bytes_of_gpus: list[int]
 ) -> None:
     monkeypatch.setattr(gpus, "gpu_bytes", lambda: bytes_of_gpus)
-    config = toy_config(tmp_path, changes)
-    check_rank_memory(config.cluster, partial(rank_bytes, config), None)
+    check_rank_memory(toy_config(tmp_path, changes), None)
 
 
 def test_a_published_recipe_fits_on_the_gpus_that_it_names_and_not_on_smaller_ones() -> None:
     config = load_recipe(Path("qwen32b_dapo17k_dapo_128x80gib"), overlays=[Path("16x8x80gib")])
-    needed = partial(rank_bytes, config)
-    check_rank_memory(config.cluster, needed, nodes([80 * GIB] * 8, "no answer within 30 s", []))
+    check_rank_memory(config, nodes([80 * GIB] * 8, "no answer within 30 s", []))
     with pytest.raises(ConfigError, match=r"cluster.trainers = 64: .* the largest GPU has 24.0 GiB. Use more ranks"):
-        check_rank_memory(config.cluster, needed, nodes([24 * GIB] * 8, "no answer within 30 s", []))
+        check_rank_memory(config, nodes([24 * GIB] * 8, "no answer within 30 s", []))
 
 
 def test_the_memory_of_gpus_is_what_their_driver_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,6 @@ from ansatz.loop.context import RunContext
 from ansatz.loop.rl_checks import objective_of
 from ansatz.loop.stages.rl import RlStage
 from ansatz.loop.step_record import StepRecord
-from ansatz.loop.trainers import TrainerSpec
 from ansatz.loop.training_stage import TrainingStage, training_stage
 from ansatz.models.peak_memory import PeakMemory
 from ansatz.rewards.base import Grader
@@ -36,16 +35,13 @@ from ansatz.types import Group, Problem, Prompt, ScoredRollout, rollout_from_jso
 
 def run_synchronously(stage_of_rl: RlStage, context: RunContext, folder: Path) -> Path:
     config = context.config
-    trainer = context.place(
-        TrainerSpec(
-            config=config,
-            path=context.start_model,
-            objective_of=objective_of,
-            section=config.train,
-            updates=config.train,
-            temperature=config.rollout.temperature,
-        ),
+    trainer = context.trainer(
         folder,
+        path=context.start_model,
+        objective=functools.partial(objective_of, config),
+        schedule=config.train,
+        updates=config.train,
+        temperature=config.rollout.temperature,
     )
     recipe = config.data.curriculum
     stage = training_stage(

@@ -13,7 +13,6 @@ from ansatz.config.stage_list import stage_entries
 from ansatz.errors import ConfigError
 from ansatz.loop.run_folder import read_done
 from ansatz.loop.stages.stage import Stage
-from ansatz.models.plan import Hardware
 from ansatz.registry import load_attribute
 from ansatz.track.metrics import add_table
 
@@ -55,11 +54,6 @@ def planned_stages(config: Config) -> list[PlannedStage]:
 def folder_names(config: Config) -> list[str]:
     """The names of all folders of a run, in the order in which its stages make them."""
     return [name for entry in planned_stages(config) for name in entry.folders]
-
-
-def rank_bytes(config: Config, hardware: Hardware) -> int:
-    """Return the largest memory that a trainer rank of any stage needs at its peak; 0 if it is not known."""
-    return max(entry.stage.rank_bytes(entry.config, hardware) for entry in planned_stages(config))
 
 
 def check_order(run_dir: Path, stages: Sequence[PlannedStage]) -> None:

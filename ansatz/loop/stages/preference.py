@@ -35,7 +35,6 @@ from ansatz.loop.pair_rounds import (
 from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.run_sources import RunSources, accept
 from ansatz.loop.stages.stage import Stage
-from ansatz.loop.trainers import TrainerSpec
 from ansatz.loop.training_stage import TrainingStage, training_stage
 from ansatz.models.reader import Reader
 from ansatz.objectives.preference_objective import PreferenceObjective, build_preference_objective
@@ -102,10 +101,9 @@ class PreferenceStage(Stage):
         assert pairs is not None
         schedule = settings.schedule(num_pairs=len(pairs), is_built=config.model.built)
         one_update = config.train.model_copy(update={"updates_per_step": 1, "epochs_per_step": 1})
-        spec = TrainerSpec(
-            config=config, path=context.start_model, objective_of=objective_of, section=schedule, updates=one_update
-        )
-        trainer = context.place(spec, folder)
+        objective = partial(_build_objective, settings)
+        path = context.start_model
+        trainer = context.trainer(folder, path=path, objective=objective, schedule=schedule, updates=one_update)
         stage = training_stage(context, config, folder, trainer=trainer, problems=pairs, total_steps=schedule.steps)
         with closing(trainer), stage as running:
             if running.first_step == 1:
@@ -120,8 +118,11 @@ class PreferenceStage(Stage):
 
 
 def objective_of(config: Config) -> PreferenceObjective:
-    """The objective of the recipe's pairs."""
-    section = config.section(PreferenceSection)
+    """Return the objective of the recipe's pairs."""
+    return _build_objective(config.section(PreferenceSection))
+
+
+def _build_objective(section: PreferenceSection) -> PreferenceObjective:
     return build_preference_objective(section.losses or {"dpo": {}}, divergence=section.divergence)
 
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from ansatz.config.fields import StepEnd
 from ansatz.config.load import load_run
-from ansatz.config.schema import Config
+from ansatz.config.schema import Config, ModelSection, TrainSection
 from ansatz.config.stages.reward_model import DECLARATION, RewardModelSection
 from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.responses import Response
@@ -72,17 +72,21 @@ _HEADLINES = {
 class RewardTrainerSpec:
     """What the trainer is built from, in this process or in each rank.
 
-    path: the policy, or a reward model, that training starts from. policy: its output embedding is that of the language
-    loss.
+    section: of the stage. path: the policy, or a reward model, that training starts from. policy: its output embedding
+    is that of the language loss. For the others see `loop.trainers.TrainerSpec`.
     """
 
-    config: Config
+    section: RewardModelSection
     path: str
     policy: str
+    model: ModelSection
+    seed: int
+    updates: TrainSection
+    save_dtype: str
 
     def build(self, placement: Placement = ONE_PROCESS) -> RewardTrainer:
-        """The trainer, or one rank of it."""
-        config, section = self.config, section_of(self.config)
+        """Build the trainer, or one rank of it."""
+        section, settings = self.section, self.model
         check_digests(self.path)
         model = load_reward_model(
             self.path,
@@ -91,26 +95,26 @@ class RewardTrainerSpec:
             extra_width=section.extra_width,
             step_end=_read_at(section),
         )
-        if (add_adapters := bind_adapters(config.model.lora, seed=config.seed)) is not None:
+        if (add_adapters := bind_adapters(settings.lora, seed=self.seed)) is not None:
             model = add_adapters(model)
-        dtype = compute_dtype(config.model.dtype, model.device)
+        dtype = compute_dtype(settings.dtype, model.device)
         language = None
         if section.lm_coef:
-            policy = load_base(config, self.policy)
+            policy = load_base(settings, self.policy)
             cast(policy, dtype)
             language = LanguageLoss(policy.head.weight.detach(), section.lm_coef, policy.softcap)
-        configure_layers(model, checkpointing=config.model.checkpointing, compiled=config.model.compile)
+        configure_layers(model, checkpointing=settings.checkpointing, compiled=settings.compile)
         return RewardTrainer(
             model,
             kind=section.kind,
-            settings=config.train,
+            settings=self.updates,
             dtype=dtype,
             lr=section.lr,
             schedule=Schedule(
                 warmup_steps=section.warmup_steps, decay_steps=section.decay_steps, total_steps=section.steps
             ),
             language=language,
-            export_dtype=export_dtype(config.save.dtype, self.path),
+            export_dtype=export_dtype(self.save_dtype, self.path),
             placement=placement,
         )
 
@@ -190,8 +194,16 @@ class RewardModelStage(Stage):
         start = context.outputs[earlier[-1].name] if earlier else context.model
         if section.path is not None:
             start = str(check_folder(section.path, key="reward_model.path"))
-        spec = RewardTrainerSpec(config=config, path=start, policy=context.model)
-        trainer = context.place(spec, folder)
+        spec = RewardTrainerSpec(
+            section=section,
+            path=start,
+            policy=context.model,
+            model=config.model,
+            seed=config.seed,
+            updates=config.train,
+            save_dtype=config.save.dtype,
+        )
+        trainer = context.workplace.place(spec, folder)
         stage = training_stage(
             context, config, folder, trainer=trainer, problems=list(map(_as_problem, groups)), total_steps=section.steps
         )

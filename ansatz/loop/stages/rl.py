@@ -15,17 +15,15 @@ from ansatz.errors import ConfigError
 from ansatz.loop.collect import StepData
 from ansatz.loop.context import RunContext
 from ansatz.loop.queue_setup import rollout_queue
-from ansatz.loop.rank_memory import rank_bytes
 from ansatz.loop.rl_checks import check_rl, explain_rl, objective_of
 from ansatz.loop.rollout_queue import RolloutQueue
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.stage import Stage
 from ansatz.loop.step_record import StepRecord
-from ansatz.loop.trainers import TrainerSpec
 from ansatz.loop.training_stage import TrainingStage, training_stage
 from ansatz.models.load import check_folder
-from ansatz.models.plan import Hardware
 from ansatz.models.reader import Reader
+from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
 from ansatz.track.measurements import values
 from ansatz.track.rollouts import environment_metrics, no_signal_note, rollout_metrics, version_lag
@@ -44,9 +42,6 @@ class RlStage(Stage):
     def objective(self, config: Config) -> Objective:
         return objective_of(config)
 
-    def rank_bytes(self, config: Config, hardware: Hardware) -> int:
-        return rank_bytes(config, objective_of(config), hardware)
-
     def check(self, config: Config) -> None:
         check_rl(config)
 
@@ -62,15 +57,16 @@ class RlStage(Stage):
 
     def run(self, context: RunContext, folder: Path) -> Path:
         config = _with_own_critic(context)
-        spec = TrainerSpec(
-            config=config,
+        trainer = context.trainer(
+            folder,
             path=context.start_model,
-            objective_of=objective_of,
-            section=config.train,
+            objective=partial(
+                build_objective, config.algorithm, max_response_tokens=config.rollout.max_response_tokens
+            ),
+            schedule=config.train,
             updates=config.train,
             temperature=config.rollout.temperature,
         )
-        trainer = context.place(spec, folder)
         recipe = config.data.curriculum
         stage = training_stage(
             context,
@@ -85,7 +81,7 @@ class RlStage(Stage):
         evaluator = context.evaluator(trainer)
         with closing(trainer), stage as running:
             _inherit_curriculum(context, running)
-            with rollout_queue(context, running, model=spec.path) as queue:
+            with rollout_queue(context, running, model=context.start_model) as queue:
 
                 def evaluate(step: int) -> None:
                     source = queue.evaluation(running.trainer.weights(), version=step)

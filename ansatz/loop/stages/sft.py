@@ -19,7 +19,6 @@ from ansatz.errors import DataError
 from ansatz.loop.context import RunContext
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.stage import Stage
-from ansatz.loop.trainers import TrainerSpec
 from ansatz.loop.training_stage import TrainingStage, training_stage
 from ansatz.models.reader import Reader
 from ansatz.objectives.build import build_objective
@@ -68,8 +67,12 @@ def explain_fine_tuning(config: Config, responses: str) -> str:
 
 
 def objective_of(config: Config) -> Objective:
-    """The objective of fine-tuning: advantage 1 on every demonstrated token, weighted as the recipe says."""
-    return build_objective({"preset": "reinforce", "weights": WEIGHTS[config.section(SftSection).weights]})
+    """Return the objective of fine-tuning: advantage 1 on every demonstrated token, weighted as the recipe says."""
+    return build_objective(_algorithm(config.section(SftSection)))
+
+
+def _algorithm(section: SftSection) -> dict[str, str]:
+    return {"preset": "reinforce", "weights": WEIGHTS[section.weights]}
 
 
 def fine_tune(
@@ -88,10 +91,8 @@ def fine_tune(
     section = config.section(SftSection).with_steps(len(problems))
     config = config.with_section(section)
     one_update = config.train.model_copy(update={"updates_per_step": 1, "epochs_per_step": 1})
-    trainer = context.place(
-        TrainerSpec(config=config, path=model_path, objective_of=objective_of, section=section, updates=one_update),
-        folder,
-    )
+    objective = partial(build_objective, _algorithm(section))
+    trainer = context.trainer(folder, path=model_path, objective=objective, schedule=section, updates=one_update)
     stage = training_stage(context, config, folder, trainer=trainer, problems=problems, total_steps=section.steps)
     heldout: list[TrainSample] = []
     if section.heldout_every:

@@ -10,7 +10,6 @@ from ansatz.config.schema import Config
 from ansatz.config.stage import StageDeclaration
 from ansatz.loop.context import RunContext
 from ansatz.loop.run_sources import RunSources
-from ansatz.models.plan import Hardware
 from ansatz.models.reader import Reader
 
 
@@ -47,10 +46,6 @@ class Stage:
     def objective(self, config: Config) -> Any:
         """Return what the updates of the stage minimise, with which `loop.repeat` makes a skipped one again."""
         raise NotImplementedError
-
-    def rank_bytes(self, config: Config, hardware: Hardware) -> int:
-        """Return the memory that a trainer rank of the stage needs at its peak; 0 if it is not known."""
-        return 0
 
     def check(self, config: Config) -> None:
         """Raise for a recipe that this stage cannot run. Needs only the recipe: no data, no model, no GPU.

@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from ansatz.cluster import gpus
 from ansatz.cluster.ray import RayCluster
-from ansatz.config.schema import ClusterSection, Config
+from ansatz.config.schema import Config
 from ansatz.errors import ConfigError, ModelError
 from ansatz.models.memory import GIB
 from ansatz.models.plan import Hardware, workload_of
 from ansatz.models.sharded_memory import rank_parts, total_of
-from ansatz.objectives.objective import Objective
+from ansatz.objectives.build import build_objective
 
 _NODE_WAIT_S = 30.0
 
 
-RankBytes = Callable[[Hardware], int]
-"""Return the memory that a trainer rank needs at its peak on such GPUs; 0 if it is not known."""
+def check_rank_memory(config: Config, cluster: RayCluster | None) -> None:
+    """Raise ConfigError if a trainer rank of the RL stage needs more than all memory of the largest GPU.
 
-
-def check_rank_memory(section: ClusterSection, peak_on: RankBytes, cluster: RayCluster | None) -> None:
-    """Raise ConfigError if a trainer rank needs more than all memory of the largest GPU.
-
-    cluster: whose GPUs count. None: those of this machine. Nothing is refused if there are none. A rank that needs
-    nearly all memory is not refused either, because estimates can be too high.
+    cluster: whose GPUs count. None: those of this machine. Nothing is refused if there are none, or if the shape of the
+    model is not known. A rank that needs nearly all memory is not refused either, because estimates can be too high.
     """
-    if not section.trainers:
+    if not config.cluster.trainers or "rl" not in config.stage_names:
         return
     largest = max(_gpu_bytes(cluster), default=0)
-    needed = peak_on(Hardware(section.trainers, largest)) if largest else 0
+    needed = _rank_bytes(config, Hardware(config.cluster.trainers, largest)) if largest else 0
     if needed > largest:
         raise ConfigError(
-            f"cluster.trainers = {section.trainers}: each rank needs about {needed / GIB:.1f} GiB, and the "
+            f"cluster.trainers = {config.cluster.trainers}: each rank needs about {needed / GIB:.1f} GiB, and the "
             f"largest GPU has {largest / GIB:.1f} GiB. Use more ranks, a smaller train.tokens_per_microbatch, or "
             "model.checkpointing. 'ansatz explain RECIPE --memory 8x80GiB' shows what takes how much."
         )
@@ -45,8 +41,9 @@ def _gpu_bytes(cluster: RayCluster | None) -> Iterable[int]:
     return [size for report in reports if not isinstance(report, str) for size in report]
 
 
-def rank_bytes(config: Config, objective: Objective, hardware: Hardware) -> int:
-    """Return the peak of one rank that minimises the objective; 0 if the shape of the model is not known."""
+def _rank_bytes(config: Config, hardware: Hardware) -> int:
+    """Return the peak of one rank; 0 if it is not known."""
+    objective = build_objective(config.algorithm, max_response_tokens=config.rollout.max_response_tokens)
     try:
         work = workload_of(
             config,

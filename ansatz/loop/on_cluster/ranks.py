@@ -1,0 +1,78 @@
+"""Trainer ranks of a run: what `cluster.trainers` asks for, and what the process of a rank hosts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ansatz.cluster.base import Cluster, Needs, Role
+from ansatz.config.schema import ClusterSection, Config
+from ansatz.errors import ConfigError
+from ansatz.loop.workplace import Spec
+from ansatz.models.load import load_tokenizer
+from ansatz.models.threads import set_threads
+from ansatz.train.distributed import DistributedTrainer, scratch_folder
+from ansatz.train.fsdp import check_sharded_optimizer
+from ansatz.train.rank_group import RankGroup, RankLimits
+from ansatz.train.rank_host import RankHost
+
+HOST = "ansatz.loop.on_cluster.ranks:build_rank"
+"""The function that builds what a rank hosts."""
+
+
+def check_ranks(config: Config) -> None:
+    """Raise ConfigError for what trainer ranks cannot do, in any stage."""
+    if not config.cluster.trainers:
+        return
+    check_sharded_optimizer(config.train.optimizer)
+    if config.model.quantize is not None:
+        raise ConfigError(
+            f"cluster.trainers = {config.cluster.trainers} with model.quantize = {config.model.quantize}: weights of 4 "
+            "bits cannot be sharded over ranks. Leave one of the two out."
+        )
+
+
+def explain_ranks(section: ClusterSection) -> list[str]:
+    """Return what the trainer ranks do, in a sentence; nothing without any."""
+    if not section.trainers:
+        return []
+    copy = "" if section.workers else " The run's own process samples, with a copy of the model."
+    return [
+        f"{section.trainers} ranks with {section.trainer_threads} threads each train together, with the weights "
+        "sharded over them. Their number changes the result only by rounding. If one is lost, all are started again "
+        f"from the last checkpoint.{copy}"
+    ]
+
+
+def on_ranks(spec: Spec[Any], section: ClusterSection, cluster: Cluster, folder: Path) -> DistributedTrainer:
+    """Start the trainer on the ranks that the recipe asks for. folder: that of the stage."""
+    role = Role(
+        name="trainer",
+        target=HOST,
+        settings={
+            "spec": spec,
+            "section": section,
+            "scratch": str(scratch_folder(folder).absolute()),
+            "folder": os.getcwd(),
+        },
+        needs=rank_needs(section),
+        together=True,
+    )
+    limits = RankLimits(start=section.start, call=section.update, patience=section.patience)
+    min_size = section.min_trainers or section.trainers
+    group = RankGroup(cluster, role, size=section.trainers, min_size=min_size, limits=limits)
+    return DistributedTrainer(group, tokenizer=load_tokenizer(Path(spec.path)), stage_folder=folder)
+
+
+def rank_needs(section: ClusterSection) -> Needs:
+    """Return what a rank takes of the cluster."""
+    return Needs(threads=section.trainer_threads, gpus=section.trainer_gpus)
+
+
+def build_rank(spec: Spec[Any], *, section: ClusterSection, scratch: str, folder: str) -> RankHost:
+    """Build what a rank hosts; called in its process. folder: that of the driver, from which paths of the recipe
+    start."""
+    os.chdir(folder)
+    set_threads(section.trainer_threads)
+    return RankHost(build=spec.build, scratch=Path(scratch), timeout_s=section.update, shard_size=section.shard_size)

@@ -1,0 +1,91 @@
+"""Rollout workers of a run: what `cluster.workers` asks for, and what the process of a worker hosts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ansatz.cluster.base import Needs, Role
+from ansatz.cluster.ray import RayCluster
+from ansatz.config.recipe import restore
+from ansatz.config.schema import ClusterSection, Config
+from ansatz.environments.base import bind_environment
+from ansatz.loop.trainers import copy_of_trained
+from ansatz.models.threads import set_threads
+from ansatz.rollout.engines import engine_of
+from ansatz.rollout.host import SamplerHost
+from ansatz.rollout.pool import Pool
+from ansatz.rollout.pooled_tickets import PooledTickets
+from ansatz.rollout.ticket import Landed
+from ansatz.rollout.weight_store import FileWeightStore
+from ansatz.rollout.worker_set import Limits
+
+HOST = "ansatz.loop.on_cluster.workers:build_host"
+"""The function that builds what a worker hosts."""
+
+
+def worker_needs(section: ClusterSection) -> Needs:
+    """Return what a worker takes of the cluster."""
+    return Needs(threads=section.threads, gpus=section.gpus)
+
+
+def explain_workers(cluster: ClusterSection, *, lag: int) -> list[str]:
+    """Return what the workers do, in a sentence; nothing without any."""
+    if not cluster.workers:
+        return []
+    where = f"the Ray cluster at {cluster.address}" if cluster.address else "a Ray of this machine"
+    fewest = max(1, cluster.min_workers)
+    while_updating = "also while a step is updated" if lag else "and wait while a step is updated"
+    return [
+        f"{cluster.workers} workers on {where} sample the rollouts, with {cluster.threads} threads each, "
+        f"{while_updating}. They change no result. The run stops when fewer than {fewest} are left."
+    ]
+
+
+def pooled_tickets(
+    config: Config,
+    ray: RayCluster,
+    *,
+    model: str,
+    store: FileWeightStore,
+    on_cpu: bool,
+    on_landed: Callable[[Landed], None],
+    on_event: Callable[[int, str], None],
+) -> PooledTickets:
+    """Return the workers of a stage as a source of tickets. For the arguments see `loop.workplace.Workplace`."""
+    cluster = config.cluster
+    role = Role(
+        name="sampler",
+        target=HOST,
+        settings={
+            "recipe": config.model_dump(mode="json"),
+            "model": os.path.abspath(model),
+            "weights": os.path.abspath(store.folder),
+            "folder": os.getcwd(),
+        },
+        needs=worker_needs(cluster),
+    )
+    pool = Pool(
+        ray,
+        role,
+        num_workers=cluster.workers,
+        min_workers=max(1, cluster.min_workers),
+        limits=Limits(probe=cluster.probe, lease=cluster.lease, start=cluster.start, patience=cluster.patience),
+        exact=config.rollout.engine.get("name", "native") == "native" and on_cpu,
+    )
+    return PooledTickets(pool, store, on_landed=on_landed, on_event=on_event, stall_s=cluster.stall)
+
+
+def build_host(recipe: Mapping[str, Any], *, model: str, weights: str, folder: str) -> SamplerHost:
+    """What a worker hosts; called in its process. folder: that of the driver, from which paths of the recipe start."""
+    os.chdir(folder)
+    config = restore(dict(recipe))
+    set_threads(config.cluster.threads)
+    # vLLM has weights of its own: a second copy on its GPUs would take the room of its cache.
+    is_vllm = config.rollout.engine.get("name", "native") == "vllm"
+    policy = copy_of_trained(config.model, model, seed=config.seed, device="cpu" if is_vllm else None)
+    environment = bind_environment(config.environment, template=config.data.template)
+    sampler = engine_of(config.rollout.engine, environment)(policy)
+    return SamplerHost(policy, sampler, FileWeightStore(Path(weights)))

@@ -1,0 +1,95 @@
+"""A Ray cluster as the workplace of a run: workers that sample, and ranks that train together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from ansatz.cluster.ray import RayCluster, check_installed
+from ansatz.cluster.room import Request
+from ansatz.config.schema import ClusterSection, Config
+from ansatz.loop.on_cluster.rank_memory import check_rank_memory
+from ansatz.loop.on_cluster.ranks import check_ranks, explain_ranks, on_ranks, rank_needs
+from ansatz.loop.on_cluster.workers import explain_workers, pooled_tickets, worker_needs
+from ansatz.loop.workplace import Spec
+from ansatz.rollout.pooled_tickets import PooledTickets
+from ansatz.rollout.ticket import Landed
+from ansatz.rollout.weight_store import FileWeightStore
+
+
+class OnCluster:
+    """The cluster of a recipe. A Ray of this machine, or the connection to another, begins when it is needed."""
+
+    def __init__(self, section: ClusterSection) -> None:
+        self._section = section
+        self._cluster: RayCluster | None = None
+
+    def check(self, config: Config) -> None:
+        """Raise MissingExtraError if Ray is not installed, and ConfigError for what ranks cannot do."""
+        check_ranks(config)
+        check_installed()
+
+    def explain(self, config: Config) -> list[str]:
+        return [*explain_ranks(self._section), *explain_workers(self._section, lag=config.rollout.lag)]
+
+    def check_room(self, config: Config) -> None:
+        """Raise RolloutError, with the sum, if the cluster could not hold the workers and the ranks even if it were
+        empty. Raise ConfigError if a rank needs more memory than its GPU has.
+
+        A Ray of this machine is started when it is needed, and its room is checked then.
+        """
+        if not self._section.address:
+            check_rank_memory(config, None)
+            return
+        with closing(RayCluster(self._section.address)) as cluster:
+            cluster.check_room(self._requests(cluster))
+            check_rank_memory(config, cluster)
+
+    def place(self, spec: Spec[Any], folder: Path) -> Any:
+        if not self._section.trainers:
+            return spec.build()
+        if self._cluster is None:
+            self._cluster = RayCluster(self._section.address)
+        return on_ranks(spec, self._section, self._cluster, folder)
+
+    def tickets(
+        self,
+        config: Config,
+        *,
+        model: str,
+        store: FileWeightStore,
+        on_cpu: bool,
+        on_landed: Callable[[Landed], None],
+        on_event: Callable[[int, str], None],
+    ) -> PooledTickets | None:
+        if not self._section.workers:
+            return None
+        ray = RayCluster(self._section.address)
+        ray.check_room(self._requests(ray))
+        return pooled_tickets(
+            config, ray, model=model, store=store, on_cpu=on_cpu, on_landed=on_landed, on_event=on_event
+        )
+
+    def close(self) -> None:
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+    def _requests(self, cluster: RayCluster) -> list[Request]:
+        """Return what the ranks of the trainer and the workers take together."""
+        section = self._section
+        trainers = Request(
+            name="trainer ranks",
+            count=section.trainers,
+            each=cluster.resources(rank_needs(section)),
+            minimum=section.min_trainers or None,
+        )
+        workers = Request(
+            name="rollout workers",
+            count=section.workers,
+            each=cluster.resources(worker_needs(section)),
+            minimum=section.min_workers or None,
+        )
+        return [request for request in (trainers, workers) if request.count]

@@ -1,0 +1,98 @@
+"""Where the trainers and samplers of a run work: in its own process, or on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from ansatz.config.schema import ClusterSection, Config
+from ansatz.registry import load_attribute
+from ansatz.rollout.ticket import Landed
+from ansatz.rollout.ticket_sources import TicketSource
+from ansatz.rollout.weight_store import FileWeightStore
+from ansatz.train.placement import ONE_PROCESS, Placement
+
+AnyTrainer = TypeVar("AnyTrainer", covariant=True)
+ON_CLUSTER = "ansatz.loop.on_cluster.workplace:OnCluster"
+
+
+class Spec(Protocol[AnyTrainer]):
+    """What a trainer is built from, in this process or in each rank. It can be pickled. path: where training starts."""
+
+    @property
+    def path(self) -> str: ...
+
+    def build(self, placement: Placement = ONE_PROCESS) -> AnyTrainer:
+        """Build the trainer, or one rank of it."""
+        ...
+
+
+class Workplace(Protocol):
+    """Where trainers and samplers work. The stages of a run share it."""
+
+    def check(self, config: Config) -> None:
+        """Raise for a recipe that cannot run here. Needs only the recipe."""
+        ...
+
+    def explain(self, config: Config) -> list[str]:
+        """Return what happens elsewhere than in the run's own process, in sentences."""
+        ...
+
+    def check_room(self, config: Config) -> None:
+        """Raise if there is no room for what the recipe asks for."""
+        ...
+
+    def place(self, spec: Spec[AnyTrainer], folder: Path) -> AnyTrainer:
+        """Return the trainer of a spec, or one with the same interface. folder: that of the stage."""
+        ...
+
+    def tickets(
+        self,
+        config: Config,
+        *,
+        model: str,
+        store: FileWeightStore,
+        on_cpu: bool,
+        on_landed: Callable[[Landed], None],
+        on_event: Callable[[int, str], None],
+    ) -> TicketSource | None:
+        """Return what samples the tickets of a stage; None if the run's own process does.
+
+        model: what the stage began with. on_cpu: whether the policy is trained on a CPU. on_event: is called with the
+        step and a sentence.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release what the stages share."""
+        ...
+
+
+class OwnProcess:
+    """The run's own process: nothing can be missing, and nothing is shared."""
+
+    def check(self, config: Config) -> None:
+        pass
+
+    def explain(self, config: Config) -> list[str]:
+        return []
+
+    def check_room(self, config: Config) -> None:
+        pass
+
+    def place(self, spec: Spec[AnyTrainer], folder: Path) -> AnyTrainer:
+        return spec.build()
+
+    def tickets(self, config: Config, **_: object) -> None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+def workplace_of(section: ClusterSection) -> Workplace:
+    """Return where a recipe lets trainers and samplers work. That on a cluster is imported only if it is used."""
+    if section.workers or section.trainers:
+        return load_attribute(ON_CLUSTER, kind="workplace")(section)
+    return OwnProcess()
