@@ -20,7 +20,6 @@ from ansatz.certify.gradients import Gradients
 from ansatz.certify.ranks import two_rank_gradient
 from ansatz.config.schema import Config, RolloutSection
 from ansatz.loop.builders import model_builder, tokenizer_texts
-from ansatz.loop.own_reward_model import rewards_before
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.start_checks import check_start
 from ansatz.models.load import Policy, load_policy
@@ -29,6 +28,7 @@ from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
 from ansatz.rewards.base import Grader
 from ansatz.rewards.grader import build_grader
+from ansatz.rewards.learned import rewards_before
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.groups import GroupSampler
 from ansatz.rollout.native import NativeSampler
@@ -71,7 +71,7 @@ def check_recipe(config: Config, folder: Path, *, num_prompts: int) -> Iterator[
         path = folder
     policy = load_policy(path)
     prompts = sources.renderer(policy).prompts(problems[:num_prompts])
-    with build_grader(rewards_before(config), workers=config.grader_workers) as grader:
+    with build_grader(rewards_before(config.rewards), workers=config.grader_workers) as grader:
         yield from check_policy(config, policy, prompts, grader)
 
 

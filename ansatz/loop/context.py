@@ -1,9 +1,8 @@
-"""What the stages of a run share: the recipe, its problems and prompts, the grader, and what is built from them."""
+"""What the stages of a run share: what they read (`loop.stored_sources`), and what is built for them."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -11,37 +10,31 @@ from typing import Any
 
 from ansatz.config.chat import Template
 from ansatz.config.schema import REWARD_MODEL, ScheduleSection, TrainSection
-from ansatz.data.store import read_problems, write_problems
-from ansatz.environments.base import bind_environment
-from ansatz.errors import DataError
 from ansatz.evaluate.evaluate import Evaluator
-from ansatz.files import write_text
-from ansatz.json_text import read_object
 from ansatz.loop.exact_evaluation import Predicts, solution_logps
 from ansatz.loop.held_run import HeldRun
 from ansatz.loop.interrupts import Interrupts
-from ansatz.loop.own_reward_model import own_rewards, rewards_with
 from ansatz.loop.run_sources import RunSources
+from ansatz.loop.stored_sources import StoredSources
 from ansatz.loop.trainers import TrainerSpec, copy_of_trained, load, load_base
 from ansatz.loop.workplace import Workplace
 from ansatz.models.load import Policy, cast, compute_dtype
 from ansatz.objectives.objective import Objective
 from ansatz.rewards.base import Grader
 from ansatz.rewards.grader import build_grader
+from ansatz.rewards.learned import own_rewards, rewards_with
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.engines import engine_of
 from ansatz.track.base import ConsoleSink
 from ansatz.train.trainer import Trainer
-from ansatz.types import Problem
 
 
-class RunContext(RunSources):
-    """One run of a recipe. Problems are read once and rendered once, whichever stages use them.
+class RunContext(StoredSources):
+    """One run of a recipe. It builds what stages train, sample, grade and evaluate with.
 
     outputs: the output path of each stage that is done, by folder name, in order. The folder of a stage with several
     rounds appears once for each round. model: the newest model folder of the policy; start_model: that with which the
-    entry of the list of stages that is running began. held: the run's folder, once this process holds it. What
-    `sources` has read and rendered is not read again.
+    entry of the list of stages that is running began. held: the run's folder, once this process holds it.
     """
 
     held: HeldRun
@@ -55,40 +48,11 @@ class RunContext(RunSources):
         console: ConsoleSink | None,
         interrupts: Interrupts,
     ) -> None:
-        config = sources.config
-        super().__init__(config)
-        self.unfit, self._sources = sources.unfit, sources._sources
-        if not config.model.built:  # otherwise its tokenizer is not stored yet
-            self._renderers = sources._renderers
+        super().__init__(sources)
         self.workplace, self.grader, self.console, self.interrupts = workplace, grader, console, interrupts
         self.outputs: dict[str, str] = {}
         self.model = self.start_model = ""
-        self._run_seed = config.seed
-
-    def problems(self, split: str) -> Sequence[Problem]:
-        """The problems that the stage `problems` has stored."""
-        if split not in self._problems:
-            self._problems[split] = read_problems(self.config.run_dir / "problems" / f"{split}.jsonl")
-        return self._problems[split]
-
-    def keep(self, split: str, problems: Sequence[Problem]) -> None:
-        """Remove all other problems of the split from its stored file."""
-        folder = self.config.run_dir / "problems"
-        write_problems(folder / f"{split}.jsonl", problems)
-        self.write_unfit(folder)
-        super().keep(split, problems)
-
-    def write_unfit(self, folder: Path) -> None:
-        """Add the rows that were left out to problems/unfit.json: {split: [{place, reason, gold}, ...]}."""
-        path = folder / "unfit.json"
-        rows: dict[str, list[Any]] = (
-            read_object(path, error=DataError, advice="Remove the file.") if path.is_file() else {}
-        )
-        for split, dropped in self.unfit.dropped.items():
-            known = rows.setdefault(split, [])
-            known += [row._asdict() for row in dict.fromkeys(dropped) if row._asdict() not in known]
-        if rows:
-            write_text(path, json.dumps(rows, indent=2))
+        self._run_seed = sources.config.seed
 
     def add_output(self, folder_name: str, path: str, *, is_policy: bool) -> None:
         """Record what a stage has made. The stage `model` leaves a model in its folder only if it builds one."""
@@ -111,8 +75,7 @@ class RunContext(RunSources):
 
     def sampler(self, policy: Policy, *, template: Template | None = None) -> Sampler:
         """template: of the prompts, for a teacher with its own."""
-        environment = bind_environment(self.config.environment, template=template or self.config.data.template)
-        return engine_of(self.config.rollout.engine, environment)(policy)
+        return engine_of(self.config.rollout.engine, self.environment(template=template))(policy)
 
     @contextmanager
     def rl_grader(self) -> Iterator[Grader]:
@@ -120,7 +83,7 @@ class RunContext(RunSources):
         if not own_rewards(self.config.rewards):
             yield self.grader
             return
-        rewards = rewards_with(self.config, self.newest_reward_model)
+        rewards = rewards_with(self.config.rewards, self.newest_reward_model)
         with build_grader(rewards, workers=self.config.grader_workers) as grader:
             yield grader
 

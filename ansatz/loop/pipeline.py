@@ -27,7 +27,6 @@ from ansatz.loop.context import RunContext
 from ansatz.loop.held_run import ORIGIN, HeldRun, record_or_verify_inputs
 from ansatz.loop.interrupts import Interrupts
 from ansatz.loop.model_names import with_commits
-from ansatz.loop.own_reward_model import rewards_before
 from ansatz.loop.run_folder import (
     check_run_dir,
     prepare_resume,
@@ -45,6 +44,7 @@ from ansatz.loop.watch import RolledBack
 from ansatz.loop.workplace import workplace_of
 from ansatz.models.threads import set_threads
 from ansatz.rewards.grader import build_grader
+from ansatz.rewards.learned import rewards_before
 from ansatz.track.base import ConsoleSink
 from ansatz.track.jsonl import read_jsonl
 from ansatz.train.checkpoint import loop_state
@@ -82,7 +82,7 @@ def run_pipeline(
         workplace = workplace_of(config.cluster)
         workplace.check_room(config)
         set_threads(config.threads)
-        grader = build_grader(rewards_before(config), workers=config.grader_workers)
+        grader = build_grader(rewards_before(config.rewards), workers=config.grader_workers)
         context = RunContext(sources, workplace, grader=grader, console=console, interrupts=interrupts)
         with folder_lock(run_dir) as lock, context.grader, closing(workplace):
             if resume:

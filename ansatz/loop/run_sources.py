@@ -11,7 +11,7 @@ from ansatz.config.schema import Config
 from ansatz.data.generated import LazyProblems
 from ansatz.data.given_rows import GivenRows
 from ansatz.data.unfit import collect_unfit
-from ansatz.environments.base import bind_environment
+from ansatz.environments.base import EnvironmentSpec, bind_environment
 from ansatz.errors import DataError
 from ansatz.loop.builders import model_builder, source_problems, tokenizer_texts
 from ansatz.loop.lengths import LengthChecker
@@ -121,14 +121,18 @@ class RunSources:
 
     def build_renderer(self, source: HasTokenizer, *, template: Template | None = None) -> PromptRenderer:
         """Return a new renderer. template: instead of the recipe's, for a teacher with its own."""
-        template, rollout = template or self.config.data.template, self.config.rollout
+        rollout = self.config.rollout
         return PromptRenderer(
             source.tokenizer,
-            template,
-            bind_environment(self.config.environment, template=template),
+            template or self.config.data.template,
+            self.environment(template=template),
             max_prompt_tokens=rollout.max_prompt_tokens,
             max_response_tokens=rollout.max_response_tokens,
         )
+
+    def environment(self, *, template: Template | None = None) -> EnvironmentSpec | None:
+        """Return the environment of the recipe; None without one. template: of the prompts, if not the recipe's."""
+        return bind_environment(self.config.environment, template=template or self.config.data.template)
 
     def lengths(self, reader: Reader) -> LengthChecker:
         return LengthChecker(self.renderer(reader), max_context=reader.max_context)

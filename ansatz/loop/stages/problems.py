@@ -20,12 +20,13 @@ from ansatz.data.store import stored_lines, write_problems
 from ansatz.files import write_text
 from ansatz.loop.builders import check_source
 from ansatz.loop.context import RunContext
-from ansatz.loop.own_reward_model import check_own_critic, check_own_rewards, rewards_before
+from ansatz.loop.own_reward_model import check_own_critic, check_own_rewards
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.stage import Stage
 from ansatz.prompts.chat import spelled_out
 from ansatz.prompts.templates import template_text
 from ansatz.rewards.grader import build_grader
+from ansatz.rewards.learned import rewards_before
 from ansatz.track.overlap import overlap
 
 
@@ -44,7 +45,7 @@ class ProblemsStage(Stage):
             curriculum_settings(config.data.curriculum)
         check_own_rewards(config)
         check_own_critic(config)
-        build_grader(rewards_before(config), workers=config.grader_workers).close()
+        build_grader(rewards_before(config.rewards), workers=config.grader_workers).close()
 
     def input_checks(self, sources: RunSources) -> Iterable[Callable[[], object]]:
         """Every split can be read and stored, and its gold answers are readable."""
