@@ -112,7 +112,7 @@ ALLOWED: dict[str, tuple[int, int, int]] = {
     "data/hygiene": (0, 0, 7),
     "environments": (0, 2, 10),
     "evaluate": (1, 7, 7),
-    "loop": (51, 122, 35),
+    "loop": (38, 104, 33),
     "loop/stages": (13, 28, 6),
     "models": (3, 7, 22),
     "objectives": (0, 1, 27),

@@ -22,7 +22,7 @@ from ansatz.models.load import Policy, cast, compute_dtype
 from ansatz.objectives.objective import Objective
 from ansatz.rewards.base import Grader
 from ansatz.rewards.grader import build_grader
-from ansatz.rewards.learned import own_rewards, rewards_with
+from ansatz.rewards.learned import list_own_rewards, rewards_with
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.engines import engine_of
 from ansatz.track.base import ConsoleSink
@@ -80,7 +80,7 @@ class RunContext(StoredSources):
     @contextmanager
     def rl_grader(self) -> Iterator[Grader]:
         """What rewards RL: the grader of the run, or one with the newest reward model that the run has trained."""
-        if not own_rewards(self.config.rewards):
+        if not list_own_rewards(self.config.rewards):
             yield self.grader
             return
         rewards = rewards_with(self.config.rewards, self.newest_reward_model)

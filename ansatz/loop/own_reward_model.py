@@ -10,12 +10,12 @@ from __future__ import annotations
 from ansatz.config.schema import REWARD_MODEL, Config
 from ansatz.errors import ConfigError
 from ansatz.rewards.base import rewards
-from ansatz.rewards.learned import own_rewards, rewards_before
+from ansatz.rewards.learned import list_own_rewards, rewards_before
 
 
 def check_own_rewards(config: Config) -> None:
     """Raise ConfigError if a reward waits for a model of the run, and no such model can come in time."""
-    for name in own_rewards(config.rewards):
+    for name in list_own_rewards(config.rewards):
         settings = {key: value for key, value in config.rewards[name].items() if key not in ("weight", "deadline_s")}
         rewards.bind(name, settings)
         section = getattr(config, REWARD_MODEL, None)

@@ -44,7 +44,7 @@ def explain_workers(cluster: ClusterSection, *, lag: int) -> list[str]:
     ]
 
 
-def pooled_tickets(
+def pool_workers(
     config: Config,
     ray: RayCluster,
     *,
@@ -79,7 +79,7 @@ def pooled_tickets(
 
 
 def build_host(recipe: Mapping[str, Any], *, model: str, weights: str, folder: str) -> SamplerHost:
-    """What a worker hosts; called in its process. folder: that of the driver, from which paths of the recipe start."""
+    """Build what a worker hosts, in its process. folder: that of the driver, from which paths of the recipe start."""
     os.chdir(folder)
     config = restore(dict(recipe))
     set_threads(config.cluster.threads)

@@ -12,7 +12,7 @@ from ansatz.cluster.room import Request
 from ansatz.config.schema import ClusterSection, Config
 from ansatz.loop.on_cluster.rank_memory import check_rank_memory
 from ansatz.loop.on_cluster.ranks import check_ranks, explain_ranks, on_ranks, rank_needs
-from ansatz.loop.on_cluster.workers import explain_workers, pooled_tickets, worker_needs
+from ansatz.loop.on_cluster.workers import explain_workers, pool_workers, worker_needs
 from ansatz.loop.workplace import Spec
 from ansatz.rollout.pooled_tickets import PooledTickets
 from ansatz.rollout.ticket import Landed
@@ -68,7 +68,7 @@ class OnCluster:
             return None
         ray = RayCluster(self._section.address)
         ray.check_room(self._requests(ray))
-        return pooled_tickets(
+        return pool_workers(
             config, ray, model=model, store=store, on_cpu=on_cpu, on_landed=on_landed, on_event=on_event
         )
 
