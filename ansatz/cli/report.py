@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ansatz.cli.outputs import check_outputs
-from ansatz.errors import ConfigError, DataError
+from ansatz.errors import ConfigError
 from ansatz.files import check_ordinary_files, write_text
 from ansatz.track.report import write_report
 from ansatz.visible import say
@@ -44,30 +44,12 @@ def report(
 
 
 def _write_report_of_runs(runs: Sequence[Path], out: Path | None) -> Path:
+    from ansatz.evaluate.comparisons import compare_runs
     from ansatz.track.report_of_runs import default_path, render_runs
     from ansatz.track.runs import read_pipeline
 
     path = out or default_path(runs)
     check_outputs([path], inputs=[file for run in runs for file in run.rglob("*")])
     read = [read_pipeline(run) for run in runs]
-    write_text(path, render_runs(read, conclusions=[_conclusion(runs[0], other) for other in runs[1:]]))
+    write_text(path, render_runs(read, comparisons=compare_runs(runs)))
     return path
-
-
-def _conclusion(a: Path, b: Path) -> str:
-    """Return how run B compares with run A, in one sentence or two; if they cannot be compared, why."""
-    from ansatz.cli.compare import compare_sides, conclusion
-
-    try:
-        (numbers,) = compare_sides([a, b], mode="", num_changed=0)
-    except (ConfigError, DataError) as error:
-        return f"{b} is not compared with {a}: {error}"
-    if "missing" in numbers:
-        return " ".join(numbers["missing"])
-    low, high = (f"{100 * end:+.1f}" for end in numbers["difference_interval"])
-    warnings = [f" Besides the model, this differs: {warning}." for warning in numbers["warnings"]]
-    return (
-        f"B = {numbers['folder_b']} against A = {numbers['folder_a']}, paired on {numbers['num_problems']} problems: "
-        f"{100 * numbers['difference']:+.1f} points [{low}, {high}], better on {numbers['wins_b']} and worse on "
-        f"{numbers['wins_a']} problems, p = {numbers['p_value']:.3f}. {conclusion(numbers)}{''.join(warnings)}"
-    )

@@ -7,7 +7,7 @@ The x axis is the step of each stage, so runs with the same stages can be compar
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,20 +25,28 @@ NAMES = ("name", "out")
 """Keys that only say where a run is."""
 
 
-def render_runs(runs: Sequence[PipelineRun], *, conclusions: Sequence[str]) -> str:
-    """Return the whole page. conclusions: a sentence about each run but the first, compared with the first."""
+def render_runs(runs: Sequence[PipelineRun], *, comparisons: Sequence[Mapping[str, Any]]) -> str:
+    """Return the whole page. comparisons: of each run but the first with the first (`evaluate.comparisons`)."""
     names = run_names(runs)
     lede = "Curves and results of these runs. Each run has one colour in every chart."
-    body = [header("Ansatz report", ", ".join(names), lede, ""), *draw_runs(runs, conclusions=conclusions)]
+    body = [header("Ansatz report", ", ".join(names), lede, ""), *draw_runs(runs, comparisons=comparisons)]
     return page(f"{', '.join(names)} - Ansatz report", body)
 
 
-def draw_runs(runs: Sequence[PipelineRun], *, conclusions: Sequence[str]) -> list[str]:
-    """Return the sections of the page. conclusions: see `render_runs`."""
+def draw_runs(
+    runs: Sequence[PipelineRun],
+    *,
+    comparisons: Sequence[Mapping[str, Any]],
+    link: Callable[[str, str], str] = lambda run, problem: "",
+) -> list[str]:
+    """Return the sections of the page. comparisons: see `render_runs`. link: the address of a problem of a run; empty
+    for none."""
     names = run_names(runs)
     splits = list(dict.fromkeys(split for run in runs for split in run.splits()))
     stages = list(dict.fromkeys(stage.name for run in runs for stage in run.stages if stage.metrics))
-    body = [_tell_learned(runs, names, split, conclusions if split == splits[0] else ()) for split in splits]
+    body = [_tell_learned(runs, names, split) for split in splits]
+    named = zip(names[1:], comparisons, strict=True)
+    body += ["<section><h2>Problem by problem</h2>", *(_compare(names[0], *each, link) for each in named), "</section>"]
     body += [_differences(runs, names)]
     return body + [_stage(runs, names, stage) for stage in stages]
 
@@ -52,16 +60,53 @@ def run_names(runs: Sequence[PipelineRun]) -> list[str]:
     return ["/".join(path.parts[-depth:]) for path in paths]
 
 
-def _tell_learned(runs: Sequence[PipelineRun], names: Sequence[str], split: str, conclusions: Sequence[str]) -> str:
+def _compare(first: str, other: str, numbers: Mapping[str, Any], link: Callable[[str, str], str]) -> str:
+    """Return what changed on the problems that both have: a table by level, and the problems that changed most."""
+    if "missing" in numbers:
+        return f"<p>{text(' '.join(numbers['missing']))}</p>"
+    heads = ("problems", "number", first, other, "difference", "95 % interval", "better", "worse", "p")
+    rows = {"all": numbers, **{f"level {level}": row for level, row in numbers["by_level"].items()}}
+    lines = [f'<tr><th scope="row">{text(name)}</th>{_paired_cells(row)}</tr>' for name, row in rows.items()]
+    caption = f"pass@1 of {other} against {first}, paired by problem"
+    warnings = "".join(f" Besides the model, this differs: {warning}." for warning in numbers["warnings"])
+    note = "p: exact sign test on the problems that differ. The interval is a bootstrap of the paired differences."
+    changed = "".join(
+        f"<li>{_name(row['id'], link(other, row['id']))}: {percent(row['a'])} to {percent(row['b'])}</li>"
+        for row in numbers["changed"]
+    )
+    folded = (
+        f"<details><summary>The problems that changed most</summary><ul>{changed}</ul></details>" if changed else ""
+    )
+    sentence = text(numbers["conclusion"].replace("A is", f"{first} is").replace("B is", f"{other} is") + warnings)
+    return f"{table(caption, heads, lines, note)}<p>{sentence}</p>{folded}"
+
+
+def _paired_cells(row: Mapping[str, Any]) -> str:
+    low, high = (f"{100 * end:+.1f}" for end in row["difference_interval"])
+    cells = (
+        str(row["num_problems"]),
+        *(percent(row[side]) for side in ("a", "b")),
+        f"{100 * row['difference']:+.1f}",
+        f"{low} to {high}",
+        *(str(row[side]) for side in ("wins_b", "wins_a")),
+        f"{row['p_value']:.3f}",
+    )
+    return "".join(f"<td>{text(cell)}</td>" for cell in cells)
+
+
+def _name(problem: str, address: str) -> str:
+    return f'<a href="{text(address)}">{text(problem)}</a>' if address else text(problem)
+
+
+def _tell_learned(runs: Sequence[PipelineRun], names: Sequence[str], split: str) -> str:
     rows_of = [[row for row in run.evaluations() if row["split"] == split] for run in runs]
     lines = [_result(name, rows[-1], run.seconds) for name, rows, run in zip(names, rows_of, runs, strict=True) if rows]
     heads = ("run", "last evaluation", "problems", "pass@1", "95 % interval", "greedy", "length", "wall time")
-    sentences = "".join(f"<p>{text(sentence)}</p>" for sentence in conclusions)
     return (
         f"<section><h2>What was learned: {text(split)}</h2><p>pass@1 on held-out problems with its 95 % interval. "
         "Stages and their steps go from left to right.</p>"
         f'<div class="card full">{both_widths(learning_curves(runs, names, split))}</div>'
-        f"{table('The last evaluation of each run', heads, lines, '')}{sentences}</section>"
+        f"{table('The last evaluation of each run', heads, lines, '')}</section>"
     )
 
 

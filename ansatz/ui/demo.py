@@ -99,7 +99,7 @@ class DemoRun:
 
     def add_step(self, tracker: Tracker, step: int) -> None:
         """Write a step, and at some steps an evaluation."""
-        rng, first = KeyedRandom("demo", step), step * self._prompts
+        rng, first = KeyedRandom("demo", self.folder.name, step), step * self._prompts
         places = range(first, first + self._prompts)
         groups = [self._sample(self._train[place % NUM_TRAIN], step) for place in places]
         stored = [StoredGroup(group=group, advantages=_advantages(group.rewards)) for group in groups]

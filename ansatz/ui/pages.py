@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -19,8 +20,9 @@ from ansatz.track.rollout_table import FIELDS, TRAIN
 from ansatz.track.runs import StageRun
 from ansatz.types import shown_golds
 from ansatz.ui.library import Library
+from ansatz.ui.mathematics import set_mathematics
 from ansatz.ui.open_run import NotFound, OpenRun, Page, compare_ends
-from ansatz.ui.response_pages import SAVED, ResponsePages, draw_bins, group_place
+from ansatz.ui.response_pages import SAVED, ResponsePages, draw_bins, group_place, read_number
 
 MAX_RECORD_BYTES = 1 << 22
 """The size of a run.json that is read."""
@@ -88,12 +90,13 @@ class Pages:
 
     def show_metrics(self, name: str, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
+        first, last = read_number(query.get("from", "")) or 0, read_number(query.get("to", ""))
         stages = [
             (stage, *([_draw_panel(stage, panel) for panel in panels] for panels in figures.stage_panels(stage)))
-            for stage in at.read().stages
+            for stage in (_cut(stage, first, last) for stage in at.read().stages)
             if stage.metrics
         ]
-        return "metrics.html", {**at.context("metrics"), "stages": stages}
+        return "metrics.html", {**at.context("metrics"), "stages": stages, "first": first, "last": last}
 
     def show_health(self, name: str, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
@@ -144,6 +147,7 @@ class Pages:
         }
 
     def compare_runs(self, query: Mapping[str, str]) -> Page:
+        from ansatz.evaluate.comparisons import compare_runs
         from ansatz.track import report_of_runs
 
         wanted = [name for name in query.get("runs", "").split(",") if name]
@@ -151,7 +155,12 @@ class Pages:
         missing = [name for name in wanted if name not in known]
         if missing or len(wanted) < 2:
             raise NotFound(f"compare two or more of the runs {', '.join(known)}: /compare?runs=A,B.")
-        body = report_of_runs.draw_runs([OpenRun.find(self.library, name).read() for name in wanted], conclusions=())
+        runs = [OpenRun.find(self.library, name).read() for name in wanted]
+        body = report_of_runs.draw_runs(
+            runs,
+            comparisons=compare_runs([known[name] for name in wanted], num_changed=20),
+            link=lambda run, problem: f"/run/{quote(run)}/problem/{quote(problem)}",
+        )
         return "compare.html", {"names": wanted, "body": Markup("".join(body))}
 
     def report_state(self, name: str, query: Mapping[str, str]) -> Response:
@@ -164,6 +173,14 @@ class Pages:
 
 def _json(value: Any) -> Response:
     return Response(json.dumps(value), media_type="application/json")
+
+
+def _cut(stage: StageRun, first: int, last: int | None) -> StageRun:
+    """Return the stage with the metrics of some of its steps."""
+    if not first and last is None:
+        return stage
+    rows = tuple(row for row in stage.metrics if first <= row["step"] <= (row["step"] if last is None else last))
+    return replace(stage, metrics=rows)
 
 
 def _draw(chart: svg.Chart) -> Markup:
@@ -191,6 +208,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "percent": percent,
     "duration": duration,
     "golds": shown_golds,
+    "mathematics": set_mathematics,
     "path": lambda text: quote(text, safe="/"),
     "query": lambda text: quote(text, safe=""),
 }

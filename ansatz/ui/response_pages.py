@@ -19,6 +19,7 @@ from ansatz.track.filters import All, Compare, FilterError, Query, Tree, check_s
 from ansatz.track.rollout_table import FIELDS, KINDS, TRAIN
 from ansatz.track.word_diff import word_diff
 from ansatz.ui.library import Library
+from ansatz.ui.mathematics import has_mathematics
 from ansatz.ui.open_run import NotFound, OpenRun, Page, compare_ends
 from ansatz.ui.response import COLOURS, GRADERS, explain_verdict, grade_row, read_strip
 
@@ -66,7 +67,7 @@ class ResponsePages:
     def list_rollouts(self, name: str, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
         index = at.index
-        text, page = query.get("q", ""), max(1, _read_number(query.get("page", "")) or 1)
+        text, page = query.get("q", ""), max(1, read_number(query.get("page", "")) or 1)
         context = {**at.context("rollouts"), "q": text, "sort": query.get("sort", ""), "saved": SAVED, "error": ""}
         try:
             wanted = _read_query(query)
@@ -150,7 +151,7 @@ class ResponsePages:
         here = ids.index(row["id"]) if row["id"] in ids else 0
         asked = at.find_question(row)
         colour = query.get("color") if query.get("color") in COLOURS else "after"
-        first = _read_number(query.get("w", "")) or 0
+        first = read_number(query.get("w", "")) or 0
         strip, notice = None, ""
         try:
             strip = read_strip(row, at.path, colour or "after", first=first)
@@ -166,6 +167,9 @@ class ResponsePages:
             "right": ids[here + 1] if here + 1 < len(ids) else "",
             "verdicts": explain_verdict(row),
             "pieces": _mark_answer(row),
+            "typeset": has_mathematics(row["text"]) and query.get("text") != "written",
+            "can_set": has_mathematics(row["text"]),
+            "rewarded": _split_steps(row),
             "colours": COLOURS,
             "colour": colour,
             "strip": strip,
@@ -228,14 +232,14 @@ def group_place(row: Mapping[str, Any]) -> str:
 def _group_tree(place: str) -> Tree:
     """Return the filter of a group, such as rl/12/7 or rl/50/heldout/7."""
     stage, step, *split, number = (*place.split("/"), "", "", "")[: max(3, place.count("/") + 1)]
-    at, index = _read_number(step), _read_number(number)
+    at, index = read_number(step), read_number(number)
     if at is None or index is None or len(split) > 1:
         raise NotFound(f"{place!r} is not the place of a group, such as rl/12/7 or rl/50/heldout/7.")
     named = Compare("split", "=", split[0] if split else TRAIN)
     return All((Compare("stage", "=", stage), Compare("step", "=", at), named, Compare("group", "=", index)))
 
 
-def _read_number(text: str) -> int | None:
+def read_number(text: str) -> int | None:
     """Read a number of an address, of at most nine digits; None for anything else."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
 
@@ -268,6 +272,14 @@ def _mark_answer(row: Mapping[str, Any]) -> list[tuple[str, bool]]:
     return (
         [(text, False)] if place < 0 else [(text[:place], False), (answer, True), (text[place + len(answer) :], False)]
     )
+
+
+def _split_steps(row: Mapping[str, Any]) -> list[tuple[str, float | None]]:
+    """Return the reasoning steps of a response with their rewards, if it has some; what follows the last has none."""
+    starts = [0, *(int(end) for end, _ in row["steps"])]
+    pieces = [(row["text"][start:end], value) for start, (end, value) in zip(starts, row["steps"], strict=False)]
+    rest = row["text"][starts[-1] :]
+    return [*pieces, *([(rest, None)] if pieces and rest.strip() else [])]
 
 
 def _narrow(text: str, field: str, value: Any) -> str:

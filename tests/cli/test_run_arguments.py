@@ -200,7 +200,8 @@ def test_the_report_of_several_runs_draws_their_curves_over_each_other(ansatz, r
         assert "right ends at" in chart, title
     assert re.search(r'<th scope="row">sft.lr</th><td>[^<]*</td><td>0.01</td>', page)
     assert '<th scope="row">name</th>' not in page
-    assert "paired on 6 problems" in page
+    assert "pass@1 of right against left, paired by problem" in page
+    assert '<tr><th scope="row">all</th><td>6</td>' in page
     assert {run: (run / "report.html").read_bytes() for run in runs} == before
 
 

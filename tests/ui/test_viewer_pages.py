@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -19,6 +20,7 @@ for _package in ("duckdb", "starlette"):
 from made_up import NASTY, make_pipeline, problem, scored, stored_group  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402
 
+from ansatz.evaluate.comparisons import compare_sides  # noqa: E402
 from ansatz.track.jsonl import write_jsonl  # noqa: E402
 from ansatz.track.rollout_rows import StoredGroup, rollout_row  # noqa: E402
 from ansatz.track.rollout_table import read_all  # noqa: E402
@@ -27,6 +29,7 @@ from ansatz.track.tracker import Tracker  # noqa: E402
 from ansatz.types import Reason, to_json  # noqa: E402
 from ansatz.ui import response_pages  # noqa: E402
 from ansatz.ui.app import COOKIE, build_app  # noqa: E402
+from ansatz.ui.demo import DemoRun  # noqa: E402
 from ansatz.ui.library import Library  # noqa: E402
 
 HOSTILE = f"\x1b[31m\u202e\x00{NASTY}{{{{7*7}}}}\ud800 \"'&<b>"
@@ -191,6 +194,55 @@ def test_what_is_not_there_is_not_found(viewer: TestClient, address: str):
 def test_runs_are_compared_on_one_page(viewer: TestClient):
     page = viewer.get("/compare?runs=whole,torn").text
     assert "What differs" in page
+
+
+def test_a_comparison_has_the_numbers_of_ansatz_compare_and_leads_to_problems(tmp_path: Path):
+    runs = [DemoRun(tmp_path / "runs" / f"run{number}", steps=8, prompts=number).write() for number in (1, 5)]
+    (numbers,) = compare_sides(runs, mode="", num_changed=20)
+    page = open_viewer(tmp_path / "runs", tmp_path / "cache").get("/compare?runs=run1,run5").text
+    row = re.findall(r'<th scope="row">all</th>(.*?)</tr>', page)[0]
+    low, high = (f"{100 * end:+.1f}" for end in numbers["difference_interval"])
+    assert re.findall("<td>(.*?)</td>", row) == [
+        str(numbers["num_problems"]),
+        f"{100 * numbers['a']:.1f} %",
+        f"{100 * numbers['b']:.1f} %",
+        f"{100 * numbers['difference']:+.1f}",
+        f"{low} to {high}",
+        str(numbers["wins_b"]),
+        str(numbers["wins_a"]),
+        f"{numbers['p_value']:.3f}",
+    ]
+    assert numbers["changed"]
+    assert all(f'href="/run/run5/problem/{row["id"]}"' in page for row in numbers["changed"])
+
+
+def test_curves_can_be_cut_to_some_steps(viewer: TestClient):
+    def steps(query: str) -> set[str]:
+        charts = unescape(viewer.get(f"/run/whole/metrics{query}").text)
+        return set(re.findall(r'"(step \d+)"', charts))
+
+    assert steps("") == {"step 1", "step 2", "step 3", "step 4"}
+    assert steps("?from=2&to=3") == {"step 2", "step 3"}
+    assert steps("?from=4") == {"step 4"}
+    assert steps("?to=1&from=x") == {"step 1"}
+    assert steps("?from=9") == set()
+
+
+def test_the_reward_of_each_step_is_on_its_text(tmp_path: Path):
+    run = make_run(tmp_path / "runs" / "run")
+    of = scored(text="First <b>.\nThen $x^2$.\nRest")
+    rewarded = replace(of, score=replace(of.score, steps=((10, 0.25), (22, -1.0))))
+    tracker = Tracker(run / "rl", console=None, tensorboard=False, total_steps=9)
+    tracker.samples(5, [stored_group(rewarded)])
+    page = open_viewer(tmp_path / "runs", tmp_path / "cache").get("/run/run/rollout/rl/5/0/0").text
+    items = re.findall("<li>(.*?)</li>", page)
+    assert [("First &lt;b&gt;." in items[0], "▲ 0.25" in items[0]), ("<msup>" in items[1], "▼ -1" in items[1])] == [
+        (True, True),
+        (True, True),
+    ]
+    assert "Rest</span><span" in items[2]
+    assert "Show it as written" in page
+    assert "$x^2$" in open_viewer(tmp_path / "runs", tmp_path / "c").get("/run/run/rollout/rl/5/0/0?text=written").text
 
 
 def test_the_state_says_how_far_a_run_is_and_changes_only_with_its_files(tmp_path: Path):

@@ -59,6 +59,29 @@ for (const box of document.querySelectorAll(".histogram[data-field]")) {
   });
 }
 
+// A stroke over a chart of metrics shows only its steps. The labels of points are "step 12".
+if (document.querySelector("form[data-zoom]")) {
+  for (const chart of document.querySelectorAll("svg.chart")) {
+    const points = JSON.parse(chart.dataset.chart).series.flatMap(([, line]) => line);
+    const stepAt = (event) => {
+      const x = new DOMPoint(event.clientX, event.clientY).matrixTransform(chart.getScreenCTM().inverse()).x;
+      const near = points.reduce((best, point) => Math.abs(point[0] - x) < Math.abs(best[0] - x) ? point : best);
+      return parseInt(near[1].replace(/^\D+/, ""), 10);
+    };
+    let start = null;
+    chart.addEventListener("pointerdown", (event) => { start = stepAt(event); });
+    chart.addEventListener("pointerup", (event) => {
+      const [from, to] = [start, stepAt(event)].sort((a, b) => a - b);
+      start = null;
+      if (from === null || !(to > from)) return;
+      const address = new URL(location.href);
+      address.searchParams.set("from", from);
+      address.searchParams.set("to", to);
+      location.assign(address);
+    });
+  }
+}
+
 const compare = document.querySelector("form[data-compare]");
 if (compare) {
   const button = compare.querySelector("button");
