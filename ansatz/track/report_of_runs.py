@@ -66,7 +66,7 @@ def _compare(first: str, other: str, numbers: Mapping[str, Any], link: Callable[
         return f"<p>{text(' '.join(numbers['missing']))}</p>"
     heads = ("problems", "number", first, other, "difference", "95 % interval", "better", "worse", "p")
     rows = {"all": numbers, **{f"level {level}": row for level, row in numbers["by_level"].items()}}
-    lines = [f'<tr><th scope="row">{text(name)}</th>{_paired_cells(row)}</tr>' for name, row in rows.items()]
+    lines = [f'<tr><th scope="row">{text(name)}</th>{_fill_cells(row)}</tr>' for name, row in rows.items()]
     caption = f"pass@1 of {other} against {first}, paired by problem"
     warnings = "".join(f" Besides the model, this differs: {warning}." for warning in numbers["warnings"])
     note = "p: exact sign test on the problems that differ. The interval is a bootstrap of the paired differences."
@@ -81,7 +81,7 @@ def _compare(first: str, other: str, numbers: Mapping[str, Any], link: Callable[
     return f"{table(caption, heads, lines, note)}<p>{sentence}</p>{folded}"
 
 
-def _paired_cells(row: Mapping[str, Any]) -> str:
+def _fill_cells(row: Mapping[str, Any]) -> str:
     low, high = (f"{100 * end:+.1f}" for end in row["difference_interval"])
     cells = (
         str(row["num_problems"]),
