@@ -110,19 +110,11 @@ def _write_jsonl(path: Path, rows: Sequence[Row]) -> None:
 
 def _write_html(path: Path, rows: Sequence[Row], problems: Mapping[str, Row], where: str) -> None:
     from ansatz.files import write_text
-    from ansatz.track.page import header, page, question_text, response_box, text
-    from ansatz.types import Reason, Verdict
+    from ansatz.track.page import fill, header, page
 
-    boxes: list[str] = []
-    for row in rows:
-        asked = problems.get(row["problem"], {"question": f"Problem {row['problem']}"})
-        verdict = Verdict(correct=row["correct"], reason=Reason(row["reason"]), extracted=row["extracted"])
-        note = f"reward {row['reward']:g}, {row['tokens']} tokens, ended by {row['finish']}"
-        question = question_text(asked["question"], row["answer"])
-        box = response_box(row["id"], verdict, note, f"<pre>{text(row['text'])}</pre>")
-        boxes.append(f'<article class="card">{question}{box}</article>')
+    questions = {problem: row["question"] for problem, row in problems.items()}
     head = header("Ansatz rollouts", where or "All responses", f"{len(rows)} responses", "")
-    write_text(path, page(where or "Responses", [head, f'<section class="rollouts">{"".join(boxes)}</section>']))
+    write_text(path, page(where or "Responses", [head, fill("responses.html", rows=rows, questions=questions)]))
 
 
 def _print(rows: Sequence[Row]) -> None:

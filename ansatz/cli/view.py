@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ansatz.ui.library import Library
 
-PACKAGES = ("starlette", "uvicorn", "duckdb", "jinja2", "latex2mathml")
+PACKAGES = ("starlette", "uvicorn", "duckdb", "latex2mathml")
 """Those of the extra `ui`."""
 
 

@@ -1,4 +1,4 @@
-"""The parts of a report's page: its frame, tables, charts and text. What others wrote is always escaped.
+"""Pages of reports: their frame, and templates that are filled. What others wrote is always escaped.
 
 The page loads nothing: style, script and charts are inlined. Its content security policy allows no other script to run,
 so text that a policy wrote stays text.
@@ -7,13 +7,19 @@ so text that a policy wrote stays text.
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from ansatz.track.console import duration, percent
 from ansatz.track.svg import Chart, line_chart
 from ansatz.track.theme import PAGE_SCRIPT, PAGE_STYLE
-from ansatz.types import Reason, Verdict
+from ansatz.types import shown_golds
 from ansatz.visible import visible
 
 MAX_RESPONSE_CHARS = 6000
@@ -47,33 +53,36 @@ def header(kicker: str, title: str, lede: str, rest: str) -> str:
     )
 
 
-def table(caption: str, heads: Sequence[str], lines: Sequence[str], note: str) -> str:
-    """Return a table with its caption above and a note below. lines: rows as HTML."""
-    head = "".join(f'<th scope="col">{text(name)}</th>' for name in heads)
-    return (
-        f'<h3 class="caption">{text(caption)}</h3><div class="card scroll" tabindex="0"><table><thead><tr>{head}'
-        f"</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
-        + (f'<p class="soft">{text(note)}</p>' if note else "")
+@functools.cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("ansatz.track"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=show_characters,
     )
+    environment.filters |= {"percent": percent, "duration": duration, "golds": shown_golds, "interval": _show_interval}
+    return environment
 
 
-def both_widths(chart: Chart) -> str:
+def fill(template: str, **context: Any) -> Markup:
+    """Return a template of `track/templates`, filled. What is not Markup is escaped."""
+    return Markup(_environment().get_template(template).render(context))
+
+
+def show_characters(value: Any) -> Any:
+    """Show control characters of texts that others wrote; return everything else as it is."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _show_interval(row: Mapping[str, Any]) -> str:
+    interval = row.get("pass@1_interval")
+    return f"{percent(interval[0])} to {percent(interval[1])}" if interval else "-"
+
+
+def both_widths(chart: Chart) -> Markup:
     """Return a wide drawing and one for a phone, so that the text stays readable. The style shows one of them."""
     wide, narrow = line_chart(chart, width=960, height=360), line_chart(chart, width=400, height=320)
-    return f'<div class="wide">{wide}</div><div class="narrow">{narrow}</div>'
-
-
-def question_text(question: str, answer: str) -> str:
-    return f'<p class="question">{text(question)}</p><p>Gold answer: <b>{text(answer)}</b></p>'
-
-
-def response_box(title: str, verdict: Verdict, note: str, body: str) -> str:
-    """Return a response with its verdict. body: HTML."""
-    kind = "good" if verdict.correct else "bad" if verdict.reason is Reason.DIFFERENT else "warn"
-    symbol = {"good": "✓", "bad": "✗", "warn": "!"}[kind]
-    answer = "" if verdict.extracted is None else f"answered {verdict.extracted}"
-    return (
-        f'<div class="snapshot {kind}"><header><b>{text(title)}</b>'
-        f'<span class="badge {kind}">{symbol} {text(verdict.reason.value.replace("_", " "))}</span>'
-        f'<span class="soft">{text(answer)}</span></header><p>{text(note)}</p>{body}</div>'
-    )
+    return Markup(f'<div class="wide">{wide}</div><div class="narrow">{narrow}</div>')

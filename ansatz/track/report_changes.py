@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ansatz.errors import DataError
 from ansatz.track.jsonl import read_jsonl
-from ansatz.track.page import MAX_RESPONSE_CHARS, question_text, response_box, text
-from ansatz.track.rollout_rows import StoredResponse, read_responses
+from ansatz.track.page import MAX_RESPONSE_CHARS
+from ansatz.track.rollout_rows import read_responses
 from ansatz.track.runs import PipelineRun
 from ansatz.track.stored_evaluations import (
     Changes,
@@ -22,34 +23,32 @@ from ansatz.track.stored_evaluations import (
     changes,
     stored_evaluations,
 )
-from ansatz.track.word_diff import Piece, word_diff
-from ansatz.types import Problem, shown_golds
+from ansatz.track.word_diff import word_diff
+from ansatz.types import Problem
 
 SHOWN = 3
 """Problems that are shown of those that got better, and of those that got worse."""
 
 
-def heldout_changes(run: PipelineRun, split: str) -> str:
-    """Return the problems of a split that changed most since the last stage began; a sentence if that cannot be
-    said."""
+def heldout_changes(run: PipelineRun, split: str) -> dict[str, Any]:
+    """Return what the template `changes.html` shows: a sentence, and the problems of a split that changed most since
+    the last stage began."""
     evaluations = [each for each in stored_evaluations(run) if each.split == split]
     pair = before_and_after(evaluations)
     if pair is None:
-        return _section(split, f"<p>{text(_tell_why_not(evaluations))}</p>")
-    return _section(split, changes_of(*pair, problems=read_problem_texts(run.folder, split)))
+        return {"sentence": _tell_why_not(evaluations), "groups": []}
+    return changes_of(*pair, problems=read_problem_texts(run.folder, split))
 
 
-def changes_of(before: StoredEvaluation, after: StoredEvaluation, *, problems: Mapping[str, Problem]) -> str:
+def changes_of(before: StoredEvaluation, after: StoredEvaluation, *, problems: Mapping[str, Problem]) -> dict[str, Any]:
     """Return what changed between two evaluations: the counts, and the problems that changed most."""
     found = changes(read_responses(before.path), read_responses(after.path))
     groups = (("Solved more often", found.better), ("Solved less often", found.worse))
-    boxes = "".join(
-        f'<h3 class="caption">{title}</h3><div class="rollouts">'
-        f"{''.join(_problem(each, before, after, problems.get(each.problem)) for each in group[:SHOWN])}</div>"
+    shown = [
+        (title, [_describe(each, before, after, problems.get(each.problem)) for each in group[:SHOWN]])
         for title, group in groups
-        if group
-    )
-    return f"<p>{text(_counts(found, before, after))}</p>{boxes}"
+    ]
+    return {"sentence": _counts(found, before, after), "groups": shown}
 
 
 def read_problem_texts(run: Path, split: str) -> dict[str, Problem]:
@@ -59,10 +58,6 @@ def read_problem_texts(run: Path, split: str) -> dict[str, Problem]:
         return {row["id"]: Problem(**row) for row in read_jsonl(path)}
     except (KeyError, TypeError) as error:
         raise DataError(f"{path} was changed since it was written ({error}). Restore or remove it.") from error
-
-
-def _section(split: str, body: str) -> str:
-    return f"<section><h2>Before and after: {text(split)}</h2>{body}</section>"
 
 
 def _tell_why_not(evaluations: Sequence[StoredEvaluation]) -> str:
@@ -91,37 +86,25 @@ def _counts(found: Changes, before: StoredEvaluation, after: StoredEvaluation) -
     )
 
 
-def _problem(change: ProblemChange, before: StoredEvaluation, after: StoredEvaluation, problem: Problem | None) -> str:
+def _describe(
+    change: ProblemChange, before: StoredEvaluation, after: StoredEvaluation, problem: Problem | None
+) -> dict[str, Any]:
+    """Return a problem, and of each evaluation the response whose verdict changed, with what differs from the other."""
     first, second = change.flipped
-    num_before, num_after = change.num_correct
-    if problem is None:
-        head = f"<h3>Problem {text(change.problem)}</h3>"
-    else:
-        level = f"Level {text(problem.level)}" if problem.level else f"Problem {text(problem.id)}"
-        head = f"<h3>{level}</h3>{question_text(problem.dialogue, shown_golds(problem.answer))}"
     which = "the greedy response" if second.greedy else f"sample {second.sample}"
-    old, new = word_diff(first.text[:MAX_RESPONSE_CHARS], second.text[:MAX_RESPONSE_CHARS])
-    boxes = _box(before, first, num_before, len(change.pairs), which, old, "del") + _box(
-        after, second, num_after, len(change.pairs), which, new, "ins"
-    )
-    return f'<article class="card">{head}<div class="snapshots">{boxes}</div></article>'
-
-
-def _box(
-    evaluation: StoredEvaluation,
-    response: StoredResponse,
-    num_correct: int,
-    num_responses: int,
-    which: str,
-    pieces: Sequence[Piece],
-    mark: str,
-) -> str:
-    marked = "".join(text(each.text) if each.shared else f"<{mark}>{text(each.text)}</{mark}>" for each in pieces)
-    hidden = len(response.text) - MAX_RESPONSE_CHARS
-    rest = f"<p>{hidden} more characters are in the file.</p>" if hidden > 0 else ""
-    return response_box(
-        evaluation.title,
-        response.verdict,
-        f"{num_correct} of {num_responses} responses correct; this is {which}, with {response.tokens} tokens",
-        f"<pre>{marked}</pre>{rest}",
-    )
+    pieces = word_diff(first.text[:MAX_RESPONSE_CHARS], second.text[:MAX_RESPONSE_CHARS])
+    sides = [
+        {
+            "title": evaluation.title,
+            "row": response,
+            "note": f"{num_correct} of {len(change.pairs)} responses correct; this is {which}, with {response.tokens} "
+            "tokens",
+            "pieces": part,
+            "mark": mark,
+            "hidden": len(response.text) - MAX_RESPONSE_CHARS,
+        }
+        for evaluation, response, num_correct, part, mark in zip(
+            (before, after), (first, second), change.num_correct, pieces, ("del", "ins"), strict=True
+        )
+    ]
+    return {"problem": change.problem, "asked": problem, "sides": sides}

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
@@ -21,9 +20,9 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from ansatz.errors import AnsatzError
+from ansatz.track.page import show_characters
 from ansatz.track.theme import PAGE_SCRIPT, PAGE_STYLE
 from ansatz.ui import pages
-from ansatz.visible import visible
 
 COOKIE = "ansatz_view"
 HEADERS = {
@@ -54,7 +53,7 @@ def build_app(library: pages.Library, *, token: str, hosts: Sequence[str] = ()) 
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_finalize,
+        finalize=show_characters,
     )
     environment.filters |= pages.FILTERS
     views = pages.Pages(library)
@@ -115,11 +114,6 @@ def _static(request: Request) -> Response:
     return Response(
         kinds[name].read_text("utf-8"), media_type="text/css" if name.endswith(".css") else "text/javascript"
     )
-
-
-def _finalize(value: Any) -> Any:
-    """Show control characters of texts that others wrote."""
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _render(environment: Environment, template: str, context: dict[str, Any], status: int) -> Response:

@@ -161,7 +161,7 @@ class Pages:
             comparisons=compare_runs([known[name] for name in wanted], num_changed=20),
             link=lambda run, problem: f"/run/{quote(run)}/problem/{quote(problem)}",
         )
-        return "compare.html", {"names": wanted, "body": Markup("".join(body))}
+        return "compare.html", {"names": wanted, "body": body}
 
     def report_state(self, name: str, query: Mapping[str, str]) -> Response:
         OpenRun.find(self.library, name)
@@ -201,7 +201,7 @@ def _draw_reading(stage: StageRun) -> list[tuple[str, Markup]]:
 def _draw_both(chart: svg.Chart) -> Markup:
     from ansatz.track.page import both_widths
 
-    return Markup(both_widths(chart))
+    return both_widths(chart)
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
