@@ -49,10 +49,13 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 
 class Registry(Generic[F]):
-    """Functions or classes of one kind, such as "surrogate", by name. A name can be registered only once."""
+    """Functions or classes of one kind, such as "surrogate", by name. A name can be registered only once.
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    elsewhere: names with their `module:name`, imported when the name is used.
+    """
+
+    def __init__(self, kind: str, *, elsewhere: Mapping[str, str] | None = None) -> None:
+        self.kind, self._elsewhere = kind, elsewhere or {}
         self._entries: dict[str, F] = {}
 
     def register(self, *names: str) -> Callable[[F], F]:
@@ -71,7 +74,7 @@ class Registry(Generic[F]):
         return add
 
     def names(self) -> list[str]:
-        return sorted(self._entries)
+        return sorted({**self._entries, **self._elsewhere})
 
     def get(self, name: Any) -> F:
         """Return the component with this name.
@@ -83,9 +86,10 @@ class Registry(Generic[F]):
             raise ConfigError(f"{self.kind} {name!r:.60}: expected a name. Known: {', '.join(self.names())}.")
         if name in self._entries:
             return self._entries[name]
-        if ":" in name:
-            return load_attribute(name, kind=self.kind)
-        raise ConfigError(f"{self.kind} {name!r} is unknown.{suggest(name, self._entries)}")
+        place = self._elsewhere.get(name, name)
+        if ":" in place:
+            return load_attribute(place, kind=self.kind)
+        raise ConfigError(f"{self.kind} {name!r} is unknown.{suggest(name, self.names())}")
 
     def bind(self, name: Any, settings: Mapping[str, Any]) -> F:
         """Return the component with its settings filled in; see the function `bind`."""

@@ -56,7 +56,6 @@ def explain(
     from ansatz.models.plan import parse_hardware
     from ansatz.models.process_memory import PARTS
     from ansatz.objectives.build import build_objective
-    from ansatz.objectives.explain import OTHERS
 
     config, missing = explained(config, elsewhere=is_packaged(recipe_path(recipe)))
     objective = build_objective(config.algorithm, max_response_tokens=config.rollout.max_response_tokens)
@@ -66,7 +65,7 @@ def explain(
     parts = {
         "Arithmetic of a step": step_arithmetic(config),
         "Memory": memory_text if by_part else _without(PARTS, memory_text),
-        "Objective": objectives_of_stages(config) if full else _without(OTHERS, objectives_of_stages(config)),
+        "Objective": objectives_of_stages(config, full=full),
         **({"Recipe": dump(config).rstrip()} if full else {}),
     }
     for title, text in parts.items():
@@ -85,15 +84,21 @@ def _without(head: str, text: str) -> str:
     return "\n\n".join(filter(None, paragraphs))
 
 
-def objectives_of_stages(config: Config) -> str:
-    """Return what each stage of the recipe optimises, in the order of the stages."""
+def objectives_of_stages(config: Config, *, full: bool) -> str:
+    """Return what each stage of the recipe optimises, in the order of the stages. full: compare RL with the defaults of
+    other projects."""
     from ansatz.loop.stages.plan import planned_stages
+    from ansatz.objectives.projects.comparison import list_other_defaults
 
     stage_of_text: dict[str, str] = {}
     paragraphs: list[str] = []
     for entry in planned_stages(config):
         if text := entry.stage.explain(entry.config):
             first = stage_of_text.setdefault(text, entry.title)
+            if full and entry.stage.name == "rl":
+                longest = entry.config.rollout.max_response_tokens
+                others = list_other_defaults(entry.stage.objective(entry.config), max_response_tokens=longest)
+                text = "\n".join([text, "", *others])
             shown = text if first == entry.title else f"as stage {first}, from the model of the stage before it"
             paragraphs.append(f"Stage {entry.title}:\n{shown}")
     return "\n\n".join(paragraphs)

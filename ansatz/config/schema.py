@@ -406,10 +406,6 @@ class Config(Section):
         """Return the declaration of a stage of the recipe."""
         return next(each for each in self.declarations if each.name == name)
 
-    def has_section(self, kind: type[BaseModel]) -> bool:
-        """Return whether the recipe has the section of a stage, given or with its defaults."""
-        return any(each.section is kind and getattr(self, each.name) is not None for each in self.declarations)
-
     def section(self, kind: type[SectionT]) -> SectionT:
         """Return the section of a stage that runs, by its class."""
         return next(getattr(self, each.name) for each in self.declarations if each.section is kind)

@@ -29,6 +29,7 @@ from ansatz.errors import (
 from ansatz.findings.cells import Cell, Cells, plan_tests, plan_tuning
 from ansatz.findings.rows import RowFile, make_row
 from ansatz.loop.pipeline import run_pipeline
+from ansatz.track.report import write_report
 from ansatz.train import checkpoint
 
 DONE, COLLAPSED, FAILED = "done", "collapsed", "failed"
@@ -127,12 +128,12 @@ def _run(config: Config, branch: tuple[Path, int] | None) -> None:
         _copy_until(*branch, folder)
     if (folder / "config.yaml").is_file():
         try:
-            run_pipeline(config, resume=True, allow_changes=branch is not None)
+            run_pipeline(config, resume=True, allow_changes=branch is not None, report=write_report)
             return
         except ConfigError:  # of a folder whose recipe was another one
             if branch is not None:
                 raise
-    run_pipeline(config, fresh=True)
+    run_pipeline(config, fresh=True, report=write_report)
 
 
 def _copy_until(source: Path, step: int, folder: Path) -> None:

@@ -56,11 +56,6 @@ class RolloutSchedule:
     def publishes(self, version: int) -> bool:
         return version == self._published(version)
 
-    def needed_versions(self, done: int) -> tuple[int, ...]:
-        """The versions that steps after `done` are sampled with, of those that exist by then. Ascending."""
-        steps = range(done + 1, self.open_through(done) + 1)
-        return tuple(sorted({self.weights_version_for(step) for step in steps}))
-
     def _published(self, version: int) -> int:
         return version - version % self.publish_every
 

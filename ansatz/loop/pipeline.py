@@ -32,7 +32,6 @@ from ansatz.loop.run_folder import (
     prepare_resume,
     prepare_run_dir,
     read_done,
-    seconds_before,
     write_config,
     write_done,
 )
@@ -141,7 +140,7 @@ def _run_stage(stage: Stage, context: RunContext, folder: Path) -> str:
         output = folder / done["output"]
         context.held.check(loop_state(output).get(ORIGIN), folder, what=output)
     else:
-        start, before = time.perf_counter(), seconds_before(folder)
+        start, before = time.perf_counter(), stage.seconds_before(folder)
         write_config(context.config, folder)
         done = {"output": str(_run_to_the_end(stage, context, folder).relative_to(folder))}
         seconds = before + time.perf_counter() - start

@@ -13,7 +13,6 @@ from ansatz.loop.workplace import workplace_of
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.checks import check_recipe as check_objective
 from ansatz.objectives.explain import explain as explain_objective
-from ansatz.objectives.explain import other_defaults
 from ansatz.objectives.objective import Objective
 from ansatz.objectives.presets import PRESETS
 from ansatz.rewards.base import rewards
@@ -56,8 +55,6 @@ def explain_rl(config: Config) -> str:
             *_requirement_lines(config),
             *explain_lag(config.rollout),
             *workplace_of(config.cluster).explain(config),
-            "",
-            *other_defaults(objective, max_response_tokens=config.rollout.max_response_tokens),
         ]
     )
 

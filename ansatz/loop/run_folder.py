@@ -23,8 +23,6 @@ from ansatz.loop.run_record import (
     record_of,
     resumed_record,
 )
-from ansatz.loop.selection import sampling_seconds
-from ansatz.track.rollbacks import seconds_logged
 
 DONE_FILE = "done.json"
 
@@ -113,8 +111,3 @@ def read_done(folder: Path) -> dict[str, Any] | None:
 
 def write_done(folder: Path, *, output: str, seconds: float, steps: int | None) -> None:
     write_text(folder / DONE_FILE, json.dumps({"output": output, "seconds": round(seconds, 3), "steps": steps}))
-
-
-def seconds_before(folder: Path) -> float:
-    """Seconds that an interrupted run of the stage had recorded."""
-    return sampling_seconds(folder) + seconds_logged(folder)

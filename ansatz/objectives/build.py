@@ -18,7 +18,6 @@ from ansatz.objectives.kl import KLS
 from ansatz.objectives.masks import MASKS
 from ansatz.objectives.objective import Objective
 from ansatz.objectives.presets import COMMON, DESCRIPTION, KEYS, PRESETS
-from ansatz.objectives.projects import project_spec
 from ansatz.objectives.ratios import RATIOS
 from ansatz.objectives.surrogates import SURROGATES
 from ansatz.objectives.value import VALUES
@@ -42,6 +41,8 @@ COMPONENTS: dict[str, Registry[Any]] = {
     "value": VALUES,
     "likelihood_weights": WEIGHTS,
 }
+PROJECT_SPEC = "ansatz.objectives.projects:project_spec"
+"""What translates the defaults of a project. Only a recipe with `defaults_of` imports it."""
 LISTS = ("correction", "masks")
 """Keys that take a list of components."""
 OPTIONAL = ("reward_whiten", "whiten", "kl_control", "penalty_weights", "value", "likelihood_weights", "advantage_clip")
@@ -125,7 +126,7 @@ def resolved_row(preset: str | None, project: str | None) -> dict[str, Any]:
     """
     row = {**COMMON, **(preset_row(preset or "grpo") if preset or not project else {})}
     if project:
-        for key, value in project_spec(project).items():
+        for key, value in load_attribute(PROJECT_SPEC, kind="project")(project).items():
             if not (preset and key in _CHOSEN_BY_PRESET):
                 row[key] = value
             elif _settings(value) and _name(row[key]) == _name(value):

@@ -62,9 +62,6 @@ class LeaseBook(Generic[TicketT]):
         self._entries[ticket] = _Entry(batch, order)
         self._reopen(ticket)
 
-    def num_open(self, batch: Batch) -> int:
-        return self._num_open.get(batch, 0)
-
     def next_batch(self, allowed: Iterable[Batch] | None = None) -> Batch | None:
         """Return the batch with the open ticket of the smallest order, among `allowed` or all; None if nothing is
         open."""

@@ -9,9 +9,10 @@ import pytest
 from ansatz.certify.parity.report import LEFT_OUT
 from ansatz.errors import ConfigError
 from ansatz.objectives.build import build_objective
-from ansatz.objectives.explain import explain, formula, other_defaults
+from ansatz.objectives.explain import explain, formula
 from ansatz.objectives.presets import COMMON, DESCRIPTION, KEYS, PRESETS
 from ansatz.objectives.projects import ALIASES, PROJECTS
+from ansatz.objectives.projects.comparison import list_other_defaults
 
 
 def test_the_default_is_grpo_with_a_symmetric_clip_and_no_reference():
@@ -155,13 +156,13 @@ def test_a_bound_may_be_null_where_the_signature_says_so():
 
 def test_explain_prints_formula_coefficient_and_what_projects_do_otherwise():
     grpo = build_objective({"preset": "grpo", "kl_coef": 0.04})
-    text = "\n".join([explain(grpo), *other_defaults(grpo, max_response_tokens=1024)])
+    text = "\n".join([explain(grpo), *list_other_defaults(grpo, max_response_tokens=1024)])
     assert "-min(rho A, clip(rho, 1 - 0.2, 1 + 0.2) A)" in text
     assert "coefficient  weight x (rho A, 0 where the clip holds) - 0.04 x weight x (1 - reference / policy)" in text
     assert "verl: advantage eps 1e-06" in text
     assert "torchtune:" in text
     same = build_objective({"defaults_of": "slime"})
-    assert "  slime: the same" in other_defaults(same, max_response_tokens=1024)
+    assert "  slime: the same" in list_other_defaults(same, max_response_tokens=1024)
     assert "several per prompt" in explain(same)
     process = explain(build_objective({"preset": "grpo_process", "kl_in": "reward", "kl_coef": 0.1}))
     assert "one reward per reasoning step" in process

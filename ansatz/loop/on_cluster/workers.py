@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ansatz.cluster.base import Needs, Role
-from ansatz.cluster.ray import RayCluster
 from ansatz.config.recipe import restore
 from ansatz.config.schema import ClusterSection, Config
 from ansatz.environments.base import bind_environment
@@ -16,11 +15,7 @@ from ansatz.loop.trainers import copy_of_trained
 from ansatz.models.threads import set_threads
 from ansatz.rollout.engines import engine_of
 from ansatz.rollout.host import SamplerHost
-from ansatz.rollout.pool import Pool
-from ansatz.rollout.pooled_tickets import PooledTickets
-from ansatz.rollout.ticket import Landed
 from ansatz.rollout.weight_store import FileWeightStore
-from ansatz.rollout.worker_set import Limits
 
 HOST = "ansatz.loop.on_cluster.workers:build_host"
 """The function that builds what a worker hosts."""
@@ -44,38 +39,19 @@ def explain_workers(cluster: ClusterSection, *, lag: int) -> list[str]:
     ]
 
 
-def pool_workers(
-    config: Config,
-    ray: RayCluster,
-    *,
-    model: str,
-    store: FileWeightStore,
-    on_cpu: bool,
-    on_landed: Callable[[Landed], None],
-    on_event: Callable[[int, str], None],
-) -> PooledTickets:
-    """Return the workers of a stage as a source of tickets. For the arguments see `loop.workplace.Workplace`."""
-    cluster = config.cluster
-    role = Role(
+def worker_role(config: Config, *, model: str, weights: Path) -> Role:
+    """Return what the process of a worker does. model: what the stage began with. weights: the folder of the store."""
+    return Role(
         name="sampler",
         target=HOST,
         settings={
             "recipe": config.model_dump(mode="json"),
             "model": os.path.abspath(model),
-            "weights": os.path.abspath(store.folder),
+            "weights": os.path.abspath(weights),
             "folder": os.getcwd(),
         },
-        needs=worker_needs(cluster),
+        needs=worker_needs(config.cluster),
     )
-    pool = Pool(
-        ray,
-        role,
-        num_workers=cluster.workers,
-        min_workers=max(1, cluster.min_workers),
-        limits=Limits(probe=cluster.probe, lease=cluster.lease, start=cluster.start, patience=cluster.patience),
-        exact=config.rollout.engine.get("name", "native") == "native" and on_cpu,
-    )
-    return PooledTickets(pool, store, on_landed=on_landed, on_event=on_event, stall_s=cluster.stall)
 
 
 def build_host(recipe: Mapping[str, Any], *, model: str, weights: str, folder: str) -> SamplerHost:

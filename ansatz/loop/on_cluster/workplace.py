@@ -12,11 +12,13 @@ from ansatz.cluster.room import Request
 from ansatz.config.schema import ClusterSection, Config
 from ansatz.loop.on_cluster.rank_memory import check_rank_memory
 from ansatz.loop.on_cluster.ranks import check_ranks, explain_ranks, on_ranks, rank_needs
-from ansatz.loop.on_cluster.workers import explain_workers, pool_workers, worker_needs
+from ansatz.loop.on_cluster.workers import explain_workers, worker_needs, worker_role
 from ansatz.loop.workplace import Spec
+from ansatz.rollout.pool import Pool
 from ansatz.rollout.pooled_tickets import PooledTickets
 from ansatz.rollout.ticket import Landed
 from ansatz.rollout.weight_store import FileWeightStore
+from ansatz.rollout.worker_set import Limits
 
 
 class OnCluster:
@@ -64,13 +66,20 @@ class OnCluster:
         on_landed: Callable[[Landed], None],
         on_event: Callable[[int, str], None],
     ) -> PooledTickets | None:
-        if not self._section.workers:
+        section = self._section
+        if not section.workers:
             return None
-        ray = RayCluster(self._section.address)
+        ray = RayCluster(section.address)
         ray.check_room(self._requests(ray))
-        return pool_workers(
-            config, ray, model=model, store=store, on_cpu=on_cpu, on_landed=on_landed, on_event=on_event
+        pool = Pool(
+            ray,
+            worker_role(config, model=model, weights=store.folder),
+            num_workers=section.workers,
+            min_workers=max(1, section.min_workers),
+            limits=Limits(probe=section.probe, lease=section.lease, start=section.start, patience=section.patience),
+            exact=config.rollout.engine.get("name", "native") == "native" and on_cpu,
         )
+        return PooledTickets(pool, store, on_landed=on_landed, on_event=on_event, stall_s=section.stall)
 
     def close(self) -> None:
         if self._cluster is not None:

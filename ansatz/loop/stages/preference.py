@@ -34,6 +34,7 @@ from ansatz.loop.pair_rounds import (
 )
 from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.run_sources import RunSources, accept
+from ansatz.loop.selection import sampling_seconds
 from ansatz.loop.stages.stage import Stage
 from ansatz.loop.training_stage import TrainingStage, training_stage
 from ansatz.models.reader import Reader
@@ -82,6 +83,9 @@ class PreferenceStage(Stage):
         source = _pair_source(sources.config.section(PreferenceSection))
         if not isinstance(source, PolicyPairs):
             yield partial(sources.usable_rows, read_pairs, source, key=PAIRS, check=accept)
+
+    def seconds_before(self, folder: Path) -> float:
+        return sampling_seconds(folder) + super().seconds_before(folder)
 
     def check_problems(self, sources: RunSources, reader: Reader) -> None:
         settings, lengths = sources.config.section(PreferenceSection), sources.lengths(reader)

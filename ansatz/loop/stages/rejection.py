@@ -32,6 +32,7 @@ from ansatz.loop.selection import (
     problems_of_round,
     sample_responses,
     sampling_options,
+    sampling_seconds,
     selected,
     selection_metrics,
     write_selection,
@@ -74,6 +75,9 @@ class RejectionStage(Stage):
     def input_checks(self, sources: RunSources) -> Iterable[Callable[[], object]]:
         if (teacher := sources.config.section(RejectionSection).teacher) is not None:
             yield partial(check_folder, teacher, key="rejection.teacher")
+
+    def seconds_before(self, folder: Path) -> float:
+        return sampling_seconds(folder) + super().seconds_before(folder)
 
     def check_problems(self, sources: RunSources, reader: Reader) -> None:
         config, lengths = sources.config, sources.lengths(reader)

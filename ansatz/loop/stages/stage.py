@@ -11,6 +11,7 @@ from ansatz.config.stage import StageDeclaration
 from ansatz.loop.context import RunContext
 from ansatz.loop.run_sources import RunSources
 from ansatz.models.reader import Reader
+from ansatz.track.rollbacks import seconds_logged
 
 
 class Stage:
@@ -46,6 +47,10 @@ class Stage:
     def objective(self, config: Config) -> Any:
         """Return what the updates of the stage minimise, with which `loop.repeat` makes a skipped one again."""
         raise NotImplementedError
+
+    def seconds_before(self, folder: Path) -> float:
+        """Return the seconds that an interrupted run of the stage has recorded in its folder."""
+        return seconds_logged(folder)
 
     def check(self, config: Config) -> None:
         """Raise for a recipe that this stage cannot run. Needs only the recipe: no data, no model, no GPU.

@@ -1,5 +1,6 @@
 """vLLM as the rollout engine: in child processes, or as a server over HTTP (extra `vllm`; see docs/vllm.md).
 
+vllm         the engine as a recipe names it
 sampler      the `Sampler`: restarts an engine that dies, and pushes weights
 response     one response, whatever its engine: what to request next and how to take in the output; no torch
 engine       the interface of both drivers, and the settings that both pass to vLLM
