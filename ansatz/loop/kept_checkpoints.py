@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from ansatz.track.checked_rows import evaluation_rows
+from ansatz.track.jsonl import read_jsonl
+from ansatz.track.runs import best_evaluation
+from ansatz.train import checkpoint
 
 
 def rollback_target(steps: Sequence[int], *, first_bad_step: int) -> int:
@@ -26,3 +32,26 @@ def steps_for_rollback(steps: Sequence[int], *, step: int, window: int, near_bes
     newer = [known for known in steps if known + 1 >= step + 2 - window]
     before_fall = [known for known in steps if known < near_best]
     return {*old_enough[-1:], *newer[:1], *before_fall[-1:]}
+
+
+def best_checkpoint(folder: Path) -> Path | None:
+    """Return the checkpoint of a stage with the best held-out score; None if no checkpoint has been evaluated."""
+    steps = best_step(folder, _steps(folder))
+    return folder / "checkpoints" / checkpoint.name_of(steps.pop()) if steps else None
+
+
+def is_best(folder: Path, step: int) -> bool:
+    """Tell whether the policy after a step is evaluated, and better than all of which the stage has a checkpoint."""
+    return step in best_step(folder, {*_steps(folder), step})
+
+
+def best_step(folder: Path, steps: Collection[int]) -> set[int]:
+    """Return the step with the best held-out score of the stage; empty if none of these steps has been evaluated."""
+    path = folder / "evaluations.jsonl"
+    rows = [row for row in evaluation_rows(read_jsonl(path), path) if row["stage"] == folder.name]
+    best = best_evaluation(rows, steps)
+    return set() if best is None else {best["step"]}
+
+
+def _steps(folder: Path) -> list[int]:
+    return [checkpoint.step_of(path) for path in checkpoint.list_checkpoints(folder)]

@@ -91,7 +91,7 @@ class EdgeSaver:
         )
         self._in_step = False
 
-    def reach(self, step: int, stage_state: StageState, stage_files: StageFiles | None = None) -> None:
+    def end_step(self, step: int, stage_state: StageState, stage_files: StageFiles | None = None) -> None:
         """Capture the edge. If a signal has arrived, save the edge and end the run. ConfigError if the run's folder is
         no longer this process's alone."""
         if (sentence := self._held.check_lock()) is not None:

@@ -19,12 +19,10 @@ from ansatz.errors import AlignmentError, ClusterLost, ConfigError, RewardError
 from ansatz.loop.context import RunContext
 from ansatz.loop.disk import check_space
 from ansatz.loop.held_run import ORIGIN
+from ansatz.loop.kept_checkpoints import best_checkpoint, best_step, is_best
 from ansatz.loop.step_edges import EdgeSaver, StageFiles, StageState
 from ansatz.loop.watch import STATE, StageWatch, apply_rollbacks, noise_seed, state_after, stop_error
 from ansatz.track.base import TrackerLike
-from ansatz.track.checked_rows import evaluation_rows
-from ansatz.track.jsonl import Row, read_jsonl
-from ansatz.track.runs import best_evaluation
 from ansatz.track.tracker import Tracker
 from ansatz.track.watchdog import WatchState
 from ansatz.train import checkpoint
@@ -98,11 +96,11 @@ class TrainingStage(Generic[AnyTrainer]):
         again, or RunStopped, after saving.
         """
         if self.watch is None:
-            self.edges.reach(step, stage_state, stage_files)
+            self.edges.end_step(step, stage_state, stage_files)
             return
         self.watch.roll_back_if_due(step)
         sentence = self.watch.sentence_of_stop(step)
-        self.edges.reach(step, functools.partial(_with_watch, stage_state, self.watch.state), stage_files)
+        self.edges.end_step(step, functools.partial(_with_watch, stage_state, self.watch.state), stage_files)
         if sentence is not None:
             self.edges.save(again=True)
             best = best_checkpoint(self.folder)
@@ -112,15 +110,13 @@ class TrainingStage(Generic[AnyTrainer]):
         """Write a checkpoint if `save.every` asks for one at this step, or if the step is the last or the best."""
         self.reach_edge(step, stage_state, stage_files)
         last = step == self.total_steps
-        if step % self.config.save.every == 0 or last or self.edges.retries or self._is_best(step):
+        if (
+            step % self.config.save.every == 0
+            or last
+            or self.edges.retries
+            or (self.config.save.best and is_best(self.folder, step))
+        ):
             self.edges.save(again=last)
-
-    def _is_best(self, step: int) -> bool:
-        """Whether the policy after this step has been evaluated, and better than all of which there is a checkpoint."""
-        if not self.config.save.best:
-            return False
-        best = best_evaluation(_evaluations(self.folder), {*_steps(self.folder), step})
-        return best is not None and best["step"] == step
 
 
 @contextmanager
@@ -205,27 +201,10 @@ def training_stage(
         tracker.flush()
 
 
-def best_checkpoint(folder: Path) -> Path | None:
-    """The checkpoint of a stage with the best held-out score; None if no checkpoint has been evaluated."""
-    best = best_evaluation(_evaluations(folder), _steps(folder))
-    return None if best is None else folder / "checkpoints" / checkpoint.name_of(best["step"])
-
-
 def _also_kept(folder: Path, watch: StageWatch | None, steps: Sequence[int], *, best: bool) -> set[int]:
     """The checkpoints that are kept besides the newest: for rollbacks, and the best."""
     kept = set[int]() if watch is None else watch.checkpoints_to_keep(steps)
-    row = best_evaluation(_evaluations(folder), steps) if best else None
-    return kept if row is None else kept | {row["step"]}
-
-
-def _evaluations(folder: Path) -> list[Row]:
-    """The evaluations of the stage on its held-out problems."""
-    path = folder / "evaluations.jsonl"
-    return [row for row in evaluation_rows(read_jsonl(path), path) if row["stage"] == folder.name]
-
-
-def _steps(folder: Path) -> list[int]:
-    return [checkpoint.step_of(path) for path in checkpoint.list_checkpoints(folder)]
+    return kept | best_step(folder, steps) if best else kept
 
 
 def _with_watch(stage_state: StageState, state: WatchState) -> dict[str, Any]:

@@ -52,16 +52,16 @@ def names(folder):
 def test_a_checkpoint_that_cannot_be_written_keeps_the_last_one_and_is_tried_again(tmp_path):
     trainer, tracker = FullDisk(), MemoryTracker()
     edges = saver(tmp_path, trainer, tracker)
-    edges.reach(1, dict)
+    edges.end_step(1, dict)
     edges.save()
     trainer.full = True
     for step in (2, 3):
-        edges.reach(step, dict)
+        edges.end_step(step, dict)
         edges.save()
         assert edges.retries
         assert names(tmp_path) == ["step-000001"]
     trainer.full = False
-    edges.reach(4, dict)
+    edges.end_step(4, dict)
     edges.save()
     assert not edges.retries
     assert names(tmp_path) == ["step-000004"]
@@ -78,12 +78,12 @@ def test_no_checkpoint_is_written_before_the_rows_of_its_step(tmp_path):
 
     tracker = FullForRows()
     edges = saver(tmp_path, FakeTrainer(), tracker)
-    edges.reach(1, dict)
+    edges.end_step(1, dict)
     edges.save()
     assert edges.retries
     assert checkpoint.latest(tmp_path) is None
     tracker.full = False
-    edges.reach(2, dict)
+    edges.end_step(2, dict)
     edges.save()
     assert names(tmp_path) == ["step-000002"]
 
@@ -91,10 +91,10 @@ def test_no_checkpoint_is_written_before_the_rows_of_its_step(tmp_path):
 def test_the_third_failure_in_a_row_stops_the_run_and_names_the_last_checkpoint(tmp_path):
     trainer, tracker = FullDisk(), MemoryTracker()
     edges = saver(tmp_path, trainer, tracker)
-    edges.reach(1, dict)
+    edges.end_step(1, dict)
     edges.save()
     trainer.full = True
-    edges.reach(2, dict)
+    edges.end_step(2, dict)
     with pytest.raises(
         CheckpointError,
         match=r"3 times in a row\. .*checkpoints could not be "
@@ -143,12 +143,12 @@ def test_at_each_edge_a_removed_lock_is_made_again_and_a_moved_folder_ends_the_r
     run.mkdir()
     edges = saver(run, FakeTrainer(), tracker)
     (run / ".lock").unlink()
-    edges.reach(1, dict)
+    edges.end_step(1, dict)
     assert [(row["step"], row["kind"]) for row in tracker.events] == [(1, "lock")]
     assert (run / ".lock").is_file()
     run.rename(tmp_path / "moved")
     run.mkdir()
-    for write in (lambda: edges.reach(2, dict), edges.save):
+    for write in (lambda: edges.end_step(2, dict), edges.save):
         with pytest.raises(ConfigError, match="was moved, removed or replaced"):
             write()
     assert list(run.iterdir()) == []
