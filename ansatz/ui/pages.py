@@ -134,6 +134,7 @@ class Pages:
         run = next(each for each in at.read().stages if each.name == stage)
         steps = [number for number, _ in run.sample_files()]
         metrics = next((row for row in run.metrics if row["step"] == step), {})
+        bins = at.index.summarise(tree, numbers=("tokens",)).bins["tokens"]
         return "step.html", {
             **at.context("step"),
             "stage": stage,
@@ -142,7 +143,8 @@ class Pages:
             "before": max((each for each in steps if each < step), default=None),
             "after": min((each for each in steps if each > step), default=None),
             "metrics": {key: value for key, value in metrics.items() if key not in ("step", "seconds")},
-            "lengths": draw_bins(at.index.summarise(tree, numbers=("tokens",)).bins["tokens"]),
+            "lengths": draw_bins(bins),
+            "ends": (bins[0][0], bins[-1][1]) if bins else (),
             "group_place": group_place,
         }
 

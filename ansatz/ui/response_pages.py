@@ -14,8 +14,8 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from ansatz.errors import DataError
-from ansatz.track import svg
 from ansatz.track.filters import All, Compare, FilterError, Query, Tree, check_sort, parse_filter
+from ansatz.track.page import both_widths
 from ansatz.track.rollout_table import FIELDS, KINDS, TRAIN
 from ansatz.track.word_diff import word_diff
 from ansatz.ui.library import Library
@@ -93,6 +93,7 @@ class ResponsePages:
             "link": lambda **changed: "?" + urlencode({"q": text, "sort": query.get("sort", ""), **changed}),
             "notices": index.notices,
             "waiting": index.waiting,
+            "fields": FIELDS,
         }
 
     def export_rollouts(self, name: str, kind: str, query: Mapping[str, str]) -> Response:
@@ -174,7 +175,7 @@ class ResponsePages:
             "colour": colour,
             "strip": strip,
             "notice": notice,
-            "chart": Markup(svg.line_chart(strip.chart, width=760, height=220)) if strip and strip.tokens else "",
+            "chart": both_widths(strip.chart) if strip and strip.tokens else "",
         }
 
     def list_problems(self, name: str, query: Mapping[str, str]) -> Page:

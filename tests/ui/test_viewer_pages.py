@@ -142,6 +142,18 @@ def test_a_page_of_responses_counts_and_exports_what_the_reader_reads(viewer: Te
     assert sorted(json.loads(line)["id"] for line in lines) == chosen
 
 
+def test_facets_speak_in_words_and_narrow_the_filter(viewer: TestClient):
+    page = viewer.get("/run/whole/rollouts?q=split+%3D+train").text
+    counted = dict(re.findall(r"<span>([a-z ]+)</span><span>(\d+)</span>", page))
+    rows = [row for row in read_all(viewer.app.state.library.folders[0] / "whole") if row["split"] == "train"]
+    assert int(counted["correct"]) == sum(row["correct"] for row in rows)
+    assert int(counted["another answer"]) == sum(row["reason"] == "different" for row in rows)
+    narrowed = next(line for line in page.splitlines() if "<span>another answer</span>" in line)
+    link = unescape(narrowed.partition('href="')[2].partition('"')[0])
+    found = viewer.get(f"/run/whole/rollouts{link}").text
+    assert f"<b>{counted['another answer']}</b> of" in found
+
+
 def test_an_export_that_would_be_cut_off_is_refused(viewer: TestClient, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(response_pages, "MAX_EXPORTED", 2)
     answer = viewer.get("/run/whole/rollouts.csv")
