@@ -84,7 +84,7 @@ def _without(head: str, text: str) -> str:
     return "\n\n".join(filter(None, paragraphs))
 
 
-def objectives_of_stages(config: Config, *, full: bool) -> str:
+def objectives_of_stages(config: Config, *, full: bool = False) -> str:
     """Return what each stage of the recipe optimises, in the order of the stages. full: compare RL with the defaults of
     other projects."""
     from ansatz.loop.stages.plan import planned_stages
