@@ -32,6 +32,7 @@ from ansatz.errors import AnsatzError
 from ansatz.locks import folder_lock
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.models.load import compute_dtype
+from ansatz.rollout.native import cpu_kernels
 from ansatz.temporary import folder_of_program
 from ansatz.track.jsonl import read_jsonl
 
@@ -133,6 +134,14 @@ def _not_installed(names: list[str]) -> str:
 def _processor() -> Finding:
     usable, total = len(os.sched_getaffinity(0)), os.cpu_count() or 1
     cores = f"{usable} of {total} logical cores can be used"
+    if cpu_kernels.library() is None:
+        return Finding(
+            what="processor",
+            state="note",
+            found=f"{cores}; there is no C++ compiler that makes the kernels of the sampler",
+            advice="Install one: sampling on a CPU then takes about two thirds of the time.",
+            fix="sudo apt-get install g++",
+        )
     if compute_dtype("auto", torch.device("cpu")) == torch.bfloat16:
         return Finding(what="processor", state="ok", found=f"{cores}; it multiplies bfloat16 natively")
     return Finding(

@@ -73,6 +73,13 @@ def test_limits_that_are_low_are_notes(monkeypatch: pytest.MonkeyPatch):
     assert "--shm-size" in doctor._shared_memory().advice
 
 
+def test_a_machine_without_a_compiler_for_the_kernels_is_told_how_to_get_one(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(doctor.cpu_kernels, "library", lambda: None)
+    assert doctor._processor().state == "note"
+    assert "no C++ compiler" in doctor._processor().found
+    assert "g++" in doctor._processor().fix
+
+
 def test_a_smallest_run_that_fails_is_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(doctor, "_RECIPE", "no_such_recipe")
     finding = by_name(examine_machine(tmp_path))["a tiny step"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from fake_vllm import FakeEngine, FakePublisher
 from toy_runs import toy_config
 
 from ansatz.config.load import dump
@@ -13,7 +14,6 @@ from ansatz.locks import folder_lock
 from ansatz.loop.run_record import record_of
 from ansatz.loop.template_choice import choose_template
 from ansatz.rollout import engines
-from ansatz.rollout.vllm.fake import FakeEngine, FakePublisher
 from ansatz.rollout.vllm.sampler import VllmSampler
 
 HOW = ("--threads", 1, "--batch", 2, "--samples-per-prompt", 2, "--max-response-tokens", 8)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fake_vllm import FakeEngine, FakePublisher
 from scripted import scripted
 from tiny_models import prompt, some_prompts, tiny_folder, tiny_policy
 
@@ -21,7 +22,6 @@ from ansatz.rollout.engines import engine_of
 from ansatz.rollout.fake import END, FakeSampler, FakeWeights
 from ansatz.rollout.native import NativeSampler
 from ansatz.rollout.vllm import VllmSampler
-from ansatz.rollout.vllm.fake import FakeEngine, FakePublisher
 from ansatz.types import Finish, Prompt, Rollout
 from tools.families import END_ID, MAX_CONTEXT, VOCAB_SIZE
 

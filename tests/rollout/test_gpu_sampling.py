@@ -13,6 +13,7 @@ from ansatz.models.load import Policy, cast, load_policy
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native import NativeSampler
 from ansatz.rollout.native.cache import free_bytes
+from ansatz.rollout.native.fused import FusedDecodeStep
 from ansatz.train.logps import logps_of
 from ansatz.train.packed import pack_rollouts
 from ansatz.train.sample import TrainSample
@@ -20,7 +21,7 @@ from ansatz.types import Rollout
 from tools.families import END_ID
 
 pytestmark = pytest.mark.gpu
-FusedDecodeStep = pytest.importorskip("ansatz.rollout.native.fused").FusedDecodeStep  # needs triton
+pytest.importorskip("triton")
 
 PROMPTS = some_prompts(40)
 SAMPLING = Sampling(num_samples=3, max_response_tokens=60, seed=7, step=4)

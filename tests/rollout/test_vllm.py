@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fake_vllm import FakeEngine, FakePublisher
 from safetensors.torch import load_file
 from tiny_models import some_prompts, tiny_policy
 from toy_runs import toy_config
@@ -17,7 +18,6 @@ from ansatz.rollout.base import Sampling
 from ansatz.rollout.engines import check_engine, engine_of
 from ansatz.rollout.native import NativeSampler
 from ansatz.rollout.vllm.engine import EngineLost, EngineSettings
-from ansatz.rollout.vllm.fake import FakeEngine, FakePublisher
 from ansatz.rollout.vllm.sampler import VllmSampler
 from ansatz.rollout.vllm.server import flags
 from ansatz.rollout.vllm.weights import FilePublisher, confirm_push

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fake_vllm import FakeEngine, FakePublisher
 from tiny_models import prompt, tiny_policy
 
 from ansatz.environments.base import Environment, EnvironmentSpec, TurnSettings
@@ -19,7 +20,6 @@ from ansatz.rollout.native import NativeSampler
 from ansatz.rollout.vllm import VllmSampler, colocated, server
 from ansatz.rollout.vllm.colocated import ColocatedEngine
 from ansatz.rollout.vllm.engine import EngineSettings
-from ansatz.rollout.vllm.fake import FakeEngine, FakePublisher
 from ansatz.rollout.vllm.server import ServerEngine
 from ansatz.types import Rollout
 from tools.families import END_ID, MAX_CONTEXT, VOCAB_SIZE

@@ -1,4 +1,4 @@
-"""The decode step of a model with Llama's layout on an NVIDIA GPU, with the kernels of `kernels`.
+"""The decode step of a model with Llama's layout, with kernels of our own.
 
 Between two matrix products there is one kernel, and attention reads only the positions that a row sees. It rounds less
 than the plain operations, so results agree within the rounding of the model's type and not bit for bit.
@@ -11,16 +11,18 @@ from typing import Any
 from torch import Tensor, nn
 
 from ansatz.models.load import Policy
-from ansatz.rollout.native import kernels
 from ansatz.rollout.native.cache import SlotCache
 from ansatz.rollout.native.forward import RotaryTable
 
 
 class FusedDecodeStep:
-    """A `DecodeStep`. The weights are looked up at every call, because a cast replaces them."""
+    """A `DecodeStep`. The weights are looked up at every call, because a cast replaces them.
 
-    def __init__(self, policy: Policy) -> None:
-        self.base = policy.model.base_model
+    kernels: the module that has them: `kernels` on an NVIDIA GPU, `cpu_kernels` on a CPU.
+    """
+
+    def __init__(self, policy: Policy, kernels: Any) -> None:
+        self.base, self.kernels = policy.model.base_model, kernels
         self._rotary = RotaryTable(self.base)
 
     def __call__(self, token_B: Tensor, position_B: Tensor, cache: SlotCache, mask_B11X: Tensor | None) -> Tensor:
@@ -28,7 +30,7 @@ class FusedDecodeStep:
 
         mask_B11X is not needed: `SlotCache.rows` says what each row sees.
         """
-        base, layers = self.base, self.base.layers
+        base, layers, kernels = self.base, self.base.layers, self.kernels
         hidden_BH = nn.functional.embedding(token_B, base.embed_tokens.weight)
         rotation = self._rotary.tables(cache.position_bound, hidden_BH)
         norms = [*(layer.input_layernorm for layer in layers[1:]), base.norm]
@@ -61,10 +63,10 @@ class FusedDecodeStep:
             norms = attention.q_norm.weight, attention.k_norm.weight
             epsilon = attention.q_norm.variance_epsilon
         rows, stored = cache.rows, cache.stored(index)
-        kernels.rotate_and_write(
+        self.kernels.rotate_and_write(
             query_BQD, key_BKD, value_BKD, rotation, norms, epsilon, position_B, rows.place_B, stored
         )
-        return kernels.attend(
+        return self.kernels.attend(
             query_BQD,
             stored,
             cache.stored_prompts(index),

@@ -101,11 +101,12 @@ class Slots:
         self.num_slots = min(max(max_slots, group_size), sum(request.num_rows for request in requests))
         num_rows = round_up(self.num_slots, ROW_STEP)
         self.graph = None if capture is None else StepGraph(capture)
-        # Steps that read only the positions they need get the largest cache at once, so few graphs are captured.
         self.reads_lengths = not isinstance(step, FastDecodeStep | ReferenceDecodeStep)
+        # Such a step with graphs gets the largest cache at once, so that few graphs are captured.
+        self.has_all_room = self.reads_lengths and self.graph is not None
         self.longest = max(len(request.prompt_ids) for request in requests) + sampling.max_response_tokens
         span = sampling.max_response_tokens if all(request.num_rows > 1 for request in requests) else self.longest
-        least_span = round_up(span, SPAN_STEP) if self.reads_lengths else 0
+        least_span = round_up(span, SPAN_STEP) if self.has_all_room else 0
         self.cache = SlotCache(num_rows, group_size=group_size, least_span=least_span)
         self.active = 0
         self.end_ids = torch.tensor(policy.end_ids, device=device)
@@ -287,9 +288,9 @@ class Slots:
     def _make_room(self) -> int:
         """Let the cache hold one more token of each active row. Returns a bound of their positions.
 
-        A step that reads only the positions it needs has room for all of them, so that the GPU need not be asked.
+        If there is room for all positions, the GPU need not be asked.
         """
-        if self.reads_lengths:
+        if self.has_all_room:
             return round_up(self.longest, SPAN_STEP)
         length_B, shared_B = self.column["length"][: self.active], self.column["shared"][: self.active]
         ends = torch.stack((length_B.max(), (length_B - shared_B).max())).tolist()

@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from ansatz.models import norm
 from ansatz.models.load import Policy
+from ansatz.rollout.native import cpu_kernels
 from ansatz.rollout.native.cache import PrefillCache, RowPlaces, SlotCache
 from ansatz.rollout.native.forward import DecodeStep, FastDecodeStep, ReferenceDecodeStep
+from ansatz.rollout.native.fused import FusedDecodeStep
 
 _NORMS = ("input_layernorm", "post_attention_layernorm")
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -23,7 +25,7 @@ _MLP = ("gate_proj", "up_proj", "down_proj")
 def choose_decode_step(policy: Policy) -> DecodeStep:
     """Choose the fast path if this model gives the same bits with it, otherwise the reference path.
 
-    On an NVIDIA GPU the fused step replaces the fast path, of which it may differ by rounding.
+    Where there are kernels for it, the fused step replaces the fast path, from which it may differ by rounding.
     """
     reference = ReferenceDecodeStep(policy)
     if not _has_llama_layout(policy.model.base_model):
@@ -31,10 +33,8 @@ def choose_decode_step(policy: Policy) -> DecodeStep:
     fast = FastDecodeStep(policy)
     if not _probe(policy, fast).equal(_probe(policy, reference)):
         return reference
-    if _can_fuse(policy):
-        from ansatz.rollout.native.fused import FusedDecodeStep
-
-        fused = FusedDecodeStep(policy)
+    if (kernels := _kernels_for(policy)) is not None:
+        fused = FusedDecodeStep(policy, kernels)
         with _first_layers(policy.model.base_model):
             expected, found = _probe(policy, fast), _probe(policy, fused)
         if _differ_by_rounding(found, expected):
@@ -62,10 +62,15 @@ def _differ_by_rounding(found: Tensor, expected: Tensor) -> bool:
     return bool((found.float() - expected.float()).norm() <= tolerance * expected.float().norm())
 
 
-def _can_fuse(policy: Policy) -> bool:
-    """Tell whether the kernels can run: on a GPU with triton, and without a sliding window."""
-    has_triton = importlib.util.find_spec("triton") is not None
-    return policy.device.type == "cuda" and torch.version.cuda is not None and has_triton and policy.window is None
+def _kernels_for(policy: Policy) -> Any:
+    """Return the module with the kernels of the device; None if they cannot run, or if a layer has a sliding window."""
+    if policy.window is not None:
+        return None
+    if policy.device.type == "cpu":
+        return cpu_kernels if cpu_kernels.library() is not None else None
+    if policy.device.type != "cuda" or torch.version.cuda is None or importlib.util.find_spec("triton") is None:
+        return None
+    return importlib.import_module("ansatz.rollout.native.kernels")
 
 
 def _has_llama_layout(base: Any) -> bool:

@@ -1,0 +1,353 @@
+// Kernels of a decode step on a CPU: what happens between its matrix products.
+//
+// The functions are those of kernels.py, with the same arguments and the same places where a result is rounded to the
+// model's type; sums and all of attention are float32. A row, or a row and a key/value head, is computed by one thread
+// in an order that only sizes of the model determine, so it has the same bits in every batch.
+//
+// Sizes: rows, heads = key/value heads, group = query heads per key/value head, head = head size, span = cached
+// positions of a slot, columns = cached positions of a shared prompt.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace {
+
+enum class bfloat16 : uint16_t {};  // its bits
+
+inline float bits_to_float(uint32_t bits) {
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+inline uint32_t float_to_bits(float value) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+inline float wide(float value) { return value; }
+inline float wide(bfloat16 value) { return bits_to_float(uint32_t(value) << 16); }
+
+template <class T> inline T narrow(float value);
+template <> inline float narrow<float>(float value) { return value; }
+template <> inline bfloat16 narrow<bfloat16>(float value) {  // to the nearest, of two equally near ones to the even one
+    uint32_t bits = float_to_bits(value);
+    uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
+    return bfloat16(uint16_t((bits & 0x7FFFFFFF) > 0x7F800000 ? 0x7FC0 : rounded));
+}
+
+template <class T> inline float rounded(float value) { return wide(narrow<T>(value)); }
+
+typedef float Floats __attribute__((vector_size(64)));
+typedef int32_t Places __attribute__((vector_size(64)));
+typedef uint32_t Words __attribute__((vector_size(64)));
+typedef uint16_t Halves __attribute__((vector_size(32)));
+constexpr int LANES = 16;
+
+inline Floats load(const float* source) {
+    Floats values;
+    std::memcpy(&values, source, sizeof values);
+    return values;
+}
+
+inline Floats load(const bfloat16* source) {
+    Halves halves;
+    std::memcpy(&halves, source, sizeof halves);
+    return (Floats)(__builtin_convertvector(halves, Words) << 16);
+}
+
+inline void store(float* target, Floats values) { std::memcpy(target, &values, sizeof values); }
+
+inline void store(bfloat16* target, Floats values) {  // as `narrow`
+    Words bits = (Words)values, half = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
+    half = (bits & 0x7FFFFFFF) > 0x7F800000 ? half * 0 + 0x7FC0 : half;
+    Halves halves = __builtin_convertvector(half, Halves);
+    std::memcpy(target, &halves, sizeof halves);
+}
+
+// exp(x) to two units in the last place, with x cut to what a float can hold; nan gives a number.
+inline Floats exponential(Floats x) {
+    x = x > -87.0f ? x : x * 0.0f - 87.0f;
+    x = x < 88.0f ? x : x * 0.0f + 88.0f;
+    Floats whole = x * 1.44269504f + 12582912.0f;  // adding 1.5 x 2^23 rounds to a whole number
+    Words power = (Words)whole << 23;
+    whole -= 12582912.0f;
+    Floats rest = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
+    Floats sum = rest * 1.9875691500e-4f + 1.3981999507e-3f;
+    sum = sum * rest + 8.3334519073e-3f;
+    sum = sum * rest + 4.1665795894e-2f;
+    sum = sum * rest + 1.6666665459e-1f;
+    sum = sum * rest + 5.0000001201e-1f;
+    sum = sum * rest * rest + rest + 1.0f;
+    return (Floats)((Words)sum + power);
+}
+
+template <class T> inline float inverse_rms(const T* value, int64_t size, float epsilon) {
+    float total = 0.0f;
+#pragma omp simd reduction(+ : total)
+    for (int64_t i = 0; i < size; ++i) total += wide(value[i]) * wide(value[i]);
+    return 1.0f / std::sqrt(total / float(size) + epsilon);
+}
+
+template <class T> inline T normalised(T value, float inverse, T weight) {
+    return narrow<T>(rounded<T>(wide(value) * inverse) * wide(weight));
+}
+
+template <class T>
+void add_and_normalise(T* hidden, const T* delta, const T* weight, T* out, float epsilon, int64_t rows, int64_t size,
+                       int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t row = 0; row < rows; ++row) {
+        T* value = hidden + row * size;
+        if (delta) {
+#pragma omp simd
+            for (int64_t i = 0; i < size; ++i) value[i] = narrow<T>(wide(value[i]) + wide(delta[row * size + i]));
+        }
+        float inverse = inverse_rms(value, size, epsilon);
+#pragma omp simd
+        for (int64_t i = 0; i < size; ++i) out[row * size + i] = normalised(value[i], inverse, weight[i]);
+    }
+}
+
+template <class T> inline void gate_lanes(T* gates, const T* ups) {
+    Floats x = load(gates);
+    store(gates, x / (exponential(-x) + 1.0f));
+    store(gates, load(gates) * load(ups));
+}
+
+template <class T> void gate(T* gates, const T* ups, int64_t rows, int64_t size, int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t row = 0; row < rows; ++row) {
+        T *value = gates + row * size, last[2][LANES] = {};
+        const T* up = ups + row * size;
+        int64_t i = 0;
+        for (; i + LANES <= size; i += LANES) gate_lanes(value + i, up + i);
+        std::copy(value + i, value + size, last[0]);
+        std::copy(up + i, up + size, last[1]);
+        gate_lanes(last[0], last[1]);
+        std::copy(last[0], last[0] + (size - i), value + i);
+    }
+}
+
+// Norm, if there is one, and rotation of the two halves of a vector. The first half of the sine is negated.
+template <class T>
+inline void rotate(const T* source, T* target, const T* cosine, const T* sine, const T* norm, float epsilon,
+                   int64_t head) {
+    int64_t half = head / 2;
+    float inverse = norm ? inverse_rms(source, head, epsilon) : 0.0f;
+#pragma omp simd
+    for (int64_t i = 0; i < half; ++i) {
+        T first = norm ? normalised(source[i], inverse, norm[i]) : source[i];
+        T second = norm ? normalised(source[half + i], inverse, norm[half + i]) : source[half + i];
+        float low = wide(first), high = wide(second);
+        target[i] = narrow<T>(rounded<T>(low * wide(cosine[i])) + rounded<T>(high * wide(sine[i])));
+        target[half + i] =
+            narrow<T>(rounded<T>(high * wide(cosine[half + i])) + rounded<T>(low * wide(sine[half + i])));
+    }
+}
+
+template <class T>
+void rotate_and_write(T* query, const T* key, const T* value, const T* cosine, const T* sine, const T* query_norm,
+                      const T* key_norm, float epsilon, const int64_t* absolute, const int64_t* place, T* cached_key,
+                      T* cached_value, int64_t rows, int64_t heads, int64_t group, int64_t head, int64_t span,
+                      int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t row = 0; row < rows; ++row) {
+        const T *cosines = cosine + absolute[row] * head, *sines = sine + absolute[row] * head;
+        for (int64_t i = row * heads * group; i < (row + 1) * heads * group; ++i)
+            rotate(query + i * head, query + i * head, cosines, sines, query_norm, epsilon, head);
+        for (int64_t i = row * heads; i < (row + 1) * heads; ++i) {
+            int64_t cell = (i * span + place[row]) * head;
+            rotate(key + i * head, cached_key + cell, cosines, sines, key_norm, epsilon, head);
+            std::memcpy(cached_value + cell, value + i * head, head * sizeof(T));
+        }
+    }
+}
+
+#if defined(__clang__)
+#define CHOOSE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define CHOOSE(a, b, ...) __builtin_shuffle(a, b, Places{__VA_ARGS__})
+#endif
+
+// The sums of 16 vectors, in their order. It overwrites the vectors.
+inline Floats sums_of(Floats* part) {
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i)
+        part[i] = CHOOSE(part[i], part[i + 8], 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
+                  CHOOSE(part[i], part[i + 8], 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i)
+        part[i] = CHOOSE(part[i], part[i + 4], 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27) +
+                  CHOOSE(part[i], part[i + 4], 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31);
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i)
+        part[i] = CHOOSE(part[i], part[i + 2], 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +
+                  CHOOSE(part[i], part[i + 2], 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+    return CHOOSE(part[0], part[1], 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30) +
+           CHOOSE(part[0], part[1], 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31);
+}
+
+// 32 numbers as two vectors: of float32 the first and the second half, of bfloat16 the even and the odd ones, which
+// takes no shuffles. Sums of products do not depend on that order; `place_of` says where a number is.
+inline void load_both(const float* source, Floats* both) {
+    both[0] = load(source);
+    both[1] = load(source + LANES);
+}
+
+inline void load_both(const bfloat16* source, Floats* both) {
+    Words pairs;
+    std::memcpy(&pairs, source, sizeof pairs);
+    both[0] = (Floats)(pairs << 16);
+    both[1] = (Floats)(pairs & 0xFFFF0000);
+}
+
+template <class T, int HEAD> inline int64_t place_of(int64_t i) {
+    if (HEAD == 0 || sizeof(T) == sizeof(float)) return i;
+    return i / (2 * LANES) * (2 * LANES) + i % 2 * LANES + i % (2 * LANES) / 2;
+}
+
+// HEAD: the head size if it is a multiple of 32 that the compiler knows, otherwise 0.
+template <class T, int HEAD>
+inline void score_range(const float* query, const T* key, float* score, int64_t positions, int64_t size) {
+    if constexpr (HEAD == 0) {
+        for (int64_t position = 0; position < positions; ++position) {
+            float total = 0.0f;
+#pragma omp simd reduction(+ : total)
+            for (int64_t i = 0; i < size; ++i) total += query[i] * wide(key[position * size + i]);
+            score[position] = total;
+        }
+    } else {
+        for (int64_t first = 0; first < positions; first += LANES) {
+            int64_t count = std::min<int64_t>(LANES, positions - first);
+            Floats part[LANES];
+#pragma GCC unroll 16
+            for (int64_t each = 0; each < LANES; ++each) {  // those beyond the end repeat the last one
+                const T* source = key + (first + std::min(each, count - 1)) * HEAD;
+                part[each] = Floats{};
+#pragma GCC unroll 4
+                for (int i = 0; i < HEAD; i += 2 * LANES) {
+                    Floats both[2];
+                    load_both(source + i, both);
+                    part[each] += load(query + i) * both[0] + load(query + i + LANES) * both[1];
+                }
+            }
+            Floats sums = sums_of(part);
+            std::memcpy(score + first, &sums, count * sizeof(float));
+        }
+    }
+}
+
+template <class T, int HEAD>
+inline void add_range(const float* weight, const T* value, float* sum, int64_t positions, int64_t size) {
+    if constexpr (HEAD == 0) {
+        for (int64_t position = 0; position < positions; ++position) {
+#pragma omp simd
+            for (int64_t i = 0; i < size; ++i) sum[i] += weight[position] * wide(value[position * size + i]);
+        }
+    } else {
+        constexpr int PARTS = HEAD / LANES;
+        Floats sums[PARTS];
+#pragma GCC unroll 8
+        for (int i = 0; i < PARTS; ++i) sums[i] = load(sum + i * LANES);
+        for (int64_t position = 0; position < positions; ++position) {
+#pragma GCC unroll 4
+            for (int i = 0; i < PARTS; i += 2) {
+                Floats both[2];
+                load_both(value + position * HEAD + i * LANES, both);
+                sums[i] += weight[position] * both[0];
+                sums[i + 1] += weight[position] * both[1];
+            }
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < PARTS; ++i) store(sum + i * LANES, sums[i]);
+    }
+}
+
+// Replace scores by exp(score - largest score), and return their sum. There is room for 16 numbers after the last one.
+inline float turn_into_weights(float* score, int64_t count) {
+    std::fill(score + count, score + count + LANES, -1e30f);
+    Floats largest = load(score), total = {};
+    for (int64_t i = LANES; i < count; i += LANES) {
+        Floats other = load(score + i);
+        largest = other > largest ? other : largest;
+    }
+    float most = largest[0], sum = 0.0f;
+    for (int i = 1; i < LANES; ++i) most = largest[i] > most ? largest[i] : most;
+    for (int64_t i = 0; i < count; i += LANES) {
+        Floats weight = exponential(load(score + i) - most);
+        total += weight;
+        store(score + i, weight);
+    }
+    for (int i = 0; i < LANES; ++i) sum += total[i];
+    return sum;
+}
+
+template <class T, int HEAD>
+void attend(const T* query, const T* key, const T* value, const T* prompt_key, const T* prompt_value,
+            const int64_t* place, const int64_t* prompt, const int64_t* shared, T* out, float scale, int64_t rows,
+            int64_t heads, int64_t group, int64_t size, int64_t span, int64_t columns, int threads) {
+    const int64_t head = HEAD ? HEAD : size;
+#pragma omp parallel num_threads(threads)
+    {
+        std::vector<float> asked(head), sum(head), scores;
+#pragma omp for schedule(static)
+        for (int64_t pair = 0; pair < rows * heads; ++pair) {
+            int64_t row = pair / heads, num_own = place[row] + 1;
+            // A row that only rounds the batch up may still hold the length of a prompt that is gone.
+            int64_t num_shared = prompt[row] < 0 ? 0 : std::min(shared[row], columns), num_seen = num_shared + num_own;
+            const int64_t common = (std::max<int64_t>(prompt[row], 0) * heads + pair % heads) * columns * head;
+            const int64_t own = pair * span * head;
+            scores.resize(std::max<size_t>(scores.size(), num_seen + LANES));
+            for (int64_t at = pair * group * head; at < (pair + 1) * group * head; at += head) {
+                for (int64_t i = 0; i < head; ++i) asked[place_of<T, HEAD>(i)] = wide(query[at + i]) * scale;
+                float* score = scores.data();
+                score_range<T, HEAD>(asked.data(), prompt_key + common, score, num_shared, size);
+                score_range<T, HEAD>(asked.data(), key + own, score + num_shared, num_own, size);
+                float total = turn_into_weights(score, num_seen);
+                std::fill(sum.begin(), sum.end(), 0.0f);
+                add_range<T, HEAD>(score, prompt_value + common, sum.data(), num_shared, size);
+                add_range<T, HEAD>(score + num_shared, value + own, sum.data(), num_own, size);
+                for (int64_t i = 0; i < head; ++i) out[at + i] = narrow<T>(sum[place_of<T, HEAD>(i)] / total);
+            }
+        }
+    }
+}
+
+}  // namespace
+
+#define FUNCTIONS(NAME, T)                                                                                             \
+    extern "C" void add_and_normalise_##NAME(T* hidden, const T* delta, const T* weight, T* out, double epsilon,       \
+                                             int64_t rows, int64_t size, int threads) {                                \
+        add_and_normalise<T>(hidden, delta, weight, out, float(epsilon), rows, size, threads);                         \
+    }                                                                                                                  \
+    extern "C" void gate_##NAME(T* gates, const T* ups, int64_t rows, int64_t size, int threads) {                     \
+        gate<T>(gates, ups, rows, size, threads);                                                                      \
+    }                                                                                                                  \
+    extern "C" void rotate_and_write_##NAME(T* query, const T* key, const T* value, const T* cosine, const T* sine,    \
+                                            const T* query_norm, const T* key_norm, double epsilon,                    \
+                                            const int64_t* absolute, const int64_t* place, T* cached_key,              \
+                                            T* cached_value, int64_t rows, int64_t heads, int64_t group, int64_t head, \
+                                            int64_t span, int threads) {                                               \
+        rotate_and_write<T>(query, key, value, cosine, sine, query_norm, key_norm, float(epsilon), absolute, place,    \
+                            cached_key, cached_value, rows, heads, group, head, span, threads);                        \
+    }                                                                                                                  \
+    extern "C" void attend_##NAME(const T* query, const T* key, const T* value, const T* prompt_key,                   \
+                                  const T* prompt_value, const int64_t* place, const int64_t* prompt,                  \
+                                  const int64_t* shared, T* out, double scale, int64_t rows, int64_t heads,            \
+                                  int64_t group, int64_t head, int64_t span, int64_t columns, int threads) {           \
+        auto run = head == 32    ? attend<T, 32>                                                                       \
+                   : head == 64  ? attend<T, 64>                                                                       \
+                   : head == 96  ? attend<T, 96>                                                                       \
+                   : head == 128 ? attend<T, 128>                                                                      \
+                                 : attend<T, 0>;                                                                       \
+        run(query, key, value, prompt_key, prompt_value, place, prompt, shared, out, float(scale), rows, heads, group, \
+            head, span, columns, threads);                                                                             \
+    }
+
+FUNCTIONS(float32, float)
+FUNCTIONS(bfloat16, bfloat16)

@@ -1,0 +1,185 @@
+"""The compiled kernels of a decode step: what they compute, that a row does not depend on its batch, and what happens
+where they cannot be compiled."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_models import some_prompts, tiny_policy
+from torch import Tensor, nn
+
+from ansatz.rollout.base import Sampling
+from ansatz.rollout.native import NativeSampler, cpu_kernels, step_choice
+from ansatz.rollout.native.forward import FastDecodeStep
+from ansatz.rollout.native.fused import FusedDecodeStep
+from tools.families import END_ID
+
+if cpu_kernels.library() is None:
+    pytest.skip("this machine has no compiler for the kernels", allow_module_level=True)
+
+KINDS = (torch.float32, torch.bfloat16)
+ROWS, GROUP, HEADS, SPAN, COLUMNS, PROMPTS = 7, 3, 2, 40, 21, 3
+
+
+def near(dtype: torch.dtype) -> dict[str, float]:
+    return {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 0.02, "atol": 0.02}
+
+
+def random(*shape: int, dtype: torch.dtype, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed + sum(shape))).to(dtype)
+
+
+@pytest.fixture(autouse=True)
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize("size", [64, 37])
+def test_norm_and_gate_are_those_of_torch(size: int, dtype: torch.dtype) -> None:
+    hidden, delta, weight = (random(*shape, dtype=dtype, seed=3) for shape in ((ROWS, size), (ROWS, size), (size,)))
+    total = hidden + delta
+    alone = cpu_kernels.add_and_normalise(hidden.clone(), None, weight, 1e-6)
+    torch.testing.assert_close(alone, nn.functional.rms_norm(hidden, (size,), eps=1e-6) * weight, **near(dtype))
+    normed = cpu_kernels.add_and_normalise(hidden, delta, weight, 1e-6)
+    assert hidden.equal(total)
+    torch.testing.assert_close(normed, nn.functional.rms_norm(total, (size,), eps=1e-6) * weight, **near(dtype))
+    expected = nn.functional.silu(hidden * 30) * delta
+    torch.testing.assert_close(cpu_kernels.gate(hidden * 30, delta), expected, **near(dtype))
+
+
+def test_a_gate_keeps_nan_and_bears_the_largest_numbers() -> None:
+    numbers = torch.tensor([[float("nan"), 1e30, -1e30, 0.0, 88.5, -88.5]])
+    out = cpu_kernels.gate(numbers.clone(), torch.ones_like(numbers))
+    assert out[0, 0].isnan()
+    assert out[0, 1:].tolist() == pytest.approx([1e30, 0.0, 0.0, 88.5, 0.0], rel=1e-6, abs=1e-8)
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize("has_norms", [False, True])
+def test_queries_and_keys_are_rotated_and_stored(has_norms: bool, dtype: torch.dtype) -> None:
+    head = 24
+    query, key, value = (random(ROWS, n, head, dtype=dtype, seed=n) for n in (HEADS * GROUP, HEADS, HEADS))
+    angle = random(50, head // 2, dtype=torch.float32)
+    cosine, sine = (torch.cat((f(angle), f(angle)), -1).to(dtype) for f in (torch.cos, torch.sin))
+    signed = torch.cat((-sine[:, : head // 2], sine[:, head // 2 :]), -1)
+    norms = (random(head, dtype=dtype), random(head, dtype=dtype, seed=9)) if has_norms else None
+    absolute, place = torch.arange(ROWS) * 7, torch.arange(ROWS) * 5
+    cache = torch.zeros(ROWS, HEADS, SPAN, head, dtype=dtype), torch.zeros(ROWS, HEADS, SPAN, head, dtype=dtype)
+
+    def rotated(vectors: Tensor, norm: Tensor | None) -> Tensor:
+        if norm is not None:
+            vectors = nn.functional.rms_norm(vectors, (head,), eps=1e-6) * norm
+        low, high = vectors.chunk(2, -1)
+        return vectors * cosine[absolute, None] + torch.cat((-high, low), -1) * sine[absolute, None]
+
+    expected = rotated(query, norms and norms[0]), rotated(key, norms and norms[1])
+    cpu_kernels.rotate_and_write(query, key, value, (cosine, signed), norms, 1e-6, absolute, place, cache)
+    torch.testing.assert_close(query, expected[0], **near(dtype))
+    rows = torch.arange(ROWS)
+    torch.testing.assert_close(cache[0][rows, :, place], expected[1], **near(dtype))
+    assert cache[1][rows, :, place].equal(value)
+    assert int((cache[0] != 0).any(-1).sum()) == ROWS * HEADS
+
+
+def batch_of(head: int, dtype: torch.dtype) -> dict[str, Tensor | tuple[Tensor, Tensor]]:
+    """Rows with and without a shared prompt; the last one only rounds the batch up, and its prompt is gone."""
+
+    def pair(*shape: int) -> tuple[Tensor, Tensor]:
+        return random(*shape, dtype=dtype, seed=1), random(*shape, dtype=dtype, seed=2)
+
+    return {
+        "query_BQD": random(ROWS, HEADS * GROUP, head, dtype=dtype),
+        "cache": pair(ROWS, HEADS, SPAN, head),
+        "prompts": pair(PROMPTS, HEADS, COLUMNS, head),
+        "place_B": torch.tensor([0, 3, 15, 16, 33, 39, 8]),
+        "prompt_B": torch.tensor([0, 1, 2, -1, 1, 0, -1]),
+        "shared_B": torch.tensor([21, 16, 3, 0, 17, 1, 900]),
+    }
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize("head", [16, 24, 32, 64, 128])
+def test_attention_sees_the_shared_prompt_and_the_own_positions(head: int, dtype: torch.dtype) -> None:
+    batch = batch_of(head, dtype)
+    out = cpu_kernels.attend(**batch, scale=0.3)
+    for row in range(ROWS - 1):
+        shared, own = int(batch["shared_B"][row]), int(batch["place_B"][row]) + 1
+        key, value = (
+            torch.cat((batch["prompts"][i][batch["prompt_B"][row], :, :shared], batch["cache"][i][row, :, :own]), 1)
+            for i in range(2)
+        )
+        query = batch["query_BQD"][row].unflatten(0, (HEADS, GROUP)).float()
+        weight = (0.3 * query @ key.float().transpose(1, 2)).softmax(-1)
+        torch.testing.assert_close(out[row].float(), (weight @ value.float()).flatten(0, 1), **near(dtype))
+    assert out.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize("head", [24, 64])
+def test_a_row_has_the_same_bits_alone_and_with_another_number_of_threads(head: int, dtype: torch.dtype) -> None:
+    batch = batch_of(head, dtype)
+    together = cpu_kernels.attend(**batch, scale=0.3)
+    torch.set_num_threads(1)
+    assert cpu_kernels.attend(**batch, scale=0.3).equal(together)
+    for row in range(ROWS):
+        lone = {name: batch[name][row : row + 1] for name in ("query_BQD", "place_B", "prompt_B", "shared_B")}
+        cache = tuple(each[row : row + 1] for each in batch["cache"])
+        assert cpu_kernels.attend(**lone, cache=cache, prompts=batch["prompts"], scale=0.3).equal(
+            together[row : row + 1]
+        )
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+def test_the_compiled_step_samples_what_the_plain_one_does(dtype: torch.dtype) -> None:
+    policy = dataclasses.replace(tiny_policy(dtype=dtype), end_ids=(END_ID, 5, 9))
+    rollouts = []
+    for step in (FusedDecodeStep(policy, cpu_kernels), FastDecodeStep(policy)):
+        sampler = NativeSampler(policy, max_concurrent=30)
+        sampler._step = step
+        rollouts.append(
+            sampler.generate(some_prompts(40), Sampling(num_samples=3, max_response_tokens=60, seed=7, step=4))
+        )
+    same = [pair for pair in zip(*rollouts, strict=True) if pair[0].token_ids == pair[1].token_ids]
+    assert len(same) > (0.98 if dtype == torch.float32 else 0.4) * 120
+    for fused, fast in same:
+        gap = 1e-4 if dtype == torch.float32 else 0.2
+        assert fused.behavior_logps == pytest.approx(fast.behavior_logps, abs=gap)
+
+
+def test_models_with_llamas_layout_use_the_kernels_unless_a_layer_has_a_window() -> None:
+    assert isinstance(step_choice.choose_decode_step(tiny_policy()), FusedDecodeStep)
+    assert not isinstance(step_choice.choose_decode_step(tiny_policy("mistral, sliding window")), FusedDecodeStep)
+
+
+def test_without_a_compiler_or_with_one_that_fails_the_plain_step_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    library = cpu_kernels.library.__wrapped__
+    for compiler in (str(tmp_path / "missing"), "false"):
+        monkeypatch.setenv("CXX", compiler)
+        assert library() is None
+    monkeypatch.setattr(cpu_kernels, "library", library)
+    assert isinstance(step_choice.choose_decode_step(tiny_policy()), FastDecodeStep)
+
+
+def test_a_compiled_file_is_kept_and_a_folder_of_others_is_not_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "ansatz" / "kernels"
+    assert cpu_kernels.library.__wrapped__() is not None
+    (made,) = folder.iterdir()
+    before = made.stat().st_mtime_ns
+    assert cpu_kernels.library.__wrapped__() is not None
+    assert [path.stat().st_mtime_ns for path in folder.iterdir()] == [before]
+    folder.chmod(0o777)
+    assert cpu_kernels.library.__wrapped__() is None
