@@ -110,7 +110,7 @@ docs: env
 
 site: .venv-site/.ready
 	.venv-site/bin/zensical build --clean --strict
-	.venv-site/bin/python -m tools.llms_text site
+	.venv-site/bin/python -m tools.site site
 
 # The release in dist/, built twice with the same bytes, and tried in an empty environment and an empty folder.
 .venv-release/.ready: Makefile

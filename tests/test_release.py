@@ -12,7 +12,7 @@ import yaml
 from toy_runs import REPOSITORY
 
 import ansatz
-from tools import locks
+from tools import locks, site
 from tools.llms_text import short_text
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -29,8 +29,8 @@ def strings(value: Any) -> list[str]:
 def test_package_citation_and_import_have_one_version():
     citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == PROJECT["version"] == ansatz.__version__
-    site = tomllib.loads((REPOSITORY / "zensical.toml").read_text(encoding="utf-8"))["project"]
-    assert f"Ansatz {PROJECT['version']}," in site["copyright"]
+    settings = tomllib.loads((REPOSITORY / "zensical.toml").read_text(encoding="utf-8"))["project"]
+    assert f"Ansatz {PROJECT['version']}," in settings["copyright"]
     assert citation["license"] == PROJECT["license"]
 
 
@@ -67,9 +67,9 @@ def test_the_lock_of_each_python_has_the_tested_versions_with_hashes_and_names_n
 
 
 def test_the_site_shows_every_page_of_the_documentation():
-    site = tomllib.loads((REPOSITORY / "zensical.toml").read_text(encoding="utf-8"))["project"]
+    settings = tomllib.loads((REPOSITORY / "zensical.toml").read_text(encoding="utf-8"))["project"]
     docs = REPOSITORY / "docs"
-    assert sorted(strings(site["nav"])) == sorted(str(page.relative_to(docs)) for page in docs.rglob("*.md"))
+    assert sorted(strings(settings["nav"])) == sorted(str(page.relative_to(docs)) for page in docs.rglob("*.md"))
 
 
 def test_the_list_for_programs_names_pages_of_the_site():
@@ -77,6 +77,28 @@ def test_the_list_for_programs_names_pages_of_the_site():
     pages = {re.sub(r"(^|/)index$", r"\1README", link) for link in links}
     assert len(pages) > 30
     assert [page for page in pages if not (REPOSITORY / "docs" / f"{page}.md").is_file()] == []
+
+
+def test_the_page_on_pypi_has_no_link_into_the_repository():
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    hook = project["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
+    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    for change in hook["substitutions"]:
+        text = re.sub(change["pattern"], change["replacement"], text)
+    assert re.findall(r"\]\((?!https:)|<!--|!\[", text) == []
+    assert "*Quickstart*: read a run" in text
+    assert "ansatz train tiny_arithmetic_grpo_cpu" in text
+
+
+def test_the_site_brings_files_of_the_repository_and_finds_links_that_lead_nowhere(tmp_path):
+    page = '<h2 id="a">A</h2><a href="#a"></a><a href=../deploy/slurm.sh></a><a href="{}"></a>'
+    (tmp_path / "cluster.html").write_text(page.format("cluster.html#b"), encoding="utf-8")
+    site.bring_files(tmp_path)
+    assert list(site.broken_links(tmp_path)) == ["cluster.html: cluster.html#b"]
+    copied = tmp_path / "files" / "deploy" / "slurm.sh.txt"
+    assert copied.read_bytes() == (REPOSITORY / "deploy" / "slurm.sh").read_bytes()
+    (tmp_path / "cluster.html").write_text(page.format("none.html"), encoding="utf-8")
+    assert list(site.broken_links(tmp_path)) == ["cluster.html: ../deploy/slurm.sh", "cluster.html: none.html"]
 
 
 def test_workflows_run_targets_of_the_makefile_that_exist():

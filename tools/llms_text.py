@@ -1,14 +1,11 @@
 """Writes llms.txt and llms-full.txt of the documentation site: its pages for programs that read text.
 
-    python -m tools.llms_text site
-
 llms.txt (https://llmstxt.org) is the list of pages with a sentence each; llms-full.txt is all of them in one file.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,7 +33,7 @@ def full_text(pages: Sequence[Path]) -> str:
     return "\n\n".join(parts)
 
 
-if __name__ == "__main__":
-    folder = Path(sys.argv[1])
-    (folder / "llms.txt").write_text(short_text(), encoding="utf-8")
-    (folder / "llms-full.txt").write_text(full_text(sorted(DOCS.rglob("*.md"))), encoding="utf-8")
+def write(site: Path) -> None:
+    """Write both files into the folder of the site."""
+    (site / "llms.txt").write_text(short_text(), encoding="utf-8")
+    (site / "llms-full.txt").write_text(full_text(sorted(DOCS.rglob("*.md"))), encoding="utf-8")
