@@ -24,8 +24,12 @@ FIRST_STEPS = (
     ("data", "check", "my_project/problems.jsonl"),
     ("explain", "my_project/recipe.yaml"),
     ("parity",),
+    ("schema",),
     ("train", "my_project/recipe.yaml", "--model.toy", "true"),
+    ("train", "my_project/recipe.yaml", "--model.toy", "true", "--name", "second", "--train.lr", "5e-4"),
     ("report", "runs/first_run_toy"),
+    ("compare", "runs/first_run_toy", "runs/second"),
+    ("rollouts", "runs/first_run_toy", "--where", "not correct"),
     ("export", "runs/first_run_toy", "model"),
     ("eval", "model", "--suite", "my_project/problems.jsonl", "--samples-per-prompt", "2"),
 )
