@@ -38,7 +38,7 @@ def draw_differences(results: Sequence[Result], units: Sequence[tuple[float, str
         def x(value: float, ticks: list[float] = ticks) -> float:
             return _LEFT + (value - ticks[0]) / (ticks[-1] - ticks[0]) * (_WIDTH - 2 * _LEFT)
 
-        parts.append(f'<text x="{_LEFT}" y="{top}">{html.escape(result.title)} ({unit})</text>')
+        parts.append(f'<text x="{_LEFT}" y="{top}">{html.escape(result.rule.name or result.title)} ({unit})</text>')
         for tick in ticks:
             parts.append(_line("grid", x(tick), top + 10, x(tick), top + 44))
             parts.append(f'<text class="tick middle" x="{x(tick):.1f}" y="{top + 58}">{tick:g}</text>')

@@ -118,7 +118,8 @@ def _index(findings: Sequence[Finding], waiting: Sequence[Path]) -> str:
         text = f"[{finding.sweep.claim.text}]({finding.sweep.name}.md){part} **{_verdict(result, finding)}**: "
         text += f"{_interval(result, finding.sweep)}, n = {len(result.values)}, p = {p:.2g}, Holm {corrected:.2g}."
         lines.append(_item(text))
-    lines += ["", f"With {len(entries)} verdicts at 95 %, about {0.05 * len(entries):.1g} are wrong by chance.", ""]
+    number = f"{len(entries)} verdict" + "s" * (len(entries) != 1)
+    lines += ["", f"With {number} at 95 %, about {0.05 * len(entries):.1g} are wrong by chance.", ""]
     lines += ["**Registered, and not run yet:**", ""]
     lines += [_item(f"`{path.stem}`: {read_sweep(path).claim.text}") for path in waiting] or ["none"]
     return "\n".join(lines) + "\n"
