@@ -19,6 +19,7 @@ from ansatz.loop.run_folder import resume_config
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.selection import problems_of_round, sample_responses, sampling_seconds, selected, write_selection
 from ansatz.loop.stages.rejection import fine_tuning_config, round_sampling, selection_of
+from ansatz.loop.workplace import OwnProcess
 from ansatz.rewards.fake import FakeGrader
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.fake import FakeSampler
@@ -138,7 +139,7 @@ def test_what_an_environment_answers_is_not_taught(tmp_path, ending, monkeypatch
 @pytest.mark.parametrize("from_start", [False, True])
 def test_rounds_sample_from_the_newest_policy_and_train_it_or_the_start(tmp_path, ending, monkeypatch, from_start):
     sampled, trained = [], []
-    make_sampler, make_trainer = RunContext.sampler, RunContext.place
+    make_sampler, make_trainer = RunContext.sampler, OwnProcess.place
 
     def folder_of(policy):
         return str(Path(policy.path).relative_to(tmp_path / "a" / "runs" / "toy"))
@@ -149,7 +150,7 @@ def test_rounds_sample_from_the_newest_policy_and_train_it_or_the_start(tmp_path
         lambda self, policy, **options: sampled.append(folder_of(policy)) or make_sampler(self, policy, **options),
     )
     monkeypatch.setattr(
-        RunContext,
+        OwnProcess,
         "place",
         lambda self, spec, folder: trained.append(Path(spec.path).name) or make_trainer(self, spec, folder),
     )
