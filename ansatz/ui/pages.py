@@ -11,6 +11,8 @@ from urllib.parse import quote
 from markupsafe import Markup
 from starlette.responses import Response
 
+from ansatz.data.pairs import REJECTED
+from ansatz.data.store import read_problems
 from ansatz.errors import DataError
 from ansatz.json_text import read_object
 from ansatz.track import figures, svg
@@ -18,6 +20,7 @@ from ansatz.track.console import duration, percent
 from ansatz.track.filters import All, Compare, Query
 from ansatz.track.rollout_table import FIELDS, TRAIN
 from ansatz.track.runs import StageRun
+from ansatz.track.word_diff import word_diff
 from ansatz.types import shown_golds
 from ansatz.ui.library import Library
 from ansatz.ui.mathematics import set_mathematics
@@ -26,6 +29,8 @@ from ansatz.ui.response_pages import SAVED, ResponsePages, draw_bins, group_plac
 
 MAX_RECORD_BYTES = 1 << 22
 """The size of a run.json that is read."""
+PAIRS, PAGE_PAIRS = "pairs.jsonl", 20
+"""The file of a stage with the pairs of responses that it learned from, and how many a page shows."""
 READING = (
     (
         "Reward, and how much it differs within a group",
@@ -59,6 +64,7 @@ class Pages:
             "/run/{name}/recipe": self.show_recipe,
             "/run/{name}/logs": self.show_logs,
             "/run/{name}/step/{stage}/{step:int}": self.show_step,
+            "/run/{name}/pairs/{stage}": self.show_pairs,
             "/api/state": self.report_states,
             "/api/run/{name}/state": self.report_state,
         }
@@ -82,6 +88,7 @@ class Pages:
             "splits": splits,
             "changes": compare_ends(run),
             "has_responses": at.has_responses,
+            "paired": [stage.name for stage in run.stages if (stage.folder / PAIRS).is_file()],
             "curves": _draw_reading(sampled[-1]) if sampled else [],
             "checks": [(stage, check) for stage, check in at.summary.checks if not check.fine],
             "events": events[-5:],
@@ -146,6 +153,24 @@ class Pages:
             "lengths": draw_bins(bins),
             "ends": (bins[0][0], bins[-1][1]) if bins else (),
             "group_place": group_place,
+        }
+
+    def show_pairs(self, name: str, stage: str, query: Mapping[str, str]) -> Page:
+        at = OpenRun.find(self.library, name)
+        path = next((each.folder / PAIRS for each in at.read().stages if each.name == stage), at.path / PAIRS)
+        if not path.is_file():
+            raise NotFound(f"the run {name!r} stores no pairs of {stage!r}.")
+        pairs = read_problems(path)
+        page = max(1, read_number(query.get("page", "")) or 1)
+        shown = pairs[PAGE_PAIRS * (page - 1) : PAGE_PAIRS * page]
+        diffs = [word_diff(str(pair.meta.get(REJECTED, "")), pair.solution or "") for pair in shown]
+        return "pairs.html", {
+            **at.context("pairs"),
+            "stage": stage,
+            "total": len(pairs),
+            "pairs": [(pair, *diff) for pair, diff in zip(shown, diffs, strict=True)],
+            "page": page,
+            "pages": max(1, -(-len(pairs) // PAGE_PAIRS)),
         }
 
     def compare_runs(self, query: Mapping[str, str]) -> Page:

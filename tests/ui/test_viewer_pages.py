@@ -20,6 +20,8 @@ for _package in ("duckdb", "starlette"):
 from made_up import NASTY, make_pipeline, problem, scored, stored_group  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402
 
+from ansatz.data.pairs import pair_of  # noqa: E402
+from ansatz.data.store import write_problems  # noqa: E402
 from ansatz.evaluate.comparisons import compare_sides  # noqa: E402
 from ansatz.track.jsonl import write_jsonl  # noqa: E402
 from ansatz.track.rollout_rows import StoredGroup, rollout_row  # noqa: E402
@@ -255,6 +257,22 @@ def test_the_reward_of_each_step_is_on_its_text(tmp_path: Path):
     assert "Rest</span><span" in items[2]
     assert "Show it as written" in page
     assert "$x^2$" in open_viewer(tmp_path / "runs", tmp_path / "c").get("/run/run/rollout/rl/5/0/0?text=written").text
+
+
+def test_the_pairs_of_a_preference_stage_are_shown_word_by_word(tmp_path: Path):
+    run = make_run(tmp_path / "runs" / "run")
+    pairs = [
+        pair_of(problem(index=number), name=":0", chosen=f"It is {number}.", rejected="<b>No</b>")
+        for number in range(25)
+    ]
+    write_problems(run / "sft" / "pairs.jsonl", pairs)
+    viewer = open_viewer(tmp_path / "runs", tmp_path / "cache")
+    assert 'href="/run/run/pairs/sft"' in viewer.get("/run/run").text
+    first, second = (viewer.get(f"/run/run/pairs/sft?page={page}").text for page in (1, 2))
+    assert (first.count("✓ chosen"), second.count("✓ chosen")) == (20, 5)
+    assert "<ins>It is 24.</ins>" in second
+    assert "<del>&lt;b&gt;No&lt;/b&gt;</del>" in second
+    assert viewer.get("/run/run/pairs/rl").status_code == 404
 
 
 def test_the_state_says_how_far_a_run_is_and_changes_only_with_its_files(tmp_path: Path):
