@@ -110,10 +110,11 @@ def _write_jsonl(path: Path, rows: Sequence[Row]) -> None:
 
 def _write_html(path: Path, rows: Sequence[Row], problems: Mapping[str, Row], where: str) -> None:
     from ansatz.files import write_text
-    from ansatz.track.page import fill, header, page
+    from ansatz.track.page import fill, page
 
     questions = {problem: row["question"] for problem, row in problems.items()}
-    head = header("Ansatz rollouts", where or "All responses", f"{len(rows)} responses", "")
+    lede = f"{len(rows)} responses"
+    head = fill("head.html", kicker="Ansatz rollouts", title=where or "All responses", lede=lede)
     write_text(path, page(where or "Responses", [head, fill("responses.html", rows=rows, questions=questions)]))
 
 

@@ -34,22 +34,9 @@ def page(title: str, parts: Iterable[str]) -> str:
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{text(title)}</title>\n<style>{PAGE_STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f"<title>{html.escape(visible(title))}</title>\n<style>{PAGE_STYLE}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(part for part in parts if part)
         + f"\n</main>\n<script>{PAGE_SCRIPT}</script>\n</body>\n</html>\n"
-    )
-
-
-def text(value: object) -> str:
-    """Return the value as text of the page, with its control characters visible."""
-    return html.escape(visible(str(value)))
-
-
-def header(kicker: str, title: str, lede: str, rest: str) -> str:
-    """Return the head of the page. rest: HTML."""
-    return (
-        f'<header><p class="kicker">{text(kicker)}</p><h1>{text(title)}</h1><p class="lede">{text(lede)}</p>'
-        f"{rest}</header>"
     )
 
 

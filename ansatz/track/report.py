@@ -36,7 +36,7 @@ def render(run: PipelineRun) -> str:
     """Return the whole page."""
     watchdog = section_of(run.config_text)
     stages = [
-        (stage, *([_draw(stage, panel) for panel in panels] for panels in stage_panels(stage)), checks)
+        (stage, *([draw_panel(stage, panel) for panel in panels] for panels in stage_panels(stage)), checks)
         for stage in run.stages
         if stage.metrics
         for checks in [health_checks(stage, watchdog)]
@@ -105,7 +105,8 @@ def _count_problems(numbers: Sequence[Row | None]) -> int | str:
     return next((each["num_problems"] for each in reversed(numbers) if each and "num_problems" in each), "-")
 
 
-def _draw(stage: StageRun, panel: Panel) -> tuple[str, Markup, str, str]:
+def draw_panel(stage: StageRun, panel: Panel) -> tuple[str, Markup, str, str]:
+    """Return the title, the chart, the healthy range, and what a change means."""
     return panel.title, Markup(line_chart(panel_chart(stage, panel))), *panel_note(panel)
 
 

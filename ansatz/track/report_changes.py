@@ -6,7 +6,7 @@ from the weights.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from ansatz.track.page import MAX_RESPONSE_CHARS
 from ansatz.track.rollout_rows import read_responses
 from ansatz.track.runs import PipelineRun
 from ansatz.track.stored_evaluations import (
-    Changes,
     ProblemChange,
     StoredEvaluation,
     before_and_after,
@@ -31,12 +30,12 @@ SHOWN = 3
 
 
 def heldout_changes(run: PipelineRun, split: str) -> dict[str, Any]:
-    """Return what the template `changes.html` shows: a sentence, and the problems of a split that changed most since
-    the last stage began."""
+    """Return what the template `changes.html` shows: the counts, and the problems of a split that changed most since
+    the last stage began. found: None if no two evaluations have stored responses."""
     evaluations = [each for each in stored_evaluations(run) if each.split == split]
     pair = before_and_after(evaluations)
     if pair is None:
-        return {"sentence": _tell_why_not(evaluations), "groups": []}
+        return {"found": None, "stored": evaluations, "groups": []}
     return changes_of(*pair, problems=read_problem_texts(run.folder, split))
 
 
@@ -48,7 +47,7 @@ def changes_of(before: StoredEvaluation, after: StoredEvaluation, *, problems: M
         (title, [_describe(each, before, after, problems.get(each.problem)) for each in group[:SHOWN]])
         for title, group in groups
     ]
-    return {"sentence": _counts(found, before, after), "groups": shown}
+    return {"found": found, "stored": [before, after], "groups": shown, "shown": SHOWN}
 
 
 def read_problem_texts(run: Path, split: str) -> dict[str, Problem]:
@@ -58,32 +57,6 @@ def read_problem_texts(run: Path, split: str) -> dict[str, Problem]:
         return {row["id"]: Problem(**row) for row in read_jsonl(path)}
     except (KeyError, TypeError) as error:
         raise DataError(f"{path} was changed since it was written ({error}). Restore or remove it.") from error
-
-
-def _tell_why_not(evaluations: Sequence[StoredEvaluation]) -> str:
-    if evaluations:
-        return (
-            f"Only the evaluation at {evaluations[0].title} has stored responses, so no problem can be read before and "
-            "after."
-        )
-    return (
-        "No responses of the evaluations are stored (the run is of an older version, or save.samples was false), so no "
-        "problem can be read before and after."
-    )
-
-
-def _counts(found: Changes, before: StoredEvaluation, after: StoredEvaluation) -> str:
-    noise = (
-        "sampled with the same noise, so what differs comes from the weights"
-        if found.same_noise
-        else "sampled with other noise, so chance is part of what differs"
-    )
-    shown = f"; those that changed most are shown, at most {SHOWN} of each" if found.better or found.worse else ""
-    return (
-        f"From {before.title} to {after.title}: of {found.num_responses} responses to {found.num_problems} problems, "
-        f"{found.became_correct} became correct and {found.became_wrong} became wrong. Each pair of responses was "
-        f"{noise}. {len(found.better)} problems are solved more often and {len(found.worse)} less often{shown}."
-    )
 
 
 def _describe(

@@ -18,7 +18,7 @@ from ansatz.config.schema import flat_keys
 from ansatz.errors import ConfigError
 from ansatz.track.figures import PANELS, Panel, curves, learning_curves, panel_note
 from ansatz.track.jsonl import Row
-from ansatz.track.page import both_widths, fill, header, page
+from ansatz.track.page import both_widths, fill, page
 from ansatz.track.runs import PipelineRun, StageRun
 from ansatz.track.svg import line_chart
 
@@ -30,7 +30,10 @@ def render_runs(runs: Sequence[PipelineRun], *, comparisons: Sequence[Mapping[st
     """Return the whole page. comparisons: of each run but the first with the first (`evaluate.comparisons`)."""
     names = run_names(runs)
     lede = "Curves and results of these runs. Each run has one colour in every chart."
-    body = [header("Ansatz report", ", ".join(names), lede, ""), draw_runs(runs, comparisons=comparisons)]
+    body = [
+        fill("head.html", kicker="Ansatz report", title=", ".join(names), lede=lede),
+        draw_runs(runs, comparisons=comparisons),
+    ]
     return page(f"{', '.join(names)} - Ansatz report", body)
 
 

@@ -63,11 +63,6 @@ class RunSummary:
         return [(stage.name, check) for stage in self.run.stages for check in health_checks(stage, section)]
 
     @property
-    def steps(self) -> dict[str, int]:
-        """Return how far each stage is."""
-        return {stage.name: stage.last_step for stage in self.run.stages} if self.run else {}
-
-    @property
     def ends(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """Return the first and the last evaluation on the first held-out problems."""
         rows = self.run.evaluations() if self.run else []
@@ -108,7 +103,8 @@ class Library:
         """Return how far runs are, by default all, and a version that changes whenever a page about them would."""
         found = {name: path for name, path in self.find_runs().items() if not names or name in names}
         runs = {name: self.summarise(name, path) for name, path in found.items()}
-        states = {name: {"state": run.state, "steps": run.steps} for name, run in runs.items()}
+        steps = {name: {each.name: each.last_step for each in run.run.stages} for name, run in runs.items() if run.run}
+        states = {name: {"state": run.state, "steps": steps.get(name, {})} for name, run in runs.items()}
         files = "".join(f"{path}{_state_of(path)}" for path in found.values())
         version = hashlib.sha256(f"{files}{states}".encode()).hexdigest()[:16]
         return {"version": version, "runs": states}

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from ansatz.errors import DataError
 from ansatz.track.filters import Compare, Query
 from ansatz.track.rollout_rows import read_responses
-from ansatz.track.rollout_table import RolloutFile, find_rollout_files, read_groups
+from ansatz.track.rollout_table import RolloutFile, read_groups
 from ansatz.track.runs import PipelineRun
 from ansatz.track.stored_evaluations import before_and_after, changes, stored_evaluations
 from ansatz.ui.index import RolloutIndex
@@ -46,15 +46,6 @@ class OpenRun(NamedTuple):
     @property
     def index(self) -> RolloutIndex:
         return self.library.open_index(self.name, self.path)
-
-    @property
-    def has_responses(self) -> bool:
-        """Return whether the run has stored responses."""
-        try:
-            find_rollout_files(self.path)
-        except DataError:
-            return False
-        return True
 
     def read(self) -> PipelineRun:
         """Return the run. Raise DataError if it cannot be read."""

@@ -15,11 +15,14 @@ from ansatz.data.pairs import REJECTED
 from ansatz.data.store import read_problems
 from ansatz.errors import DataError
 from ansatz.json_text import read_object
-from ansatz.track import figures, svg
+from ansatz.track import figures
 from ansatz.track.console import duration, percent
 from ansatz.track.filters import All, Compare, Query
+from ansatz.track.page import both_widths
+from ansatz.track.report import draw_panel
 from ansatz.track.rollout_table import FIELDS, TRAIN
 from ansatz.track.runs import StageRun
+from ansatz.track.step_files import EVALUATIONS, SAMPLES
 from ansatz.track.word_diff import word_diff
 from ansatz.types import shown_golds
 from ansatz.ui.library import Library
@@ -65,7 +68,7 @@ class Pages:
             "/run/{name}/logs": self.show_logs,
             "/run/{name}/step/{stage}/{step:int}": self.show_step,
             "/run/{name}/pairs/{stage}": self.show_pairs,
-            "/api/state": self.report_states,
+            "/api/state": self.report_state,
             "/api/run/{name}/state": self.report_state,
         }
 
@@ -80,14 +83,16 @@ class Pages:
     def show_overview(self, name: str, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
         run = at.read()
-        splits = [(split, _draw_both(figures.learning_curve(run, split))) for split in run.splits()]
+        splits = [(split, both_widths(figures.learning_curve(run, split))) for split in run.splits()]
         events = [(stage.name, event) for stage in run.stages for event in stage.events]
         sampled = [stage for stage in run.stages if stage.curve("rollout/rewards")]
         return "overview.html", {
             **at.context("overview"),
             "splits": splits,
             "changes": compare_ends(run),
-            "has_responses": at.has_responses,
+            "has_responses": any(
+                (each.folder / name).is_dir() for each in run.stages for name in (SAMPLES, EVALUATIONS)
+            ),
             "paired": [stage.name for stage in run.stages if (stage.folder / PAIRS).is_file()],
             "curves": _draw_reading(sampled[-1]) if sampled else [],
             "checks": [(stage, check) for stage, check in at.summary.checks if not check.fine],
@@ -99,7 +104,7 @@ class Pages:
         at = OpenRun.find(self.library, name)
         first, last = read_number(query.get("from", "")) or 0, read_number(query.get("to", ""))
         stages = [
-            (stage, *([_draw_panel(stage, panel) for panel in panels] for panels in figures.stage_panels(stage)))
+            (stage, *([draw_panel(stage, panel) for panel in panels] for panels in figures.stage_panels(stage)))
             for stage in (_cut(stage, first, last) for stage in at.read().stages)
             if stage.metrics
         ]
@@ -190,16 +195,10 @@ class Pages:
         )
         return "compare.html", {"names": wanted, "body": body}
 
-    def report_state(self, name: str, query: Mapping[str, str]) -> Response:
-        OpenRun.find(self.library, name)
-        return _json(self.library.describe_state([name]))
-
-    def report_states(self, query: Mapping[str, str]) -> Response:
-        return _json(self.library.describe_state())
-
-
-def _json(value: Any) -> Response:
-    return Response(json.dumps(value), media_type="application/json")
+    def report_state(self, query: Mapping[str, str], name: str = "") -> Response:
+        """Return how far a run is, or all runs."""
+        names = [OpenRun.find(self.library, name).name] if name else []
+        return Response(json.dumps(self.library.describe_state(names)), media_type="application/json")
 
 
 def _cut(stage: StageRun, first: int, last: int | None) -> StageRun:
@@ -210,25 +209,11 @@ def _cut(stage: StageRun, first: int, last: int | None) -> StageRun:
     return replace(stage, metrics=rows)
 
 
-def _draw(chart: svg.Chart) -> Markup:
-    return Markup(svg.line_chart(chart))
-
-
-def _draw_panel(stage: StageRun, panel: figures.Panel) -> tuple[figures.Panel, Markup, tuple[str, str]]:
-    return panel, _draw(figures.panel_chart(stage, panel)), figures.panel_note(panel)
-
-
 def _draw_reading(stage: StageRun) -> list[tuple[str, Markup]]:
     """Return the curves to read first, as far as the stage has them."""
     panels = [figures.Panel(title=title, metrics=tuple(metrics)) for title, *metrics in READING]
     drawn = [panel for panel in panels if any(stage.curve(name) for name, _ in panel.metrics)]
-    return [(panel.title, _draw(figures.panel_chart(stage, panel))) for panel in drawn]
-
-
-def _draw_both(chart: svg.Chart) -> Markup:
-    from ansatz.track.page import both_widths
-
-    return both_widths(chart)
+    return [(panel.title, draw_panel(stage, panel)[1]) for panel in drawn]
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
