@@ -1,8 +1,9 @@
 // Kernels of a decode step on a CPU: what happens between its matrix products.
 //
-// The functions are those of kernels.py, with the same arguments and the same places where a result is rounded to the
-// model's type; sums and all of attention are float32. A row, or a row and a key/value head, is computed by one thread
-// in an order that only sizes of the model determine, so it has the same bits in every batch.
+// The functions are those of kernels.py, with the same arguments. Sums are float32, and results are rounded to the
+// model's type where training rounds them on a CPU, so that both give nearly the same log-probs. A row, or a row and a
+// key/value head, is computed by one thread in an order that only sizes of the model determine, so it has the same bits
+// in every batch.
 //
 // Sizes: rows, heads = key/value heads, group = query heads per key/value head, head = head size, span = cached
 // positions of a slot, columns = cached positions of a shared prompt.
@@ -62,11 +63,18 @@ inline Floats load(const bfloat16* source) {
 
 inline void store(float* target, Floats values) { std::memcpy(target, &values, sizeof values); }
 
-inline void store(bfloat16* target, Floats values) {  // as `narrow`
+inline Words to_halves(Floats values) {  // as `narrow`
     Words bits = (Words)values, half = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
-    half = (bits & 0x7FFFFFFF) > 0x7F800000 ? half * 0 + 0x7FC0 : half;
-    Halves halves = __builtin_convertvector(half, Halves);
+    return (bits & 0x7FFFFFFF) > 0x7F800000 ? half * 0 + 0x7FC0 : half;
+}
+
+inline void store(bfloat16* target, Floats values) {
+    Halves halves = __builtin_convertvector(to_halves(values), Halves);
     std::memcpy(target, &halves, sizeof halves);
+}
+
+template <class T> inline Floats all_rounded(Floats values) {
+    return sizeof(T) == sizeof(float) ? values : (Floats)(to_halves(values) << 16);
 }
 
 // exp(x) to two units in the last place, with x cut to what a float can hold; nan gives a number.
@@ -268,12 +276,13 @@ inline void add_range(const float* weight, const T* value, float* sum, int64_t p
     }
 }
 
-// Replace scores by exp(score - largest score), and return their sum. There is room for 16 numbers after the last one.
-inline float turn_into_weights(float* score, int64_t count) {
+// Replace scores by their softmax. There is room for 16 numbers after the last one.
+template <class T> inline void turn_into_weights(float* score, int64_t count) {
     std::fill(score + count, score + count + LANES, -1e30f);
-    Floats largest = load(score), total = {};
-    for (int64_t i = LANES; i < count; i += LANES) {
-        Floats other = load(score + i);
+    Floats largest = all_rounded<T>(load(score)), total = {};
+    for (int64_t i = 0; i < count; i += LANES) {
+        Floats other = all_rounded<T>(load(score + i));
+        store(score + i, other);
         largest = other > largest ? other : largest;
     }
     float most = largest[0], sum = 0.0f;
@@ -284,7 +293,7 @@ inline float turn_into_weights(float* score, int64_t count) {
         store(score + i, weight);
     }
     for (int i = 0; i < LANES; ++i) sum += total[i];
-    return sum;
+    for (int64_t i = 0; i < count; i += LANES) store(score + i, all_rounded<T>(load(score + i) / sum));
 }
 
 template <class T, int HEAD>
@@ -304,15 +313,15 @@ void attend(const T* query, const T* key, const T* value, const T* prompt_key, c
             const int64_t own = pair * span * head;
             scores.resize(std::max<size_t>(scores.size(), num_seen + LANES));
             for (int64_t at = pair * group * head; at < (pair + 1) * group * head; at += head) {
-                for (int64_t i = 0; i < head; ++i) asked[place_of<T, HEAD>(i)] = wide(query[at + i]) * scale;
+                for (int64_t i = 0; i < head; ++i) asked[place_of<T, HEAD>(i)] = rounded<T>(wide(query[at + i]) * scale);
                 float* score = scores.data();
                 score_range<T, HEAD>(asked.data(), prompt_key + common, score, num_shared, size);
                 score_range<T, HEAD>(asked.data(), key + own, score + num_shared, num_own, size);
-                float total = turn_into_weights(score, num_seen);
+                turn_into_weights<T>(score, num_seen);
                 std::fill(sum.begin(), sum.end(), 0.0f);
                 add_range<T, HEAD>(score, prompt_value + common, sum.data(), num_shared, size);
                 add_range<T, HEAD>(score + num_shared, value + own, sum.data(), num_own, size);
-                for (int64_t i = 0; i < head; ++i) out[at + i] = narrow<T>(sum[place_of<T, HEAD>(i)] / total);
+                for (int64_t i = 0; i < head; ++i) out[at + i] = narrow<T>(sum[place_of<T, HEAD>(i)]);
             }
         }
     }
