@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo test test-slow test-cluster test-gpu test-vllm test-trainers test-notebooks test-reasoning-gym test-verifiers bench bench-graders bench-gpu docs site release locks workflows check
+.PHONY: env demo test test-slow test-cluster test-gpu test-vllm test-trainers test-notebooks test-reasoning-gym test-verifiers test-trackers bench bench-graders bench-gpu docs site release locks workflows check
 
 env: .venv/.ready
 
@@ -60,6 +60,15 @@ test-vllm: .venv-vllm/.ready
 # The source and the reward on the real package, which needs more than twenty others.
 test-reasoning-gym: .venv-reasoning-gym/.ready
 	.venv-reasoning-gym/bin/python -m pytest tests/data/test_reasoning_gym.py
+
+.venv-trackers/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-trackers
+	.venv-trackers/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[wandb,trackio,mlflow]' pytest hypothesis
+	touch $@
+
+# The trackers on the real packages, without a network.
+test-trackers: .venv-trackers/.ready
+	.venv-trackers/bin/python -m pytest tests/track/test_real_trackers.py
 
 # Environments of verifiers on the real package, which needs more than a hundred others.
 test-verifiers: .venv-verifiers/.ready

@@ -105,6 +105,7 @@ ODD_BYTES: tuple[tuple[str, bytes], ...] = (
     ("an absurd header of safetensors", b"\xff" * 8 + b"{}"),
     ("a wrong header of gzip", b"\x1f\x8b\x08" + b"\xff" * 30),
 )
+TRACKER = f"{Path(__file__).parent / 'track' / 'file_sink.py'}:open_run"
 OPTION_VALUES = (
     "",
     "0",
@@ -405,6 +406,7 @@ def verbs(base: Path) -> Mapping[str, Case]:
         ),
         "export": on_folder("run", "export", "{it}", "{folder}/out"),
         "report": on_folder("run", "report", "{it}"),
+        "track": on_folder("run", "track", "{it}", "--to", TRACKER, options=["--group"]),
         "train --resume": on_folder("run", "train", "--resume", "{it}", options=["--train.lr", "--seed"]),
         "train": on_recipe("train", "--out", "{folder}/runs", *QUICK, options=some_keys),
         "explain": on_recipe("explain", options=[*some_keys, "--memory", "--run"]),

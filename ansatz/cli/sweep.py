@@ -17,12 +17,16 @@ def sweep(
     processes: Annotated[int, typer.Option(help="Cells that run at the same time.", min=1, max=1024)] = 2,
     rows: Annotated[Path, typer.Option(help="Folder of the files of rows.")] = Path("docs/findings"),
     out: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/sweeps"),
+    track: Annotated[
+        list[str] | None, typer.Option(help="Send the runs to wandb, trackio or mlflow, as a group; can be repeated.")
+    ] = None,
 ) -> None:
     """Run every cell of a sweep file that has no row yet, and print the mean of each arm.
 
     A cell is an arm on a block: one run. All cells are checked before the first one starts. A sweep that was killed
     goes on when it is started again, and ends with the same rows.
     """
+    from ansatz.cli.train import following
     from ansatz.findings.cells import Cells, check_cells
     from ansatz.findings.rows import RowFile
     from ansatz.findings.run import run_sweep
@@ -42,6 +46,7 @@ def sweep(
         minutes = len(missing) * fmean(costs) / processes / 60
         print(f"expected time: {minutes:.0f} minutes with {processes} processes, from {len(costs)} finished cells")
     if not dry_run:
-        run_sweep(cells, stored, processes=processes, say=lambda text: print(text, flush=True))
+        with following(cells.out, track or [], group=read.name):
+            run_sweep(cells, stored, processes=processes, say=lambda text: print(text, flush=True))
         for line in stored.summarise():
             print(line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -77,6 +77,9 @@ def train(
     view: Annotated[
         bool, typer.Option("--view", help="Serve pages about the run to a browser on this machine while it trains.")
     ] = False,
+    track: Annotated[
+        list[str] | None, typer.Option(help="Send what the run writes to wandb, trackio or mlflow; can be repeated.")
+    ] = None,
 ) -> None:
     """Train a model with a recipe. Any key can be set on the command line: --train.lr 3e-4 --model.path DIR.
 
@@ -94,7 +97,11 @@ def train(
         raise ConfigError("no recipe given; name one, such as recipes/tiny_arithmetic_grpo_cpu.yaml, or --resume RUN.")
     else:
         config = load_recipe(recipe, overlays=overlay or [], overrides=overrides, note=note)
-    with outlive_readers(), _viewing(config.run_dir) if view else nullcontext():
+    with (
+        outlive_readers(),
+        following(config.run_dir, track or []),
+        _viewing(config.run_dir) if view else nullcontext(),
+    ):
         _run(config, resume=resume is not None, fresh=fresh, allow_changes=allow_changes)
 
 
@@ -105,6 +112,17 @@ def _viewing(run: Path) -> Iterator[None]:
     with viewing(run) as address:
         say(f"To look at the run while it trains: {address}", flush=True)
         yield
+
+
+@contextmanager
+def following(folder: Path, trackers: Sequence[str], *, group: str = "") -> Iterator[None]:
+    """Send what the runs in a folder write within the block to trackers, from processes of their own."""
+    from ansatz.track.follow import Follower
+
+    followers = [Follower(folder, tracker, group=group) for tracker in trackers]
+    yield
+    for follower in followers:
+        say(follower.finish())
 
 
 def _run(config: Config, **options: bool) -> None:

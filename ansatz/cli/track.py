@@ -1,0 +1,30 @@
+"""`ansatz track RUN --to TRACKER`: send what runs have written to a tracker such as W&B."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ansatz.errors import DataError
+
+
+def track(
+    folder: Annotated[Path, typer.Argument(help="A run folder, or a folder of runs such as runs/sweeps/NAME.")],
+    to: Annotated[str, typer.Option(help="wandb, trackio or mlflow; or path/to/file.py:function of your own.")],
+    group: Annotated[str, typer.Option(help="Name under which the tracker shows the runs together.")] = "",
+) -> None:
+    """Send metrics, evaluations, samples and the report of runs to a tracker; what it has already is not sent again.
+
+    `ansatz train --track wandb` does so while the run is on.
+    """
+    from ansatz.track.follow import Job, follow, runs_in
+
+    found = runs_in(folder)
+    if not found:
+        raise DataError(f"{folder} has no run folder. Give one that `ansatz train` wrote, such as runs/NAME.")
+    job = Job(folder=str(folder), tracker=to, group=group, known={})
+    if not follow(job, is_over=lambda: True, say=lambda fault: typer.echo(fault, err=True)):
+        raise DataError(f"{to} lacks a part of what {folder} holds, as said above. Give the command again.")
+    print(f"{to} has {len(found)} run(s) of {folder}.")

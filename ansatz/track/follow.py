@@ -1,0 +1,302 @@
+"""Sends what runs write to a tracker such as W&B, from a process of its own.
+
+A run knows of no tracker. This process reads the files of its folder every few seconds and sends what is new, so that a
+slow, failing or missing tracker can neither stop nor slow the training. Its marks are in the run's folder:
+
+    runs/NAME/trackers/wandb.json   {"folder": ..., "id": ..., "sent": {"rl/metrics": 17, ...}}
+    runs/NAME/trackers/wandb.log    what the tracker said
+
+A step that is marked is not sent again: a resumed run repeats steps with the same numbers. The mark is set before the
+point is sent, so a kill in between loses the point and does not double it. Steps after a rollback, which differ from
+those that it dropped, go to a curve of their own.
+
+    python -m ansatz.track.follow '{"folder": ..., "tracker": ..., ...}'     the fields of `Job`
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import yaml
+
+from ansatz.errors import ConfigError, DataError
+from ansatz.files import check_ordinary_files, write_text
+from ansatz.json_text import read_object
+from ansatz.track.checked_rows import evaluation_rows, metrics_rows
+from ansatz.track.jsonl import Row, read_jsonl
+from ansatz.track.rollbacks import Rollback, read_rollbacks
+from ansatz.track.sinks import Opens, Sink, TrackedRun, opener
+from ansatz.track.step_files import SAMPLES, groups_path, step_files
+from ansatz.track.tracker import evaluation_scalars
+
+FOLDER = "trackers"
+MAX_ROWS = 64
+"""Responses in the table of a step: the first groups of the step."""
+COLUMNS = ("group", "question", "answer", "text", "reward", "advantage", "correct", "reason", "tokens")
+PAUSE_S, SHARE = 5.0, 20
+"""Pause between two passes: at least this long, and this many times as long as the pass."""
+TRIES = 5
+"""Passes after the end of the run in which the tracker may fail."""
+WAIT_S = 60.0
+"""How long the process that trained waits for what is still to be sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What to send. folder: a run, or a folder of runs at most two levels below it. group: under which name the tracker
+    shows its runs together. parent: the process that trains; 0: the runs have ended. known: the runs that were there
+    before it, with the time of their recipe, which changes when a run begins or is resumed."""
+
+    folder: str
+    tracker: str
+    group: str = ""
+    parent: int = 0
+    known: Mapping[str, int]
+
+
+def runs_in(folder: Path, depth: int = 2) -> dict[str, int]:
+    """Return the run folders at or below a folder, each with the time of its recipe in nanoseconds."""
+    with suppress(FileNotFoundError):
+        return {str(folder): (folder / "config.yaml").stat().st_mtime_ns}
+    below = sorted(path for path in folder.glob("[!.]*") if path.is_dir()) if depth else []
+    return {run: begun for path in below for run, begun in runs_in(path, depth - 1).items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """Something to send. Of a series, later ones have larger steps."""
+
+    series: str
+    step: int
+    send: Callable[[Sink], None]
+
+
+def points(run: Path) -> Iterator[Point]:
+    """Yield everything that a run has to send: of each stage its metrics, evaluations and samples, and its report."""
+    for stage in sorted(path for path in run.iterdir() if (path / "config.yaml").is_file()):
+        rollbacks = read_rollbacks(stage)
+        for row in metrics_rows(read_jsonl(stage / "metrics.jsonl"), stage / "metrics.jsonl"):
+            numbers = {name: value for name, value in row.items() if name != "step"}
+            yield _numbers("metrics", stage, rollbacks, row["step"], numbers)
+        path = stage / "evaluations.jsonl"
+        for row in sorted(evaluation_rows(read_jsonl(path), path), key=lambda each: each["step"]):
+            yield _numbers(f"eval/{row['split']}", stage, rollbacks, row["step"], evaluation_scalars(row))
+        for file in step_files(stage, SAMPLES):
+            curve = _curve(stage, rollbacks, file.step)
+            yield Point(
+                series=f"{curve}/samples", step=file.step, send=partial(_send_samples, curve, file.step, file.path)
+            )
+    report = run / "report.html"
+    if report.is_file():
+        yield Point(series="report", step=report.stat().st_mtime_ns, send=lambda sink: sink.artifact(report))
+
+
+def _numbers(what: str, stage: Path, rollbacks: tuple[Rollback, ...], step: int, numbers: Mapping[str, float]) -> Point:
+    curve = _curve(stage, rollbacks, step)
+    return Point(series=f"{curve}/{what}", step=step, send=lambda sink: sink.metrics(curve, step, numbers))
+
+
+def _curve(stage: Path, rollbacks: tuple[Rollback, ...], step: int) -> str:
+    """Return the stage's name, with the number of the last rollback to before this step."""
+    last = max((number for number, each in enumerate(rollbacks, start=1) if each.to_step < step), default=0)
+    return f"{stage.name}-after-rollback-{last}" if last else stage.name
+
+
+def _send_samples(curve: str, step: int, path: Path, sink: Sink) -> None:
+    groups = {row["group"]: row for row in read_jsonl(groups_path(path))}
+    rows = [{**groups.get(row["group"], {}), **row} for row in read_jsonl(path)[:MAX_ROWS]]
+    if rows:  # otherwise the file has been removed, as save.samples_keep asks for
+        sink.table(curve, step, [{column: row.get(column) for column in COLUMNS} for row in rows])
+
+
+class FollowedRun:
+    """A run folder, its marks, and the run of the tracker while it is open. Held against other followers."""
+
+    def __init__(self, folder: Path, job: Job) -> None:
+        check_ordinary_files(folder)  # a pipe would be waited for
+        self._folder, self._job = folder, job
+        self._path = folder / FOLDER / f"{_file_name(job.tracker)}.json"
+        self._path.parent.mkdir(exist_ok=True)
+        self._sink: Sink | None = None
+        self._lock = self._path.with_suffix(".lock").open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)  # waits for the one of an interrupted run, which sends what it has left
+        self._id, self._sent = self._read()
+
+    @property
+    def is_gone(self) -> bool:
+        """Tell whether the folder now holds another run."""
+        return self._sink is not None and not self._path.exists()
+
+    def send_new(self, open_run: Opens) -> None:
+        """Send what is not marked yet. Raise what the tracker raises."""
+        for point in points(self._folder):
+            before = self._sent.get(point.series, -1)
+            if point.step <= before:
+                continue
+            sink = self._opened(open_run)
+            self._mark(point.series, point.step)
+            try:
+                point.send(sink)
+            except BaseException:
+                self._mark(point.series, before)
+                raise
+
+    def close(self) -> None:
+        """Wait until the tracker has everything."""
+        try:
+            if self._sink is not None:
+                self._sink.close()
+        finally:
+            self._sink = None
+            self._lock.close()
+
+    def _opened(self, open_run: Opens) -> Sink:
+        if self._sink is None:
+            top = Path(self._job.folder)
+            name = self._folder.name if self._folder == top else str(self._folder.relative_to(top))
+            config = yaml.safe_load((self._folder / "config.yaml").read_text(encoding="utf-8"))
+            run = TrackedRun(name=name, group=self._job.group, folder=self._path.parent, config=config, id=self._id)
+            self._sink = open_run(run)
+            self._id = self._sink.id
+            self._write()
+        return self._sink
+
+    def _read(self) -> tuple[str, dict[str, int]]:
+        """Return the id and the marks. Those of a folder that was copied belong to the run that it was copied from."""
+        if not self._path.is_file():
+            return "", {}
+        marks = read_object(self._path, error=DataError, advice="Remove the file: the run is then sent as a new one.")
+        if marks.get("folder") != str(self._folder.resolve()):
+            return "", {}
+        return str(marks["id"]), {str(series): int(step) for series, step in marks["sent"].items()}
+
+    def _mark(self, series: str, step: int) -> None:
+        self._sent[series] = step
+        self._write()
+
+    def _write(self) -> None:
+        marks: Row = {"folder": str(self._folder.resolve()), "id": self._id, "sent": self._sent}
+        write_text(self._path, json.dumps(marks, indent=1))
+
+
+def follow(job: Job, *, is_over: Callable[[], bool], say: Callable[[str], object], tries: int = 1) -> bool:
+    """Send what the runs of a job write until it is over, and return whether everything was sent.
+
+    say: is told what went wrong. tries: passes that may fail after the end.
+    """
+    open_run, followed = opener(job.tracker), dict[str, FollowedRun]()
+    while True:
+        began, last = time.monotonic(), is_over()
+        faults = list(_one_pass(job, open_run, followed))
+        for fault in faults:
+            say(fault)
+        tries -= last
+        if last and (not faults or not tries):
+            break
+        time.sleep(PAUSE_S if last else max(PAUSE_S, SHARE * (time.monotonic() - began)))
+    for run, each in followed.items():
+        try:
+            each.close()
+        except Exception as error:  # a tracker can raise anything
+            faults.append(f"{run}: {type(error).__name__}: {error}")
+            say(faults[-1])
+    return not faults
+
+
+def _one_pass(job: Job, open_run: Opens, followed: dict[str, FollowedRun]) -> Iterator[str]:
+    """Send what is new of every run that has begun since the job, and yield what went wrong."""
+    for run, recipe_time in runs_in(Path(job.folder)).items():
+        if job.known.get(run) == recipe_time and run not in followed:
+            continue
+        try:
+            if run in followed and followed[run].is_gone:
+                followed.pop(run).close()
+            if run not in followed:
+                followed[run] = FollowedRun(Path(run), job)
+            followed[run].send_new(open_run)
+        except Exception as error:  # a tracker can raise anything
+            yield f"{run}: {type(error).__name__}: {error}"
+
+
+def _file_name(tracker: str) -> str:
+    return tracker.rpartition("/")[2].replace(":", "-")
+
+
+class Follower:
+    """The process that follows the runs in a folder, from the side of the one that trains."""
+
+    def __init__(self, folder: Path, tracker: str, *, group: str = "") -> None:
+        """Raise ConfigError for a tracker that is unknown or not installed."""
+        opener(tracker)
+        self._folder, self._tracker = folder, tracker
+        job = Job(folder=str(folder), tracker=tracker, group=group, parent=os.getpid(), known=runs_in(folder))
+        command = [sys.executable, "-m", "ansatz.track.follow", json.dumps(asdict(job))]
+        out = subprocess.DEVNULL
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=out, start_new_session=True)
+
+    def finish(self) -> str:
+        """Say that the run has ended, wait a while for what is still to be sent, and return a sentence about it."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        log = self._folder / FOLDER / f"{_file_name(self._tracker)}.log"
+        try:
+            if self._process.wait(WAIT_S) == 0:
+                return f"{self._tracker} has the whole run."
+        except subprocess.TimeoutExpired:
+            return f"{self._tracker} is still being sent the end of the run by process {self._process.pid}; see {log}."
+        again = f"ansatz track {self._folder} --to {self._tracker}"
+        return f"{self._tracker} lacks a part of the run; {log} says why. To send it: {again}"
+
+
+def main(text: str) -> None:
+    """Follow the runs of the process that started this one, also after its end until everything is sent."""
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(name, signal.SIG_IGN)  # they are for the run; this process ends soon after it
+    os.nice(10)
+    job = Job(**json.loads(text))
+
+    def is_over() -> bool:
+        """Tell whether the run has ended: its process has closed the pipe to this one, or is gone."""
+        readable, _, _ = select.select([sys.stdin], [], [], 0)
+        return bool(readable) or os.getppid() != job.parent
+
+    def say(sentence: str) -> None:
+        print(time.strftime("%Y-%m-%d %H:%M:%S"), sentence, flush=True)
+
+    wait_for_run(job, is_over)
+    try:
+        log = Path(job.folder, FOLDER, f"{_file_name(job.tracker)}.log")
+        log.parent.mkdir(exist_ok=True)
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError:  # the run has ended before it had a folder
+        return
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    try:
+        is_sent = follow(job, is_over=is_over, say=say, tries=TRIES)
+    except (ConfigError, DataError) as error:
+        say(str(error))
+        is_sent = False
+    sys.exit(0 if is_sent else 1)
+
+
+def wait_for_run(job: Job, is_over: Callable[[], bool]) -> None:
+    """Return once a run has begun, or the process that would begin it has ended."""
+    while not is_over() and runs_in(Path(job.folder)).items() <= job.known.items():
+        time.sleep(0.5)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
