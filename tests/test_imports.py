@@ -97,7 +97,7 @@ def test_a_command_line_without_a_verb_loads_no_verb(words, tmp_path):
 
 def test_the_completion_of_verbs_loads_no_verb(tmp_path):
     modules, done = run("", tmp_path, _ANSATZ_COMPLETE="complete_bash", COMP_WORDS="ansatz tr", COMP_CWORD="1")
-    assert done.stdout.split() == ["train"]
+    assert done.stdout.split() == ["track", "train"]
     assert of_ansatz(modules) <= OF_THE_COMMAND_ALONE
     assert modules & HEAVY == set()
 

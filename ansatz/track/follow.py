@@ -194,7 +194,7 @@ class FollowedRun:
 def follow(job: Job, *, is_over: Callable[[], bool], say: Callable[[str], object], tries: int = 1) -> bool:
     """Send what the runs of a job write until it is over, and return whether everything was sent.
 
-    say: is told what went wrong. tries: passes that may fail after the end.
+    say: takes what went wrong. tries: passes that may fail after the end.
     """
     open_run, followed = opener(job.tracker), dict[str, FollowedRun]()
     while True:

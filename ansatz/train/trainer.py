@@ -2,7 +2,7 @@
 
 A trainer turns samples into a batch, and a batch into optimizer steps. Samplers get its weights through a
 `WeightSource`, never as a module, so that sampling and training can live in different processes. `LocalTrainer` trains
-a model in this process, `DistributedTrainer` on ranks in other processes; `FakeTrainer` needs no model at all.
+a model in this process, `DistributedTrainer` on ranks in other processes.
 """
 
 from __future__ import annotations

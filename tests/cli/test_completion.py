@@ -20,7 +20,7 @@ def completions(ansatz, monkeypatch):
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("ansatz tr", ["train"]),
+        ("ansatz tr", ["track", "train"]),
         ("ansatz e", ["eval", "explain", "export"]),
         ("ansatz data de", ["dedup", "decontaminate"]),
         ("ansatz train --fr", ["--fresh"]),

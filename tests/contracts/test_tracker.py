@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_tracker import MemoryTracker
 from made_up import evaluation_row as row
 from made_up import scored, stored_group
 from tracker_folder import TrackerFolder
 
 from ansatz.errors import NonFiniteError
-from ansatz.track.fake import MemoryTracker
 from ansatz.track.rollout_rows import rollout_row
 from ansatz.track.tracker import Tracker
 

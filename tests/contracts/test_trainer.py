@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from fake_trainer import FakeTrainer
 from tiny_models import some_sequences, tiny_policy
 
 from ansatz.config.schema import TrainSection
@@ -17,7 +18,6 @@ from ansatz.errors import AlignmentError, CheckpointError
 from ansatz.objectives.build import build_objective
 from ansatz.track.metrics import check_known
 from ansatz.train import checkpoint
-from ansatz.train.fake import FakeTrainer
 from ansatz.train.local import LocalTrainer
 from ansatz.train.optim import Schedule
 from ansatz.train.sample import TrainSample

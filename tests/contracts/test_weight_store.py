@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fake_weight_store import FakeWeightStore
 from tiny_models import some_prompts, tiny_policy
 from torch import Tensor
 
@@ -17,7 +18,7 @@ from ansatz.errors import ModelError, RolloutError, StorageError
 from ansatz.models.weights import LiveWeights, load_trained
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native import NativeSampler
-from ansatz.rollout.weight_store import FakeWeightStore, FileWeightStore, WeightStore, fingerprint
+from ansatz.rollout.weight_store import FileWeightStore, WeightStore, fingerprint
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from fake_tracker import MemoryTracker
+
 from ansatz.loop import training_stage
-from ansatz.track.fake import MemoryTracker
 
 
 @dataclass

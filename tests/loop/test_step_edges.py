@@ -1,6 +1,8 @@
 """Checkpoints that cannot be written, and the space that they need."""
 
 import pytest
+from fake_tracker import MemoryTracker
+from fake_trainer import FakeTrainer
 from made_up import problem
 from toy_runs import toy_config
 
@@ -15,9 +17,7 @@ from ansatz.loop.interrupts import Interrupts
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.step_edges import EdgeSaver
 from ansatz.models.plan import recipe_shape
-from ansatz.track.fake import MemoryTracker
 from ansatz.train import checkpoint
-from ansatz.train.fake import FakeTrainer
 
 
 class FullDisk(FakeTrainer):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from fake_trainer import FakeTrainer
 from made_up import problem, scored
 
 from ansatz.loop.collect import StepData
 from ansatz.loop.step_record import StepRecord, choose_groups
-from ansatz.train.fake import FakeTrainer
 from ansatz.train.sample import samples_of_groups
 from ansatz.types import Group
 

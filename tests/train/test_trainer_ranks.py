@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from fake_weight_store import FakeWeightStore
 from rank_processes import make_trainer, model_folder, on_ranks, train, weights_of
 from test_local import samples_with_gap
 
@@ -16,7 +17,6 @@ from ansatz.errors import AlignmentError
 from ansatz.models.load import load_policy
 from ansatz.models.weights import LiveWeights
 from ansatz.objectives.presets import PRESETS
-from ansatz.rollout.weight_store import FakeWeightStore
 from ansatz.train.placement import ONE_PROCESS, Placement
 from ansatz.train.sample import TrainSample
 

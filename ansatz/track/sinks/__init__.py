@@ -22,7 +22,7 @@ Table = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackedRun:
-    """What a tracker is told when a run is opened. group: of a sweep; empty without one. folder: for files that the
+    """What a tracker hears when a run is opened. group: of a sweep; empty without one. folder: for files that the
     tracker keeps on this machine. config: the recipe. id: that of the tracker's run; empty for a new one."""
 
     name: str

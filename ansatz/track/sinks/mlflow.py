@@ -50,7 +50,7 @@ class MlflowSink:
 
 
 def open_run(run: TrackedRun) -> MlflowSink:
-    """Open a run, or go on with the one that has this id."""
+    """Open a run, or continue the one that has this id."""
     client = package("mlflow.tracking").MlflowClient()
     if run.id:
         client.update_run(run.id, status="RUNNING")

@@ -38,7 +38,7 @@ class TrackioSink:
 
 
 def open_run(run: TrackedRun) -> TrackioSink:
-    """Open a run, or go on with the one that has this id."""
+    """Open a run, or continue the one that has this id."""
     opened = package("trackio").init(
         project=os.environ.get("TRACKIO_PROJECT", "ansatz"),
         name=run.id or f"{run.name}-{secrets.token_hex(3)}",

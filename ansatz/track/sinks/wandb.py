@@ -44,7 +44,7 @@ class WandbSink:
 
 
 def open_run(run: TrackedRun) -> WandbSink:
-    """Open a run, or go on with the one that has this id. This process does not train, so it is not recorded."""
+    """Open a run, or continue the one that has this id. This process does not train, so it is not recorded."""
     settings = package("wandb").Settings(
         console="off", x_disable_stats=True, disable_git=True, disable_code=True, silent=True
     )
