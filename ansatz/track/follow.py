@@ -145,7 +145,7 @@ class FollowedRun:
             before = self._sent.get(point.series, -1)
             if point.step <= before:
                 continue
-            sink = self._opened(open_run)
+            sink = self._open_sink(open_run)
             self._mark(point.series, point.step)
             try:
                 point.send(sink)
@@ -162,7 +162,7 @@ class FollowedRun:
             self._sink = None
             self._lock.close()
 
-    def _opened(self, open_run: Opens) -> Sink:
+    def _open_sink(self, open_run: Opens) -> Sink:
         if self._sink is None:
             top = Path(self._job.folder)
             name = self._folder.name if self._folder == top else str(self._folder.relative_to(top))

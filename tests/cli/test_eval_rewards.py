@@ -6,9 +6,9 @@ import json
 
 import pytest
 import yaml
+from fake_sampler import FakeSampler
 
 from ansatz.rollout import engines
-from ansatz.rollout.fake import FakeSampler
 from tests.rewards.chat_server import ChatServer
 
 HOW = ("--threads", 1, "--samples-per-prompt", 2, "--max-response-tokens", 200)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from fake_sampler import FakeSampler, FakeWeights
 from tiny_models import tiny_policy
 
 from ansatz.rollout.base import Sampler, Sampling
-from ansatz.rollout.fake import FakeSampler, FakeWeights
 from ansatz.rollout.groups import GradedGroup, GroupSampler, PartialGroup, SampledGroups
 from ansatz.rollout.native import NativeSampler
 from ansatz.types import Finish, Problem, Prompt, Rollout

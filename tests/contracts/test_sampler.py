@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fake_sampler import END, FakeSampler, FakeWeights
 from fake_vllm import FakeEngine, FakePublisher
 from scripted import scripted
 from tiny_models import prompt, some_prompts, tiny_folder, tiny_policy
@@ -19,7 +20,6 @@ from ansatz.models.load import Policy, load_policy
 from ansatz.models.weights import LiveWeights, WeightSource
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.engines import engine_of
-from ansatz.rollout.fake import END, FakeSampler, FakeWeights
 from ansatz.rollout.native import NativeSampler
 from ansatz.rollout.vllm import VllmSampler
 from ansatz.types import Finish, Prompt, Rollout

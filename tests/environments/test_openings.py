@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from chat_families import template_ids, tokenizer
+from fake_sampler import FakeSampler
 
 from ansatz.config.chat import ChatTemplate
 from ansatz.config.load import check, load_recipe
@@ -22,7 +23,6 @@ from ansatz.prompts.answer_only import render_guess
 from ansatz.prompts.chat_turns import TurnRenderer
 from ansatz.prompts.render import render, render_demonstration
 from ansatz.rollout.base import Sampling
-from ansatz.rollout.fake import FakeSampler
 from ansatz.rollout.ticket import Kind, issue_tickets, ticket_from_json, ticket_to_json
 from ansatz.types import Problem, Prompt, Reason, Rollout
 

@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 import pytest
+from fake_sampler import FakeSampler
 from made_up import problem
 
 from ansatz.environments.base import (
@@ -27,7 +28,6 @@ from ansatz.errors import ConfigError, RewardError
 from ansatz.rewards.base import RewardResult
 from ansatz.rewards.grader import build_grader
 from ansatz.rollout.base import Sampling
-from ansatz.rollout.fake import FakeSampler
 from ansatz.rollout.ticket import Kind, digest, issue_tickets, landed, landed_from_json, landed_to_json
 from ansatz.types import (
     EnvironmentReward,

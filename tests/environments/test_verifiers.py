@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_sampler import FakeSampler
 from toy_runs import REPOSITORY, command
 
 from ansatz.data.base import load_problems
@@ -19,7 +20,6 @@ from ansatz.errors import ConfigError, MissingExtraError
 from ansatz.prompts.templates import CHAT
 from ansatz.rewards.grader import build_grader
 from ansatz.rollout.base import Sampling
-from ansatz.rollout.fake import FakeSampler
 from ansatz.track.jsonl import read_jsonl
 from ansatz.types import EnvironmentReward, Problem, Prompt, Reason
 

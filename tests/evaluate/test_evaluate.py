@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from fake_sampler import FakeSampler
 
 from ansatz.evaluate.evaluate import Evaluator
 from ansatz.rollout.base import Sampling
-from ansatz.rollout.fake import FakeSampler
 from ansatz.types import Problem, Prompt, Reason, Rollout, Score, ScoredRollout, Verdict
 
 SAMPLES = {

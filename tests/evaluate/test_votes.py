@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from fake_sampler import FakeSampler
 
 from ansatz.evaluate.estimators import maj_at_k
 from ansatz.evaluate.evaluate import Evaluator
 from ansatz.evaluate.responses import reward_grader
 from ansatz.rollout.base import Sampling
-from ansatz.rollout.fake import FakeSampler
 from ansatz.types import Problem, Prompt, Reason, Rollout, Score, ScoredRollout, Verdict
 
 # text of a response: verdict. The gold answer is 24. Two responses are correct for a reason other than EQUAL, such as

@@ -6,12 +6,12 @@ import time
 from pathlib import Path
 
 import pytest
+from fake_sampler import FakeSampler
 from tiny_models import prompt
 
 from ansatz.loop import ledger as ledger_module
 from ansatz.loop.ledger import Ledger
 from ansatz.rollout.base import Sampling
-from ansatz.rollout.fake import FakeSampler
 from ansatz.rollout.ticket import Kind, Landed, Ticket, issue_tickets, landed, sample_tickets
 
 SAMPLING = Sampling(num_samples=2, max_response_tokens=9)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from fake_sampler import FakeSampler
 from safetensors.torch import load_file
 from tiny_models import tiny_policy
 from toy_runs import toy_config
@@ -22,7 +23,6 @@ from ansatz.loop.stages.rejection import fine_tuning_config, round_sampling, sel
 from ansatz.loop.workplace import OwnProcess
 from ansatz.rewards.fake import FakeGrader
 from ansatz.rollout.base import Sampling
-from ansatz.rollout.fake import FakeSampler
 from ansatz.track.jsonl import append_jsonl, read_jsonl
 from ansatz.track.metrics import check_known
 from ansatz.track.report import write_report

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 from decoding import at_each_step
+from fake_sampler import FakeWeights
 from test_sampling import filtered_probabilities
 from tiny_models import ARCHITECTURES, FlatTokens, packed, prompt, some_prompts, tiny_policy
 
@@ -17,7 +18,6 @@ from ansatz.models.load import Policy
 from ansatz.models.logps import token_logps
 from ansatz.models.weights import LiveWeights
 from ansatz.rollout.base import Sampling
-from ansatz.rollout.fake import FakeWeights
 from ansatz.rollout.native import NativeSampler, forward, slots, step_choice
 from ansatz.types import Finish, Prompt, Rollout
 from tools.families import END_ID, MAX_CONTEXT, VOCAB_SIZE

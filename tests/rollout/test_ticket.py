@@ -4,11 +4,11 @@ import dataclasses
 import json
 
 import pytest
+from fake_sampler import FakeSampler
 from tiny_models import prompt
 
 from ansatz.errors import RolloutError
 from ansatz.rollout.base import Sampling
-from ansatz.rollout.fake import FakeSampler
 from ansatz.rollout.ticket import (
     Kind,
     Ticket,

@@ -33,7 +33,8 @@ class MlflowSink:
         metric = package("mlflow.entities").Metric
         now = time.time_ns() // 10**6
         points = [
-            metric(f"{curve}/{_allowed(name).replace('/', '.')}", value, now, step) for name, value in numbers.items()
+            metric(f"{curve}/{_replace_refused(name).replace('/', '.')}", value, now, step)
+            for name, value in numbers.items()
         ]
         self._client.log_batch(self.id, metrics=points)
 
@@ -61,7 +62,7 @@ def open_run(run: TrackedRun) -> MlflowSink:
     tags = {"mlflow.parentRunId": _parent(client, experiment, run.group)} if run.group else {}
     opened = client.create_run(experiment, run_name=run.name, tags=tags).info.run_id
     param = package("mlflow.entities").Param
-    params = [param(_allowed(key), value[:LONGEST]) for key, value in _flat(run.config, "")]
+    params = [param(_replace_refused(key), value[:LONGEST]) for key, value in _flat(run.config, "")]
     for start in range(0, len(params), AT_ONCE):
         client.log_batch(opened, params=params[start : start + AT_ONCE])
     return MlflowSink(client, opened)
@@ -78,7 +79,7 @@ def _parent(client: Any, experiment: str, group: str) -> str:
     return parent
 
 
-def _allowed(name: str) -> str:
+def _replace_refused(name: str) -> str:
     """Return the name with what MLflow refuses replaced."""
     return re.sub(r"[^\w\-. :/]", "_", name, flags=re.ASCII)
 
