@@ -4,7 +4,7 @@ A run knows of no tracker. This process reads the files of its folder every few 
 slow, failing or missing tracker can neither stop nor slow the training. Its marks are in the run's folder:
 
     runs/NAME/trackers/wandb.json   {"folder": ..., "id": ..., "sent": {"rl/metrics": 17, ...}}
-    runs/NAME/trackers/wandb.log    what the tracker said
+    runs/NAME/trackers/wandb.log    what went wrong
 
 A step that is marked is not sent again: a resumed run repeats steps with the same numbers. The mark is set before the
 point is sent, so a kill in between loses the point and does not double it. Steps after a rollback, which differ from
@@ -25,14 +25,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 
-from ansatz.errors import ConfigError, DataError
-from ansatz.files import check_ordinary_files, write_text
+from ansatz.errors import DataError
+from ansatz.files import append_text, check_ordinary_files, write_text
 from ansatz.json_text import read_object
 from ansatz.track.checked_rows import evaluation_rows, metrics_rows
 from ansatz.track.jsonl import Row, read_jsonl
@@ -53,17 +53,16 @@ WAIT_S = 60.0
 """How long the process that trained waits for what is still to be sent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(NamedTuple):
     """What to send. folder: a run, or a folder of runs at most two levels below it. group: under which name the tracker
     shows its runs together. parent: the process that trains; 0: the runs have ended. known: the runs that were there
     before it, with the time of their recipe, which changes when a run begins or is resumed."""
 
     folder: str
     tracker: str
+    known: Mapping[str, int]
     group: str = ""
     parent: int = 0
-    known: Mapping[str, int]
 
 
 def runs_in(folder: Path, depth: int = 2) -> dict[str, int]:
@@ -74,8 +73,7 @@ def runs_in(folder: Path, depth: int = 2) -> dict[str, int]:
     return {run: begun for path in below for run, begun in runs_in(path, depth - 1).items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class Point(NamedTuple):
     """Something to send. Of a series, later ones have larger steps."""
 
     series: str
@@ -95,17 +93,16 @@ def points(run: Path) -> Iterator[Point]:
             yield _numbers(f"eval/{row['split']}", stage, rollbacks, row["step"], evaluation_scalars(row))
         for file in step_files(stage, SAMPLES):
             curve = _curve(stage, rollbacks, file.step)
-            yield Point(
-                series=f"{curve}/samples", step=file.step, send=partial(_send_samples, curve, file.step, file.path)
-            )
+            send = partial(_send_samples, curve, file.step, file.path)
+            yield Point(f"{curve}/samples", file.step, send)
     report = run / "report.html"
     if report.is_file():
-        yield Point(series="report", step=report.stat().st_mtime_ns, send=lambda sink: sink.artifact(report))
+        yield Point("report", report.stat().st_mtime_ns, lambda sink: sink.artifact(report))
 
 
 def _numbers(what: str, stage: Path, rollbacks: tuple[Rollback, ...], step: int, numbers: Mapping[str, float]) -> Point:
     curve = _curve(stage, rollbacks, step)
-    return Point(series=f"{curve}/{what}", step=step, send=lambda sink: sink.metrics(curve, step, numbers))
+    return Point(f"{curve}/{what}", step, lambda sink: sink.metrics(curve, step, numbers))
 
 
 def _curve(stage: Path, rollbacks: tuple[Rollback, ...], step: int) -> str:
@@ -118,7 +115,7 @@ def _send_samples(curve: str, step: int, path: Path, sink: Sink) -> None:
     groups = {row["group"]: row for row in read_jsonl(groups_path(path))}
     rows = [{**groups.get(row["group"], {}), **row} for row in read_jsonl(path)[:MAX_ROWS]]
     if rows:  # otherwise the file has been removed, as save.samples_keep asks for
-        sink.table(curve, step, [{column: row.get(column) for column in COLUMNS} for row in rows])
+        sink.table(curve, step, COLUMNS, [[row.get(column) for column in COLUMNS] for row in rows])
 
 
 class FollowedRun:
@@ -127,17 +124,12 @@ class FollowedRun:
     def __init__(self, folder: Path, job: Job) -> None:
         check_ordinary_files(folder)  # a pipe would be waited for
         self._folder, self._job = folder, job
-        self._path = folder / FOLDER / f"{_file_name(job.tracker)}.json"
+        self._path = folder / FOLDER / _file_of(job, "json").name
         self._path.parent.mkdir(exist_ok=True)
         self._sink: Sink | None = None
         self._lock = self._path.with_suffix(".lock").open("w")
         fcntl.flock(self._lock, fcntl.LOCK_EX)  # waits for the one of an interrupted run, which sends what it has left
         self._id, self._sent = self._read()
-
-    @property
-    def is_gone(self) -> bool:
-        """Tell whether the folder now holds another run."""
-        return self._sink is not None and not self._path.exists()
 
     def send_new(self, open_run: Opens) -> None:
         """Send what is not marked yet. Raise what the tracker raises."""
@@ -155,12 +147,9 @@ class FollowedRun:
 
     def close(self) -> None:
         """Wait until the tracker has everything."""
-        try:
-            if self._sink is not None:
-                self._sink.close()
-        finally:
-            self._sink = None
-            self._lock.close()
+        if self._sink is not None:
+            self._sink.close()
+        self._lock.close()
 
     def _open_sink(self, open_run: Opens) -> Sink:
         if self._sink is None:
@@ -175,9 +164,8 @@ class FollowedRun:
 
     def _read(self) -> tuple[str, dict[str, int]]:
         """Return the id and the marks. Those of a folder that was copied belong to the run that it was copied from."""
-        if not self._path.is_file():
-            return "", {}
-        marks = read_object(self._path, error=DataError, advice="Remove the file: the run is then sent as a new one.")
+        advice = "Remove the file: the run is then sent as a new one."
+        marks = read_object(self._path, error=DataError, advice=advice) if self._path.is_file() else {}
         if marks.get("folder") != str(self._folder.resolve()):
             return "", {}
         return str(marks["id"]), {str(series): int(step) for series, step in marks["sent"].items()}
@@ -199,39 +187,29 @@ def follow(job: Job, *, is_over: Callable[[], bool], say: Callable[[str], object
     open_run, followed = opener(job.tracker), dict[str, FollowedRun]()
     while True:
         began, last = time.monotonic(), is_over()
-        faults = list(_one_pass(job, open_run, followed))
-        for fault in faults:
-            say(fault)
+        faults: list[str] = []
+        for run, recipe_time in runs_in(Path(job.folder)).items():
+            if job.known.get(run) == recipe_time and run not in followed:
+                continue
+            try:
+                if run not in followed:
+                    followed[run] = FollowedRun(Path(run), job)
+                followed[run].send_new(open_run)
+                if last:
+                    followed.pop(run).close()
+            except Exception as error:  # a tracker can raise anything
+                faults.append(f"{run}: {type(error).__name__}: {error}")
+                say(faults[-1])
         tries -= last
         if last and (not faults or not tries):
             break
         time.sleep(PAUSE_S if last else max(PAUSE_S, SHARE * (time.monotonic() - began)))
-    for run, each in followed.items():
-        try:
-            each.close()
-        except Exception as error:  # a tracker can raise anything
-            faults.append(f"{run}: {type(error).__name__}: {error}")
-            say(faults[-1])
     return not faults
 
 
-def _one_pass(job: Job, open_run: Opens, followed: dict[str, FollowedRun]) -> Iterator[str]:
-    """Send what is new of every run that has begun since the job, and yield what went wrong."""
-    for run, recipe_time in runs_in(Path(job.folder)).items():
-        if job.known.get(run) == recipe_time and run not in followed:
-            continue
-        try:
-            if run in followed and followed[run].is_gone:
-                followed.pop(run).close()
-            if run not in followed:
-                followed[run] = FollowedRun(Path(run), job)
-            followed[run].send_new(open_run)
-        except Exception as error:  # a tracker can raise anything
-            yield f"{run}: {type(error).__name__}: {error}"
-
-
-def _file_name(tracker: str) -> str:
-    return tracker.rpartition("/")[2].replace(":", "-")
+def _file_of(job: Job, ending: str) -> Path:
+    """Return the file of the tracker in a folder of runs."""
+    return Path(job.folder, FOLDER, f"{job.tracker.rpartition('/')[2].replace(':', '-')}.{ending}")
 
 
 class Follower:
@@ -240,9 +218,8 @@ class Follower:
     def __init__(self, folder: Path, tracker: str, *, group: str = "") -> None:
         """Raise ConfigError for a tracker that is unknown or not installed."""
         opener(tracker)
-        self._folder, self._tracker = folder, tracker
-        job = Job(folder=str(folder), tracker=tracker, group=group, parent=os.getpid(), known=runs_in(folder))
-        command = [sys.executable, "-m", "ansatz.track.follow", json.dumps(asdict(job))]
+        self._job = Job(folder=str(folder), tracker=tracker, group=group, parent=os.getpid(), known=runs_in(folder))
+        command = [sys.executable, "-m", "ansatz.track.follow", json.dumps(self._job._asdict())]
         out = subprocess.DEVNULL
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=out, start_new_session=True)
 
@@ -250,14 +227,14 @@ class Follower:
         """Say that the run has ended, wait a while for what is still to be sent, and return a sentence about it."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        log = self._folder / FOLDER / f"{_file_name(self._tracker)}.log"
+        log = _file_of(self._job, "log")
         try:
             if self._process.wait(WAIT_S) == 0:
-                return f"{self._tracker} has the whole run."
+                return f"{self._job.tracker} has the whole run."
         except subprocess.TimeoutExpired:
-            return f"{self._tracker} is still being sent the end of the run by process {self._process.pid}; see {log}."
-        again = f"ansatz track {self._folder} --to {self._tracker}"
-        return f"{self._tracker} lacks a part of the run; {log} says why. To send it: {again}"
+            return f"{self._job.tracker} still gets the end of the run from process {self._process.pid}; see {log}."
+        again = f"ansatz track {self._job.folder} --to {self._job.tracker}"
+        return f"{self._job.tracker} lacks a part of the run; {log} says why. To send it: {again}"
 
 
 def main(text: str) -> None:
@@ -269,33 +246,12 @@ def main(text: str) -> None:
 
     def is_over() -> bool:
         """Tell whether the run has ended: its process has closed the pipe to this one, or is gone."""
-        readable, _, _ = select.select([sys.stdin], [], [], 0)
-        return bool(readable) or os.getppid() != job.parent
+        return bool(select.select([sys.stdin], [], [], 0)[0]) or os.getppid() != job.parent
 
     def say(sentence: str) -> None:
-        print(time.strftime("%Y-%m-%d %H:%M:%S"), sentence, flush=True)
+        append_text(_file_of(job, "log"), f"{time.strftime('%Y-%m-%d %H:%M:%S')} {sentence}\n")
 
-    wait_for_run(job, is_over)
-    try:
-        log = Path(job.folder, FOLDER, f"{_file_name(job.tracker)}.log")
-        log.parent.mkdir(exist_ok=True)
-        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    except OSError:  # the run has ended before it had a folder
-        return
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    try:
-        is_sent = follow(job, is_over=is_over, say=say, tries=TRIES)
-    except (ConfigError, DataError) as error:
-        say(str(error))
-        is_sent = False
-    sys.exit(0 if is_sent else 1)
-
-
-def wait_for_run(job: Job, is_over: Callable[[], bool]) -> None:
-    """Return once a run has begun, or the process that would begin it has ended."""
-    while not is_over() and runs_in(Path(job.folder)).items() <= job.known.items():
-        time.sleep(0.5)
+    sys.exit(0 if follow(job, is_over=is_over, say=say, tries=TRIES) else 1)
 
 
 if __name__ == "__main__":

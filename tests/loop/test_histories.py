@@ -56,7 +56,8 @@ class History:
         self._before = self._ledger.landed()
         self._waiting: dict[int, dict[TicketKey, Ticket]] = {}
         self._landed: dict[TicketKey, Landed] = {}
-        for version in self._schedule.needed_versions(self._done):
+        steps = range(self._done + 1, self._schedule.open_through(self._done) + 1)
+        for version in sorted({self._schedule.weights_version_for(step) for step in steps}):
             self._pool.publish(weights(version), probe(version))
         self._open()
 

@@ -17,8 +17,8 @@ class FileSink:
             raise RuntimeError("the tracker is down")
         self.write("metrics", curve, step, dict(numbers))
 
-    def table(self, curve, step, rows):
-        self.write("table", curve, step, list(rows))
+    def table(self, curve, step, columns, rows):
+        self.write("table", curve, step, [dict(zip(columns, row, strict=True)) for row in rows])
 
     def artifact(self, path):
         self.write("artifact", path.name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,8 +16,8 @@ from typing import Any, Protocol
 from ansatz.errors import ConfigError
 from ansatz.registry import load_attribute, suggest
 
-Table = Sequence[Mapping[str, Any]]
-"""Rows with the same columns."""
+Table = Sequence[Sequence[Any]]
+"""Rows, each with a value for every column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,23 +42,18 @@ class Sink(Protocol):
 
     def metrics(self, curve: str, step: int, numbers: Mapping[str, float]) -> None: ...
 
-    def table(self, curve: str, step: int, rows: Table) -> None:
+    def table(self, curve: str, step: int, columns: Sequence[str], rows: Table) -> None:
         """Send responses of a step. Those of other steps stay."""
-        ...
 
     def artifact(self, path: Path) -> None:
         """Send a file. It replaces one of the same name, or becomes its next version."""
-        ...
 
     def close(self) -> None:
         """Wait until everything is sent."""
-        ...
 
 
-class Opens(Protocol):
-    """The function `open_run` of a module."""
-
-    def __call__(self, run: TrackedRun) -> Sink: ...
+Opens = Callable[[TrackedRun], Sink]
+"""The function `open_run` of a module."""
 
 
 def names() -> list[str]:

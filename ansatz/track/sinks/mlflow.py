@@ -1,6 +1,6 @@
 """MLflow. Its environment variables hold: MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME (default: ansatz).
 
-The runs of a sweep are nested in one that has the name of the sweep. Tables are files, samples/STAGE/step-000012.json.
+The runs of a sweep have a tag, group. Tables are files, samples/STAGE/step-000012.json.
 A metric cannot lie within another one, and some signs are refused: rl/eval/heldout/pass@1/3 becomes
 rl/eval.heldout.pass_1.3.
 """
@@ -11,15 +11,15 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ansatz.config.schema import flat_keys
 from ansatz.track.sinks import Table, TrackedRun, package
 
 AT_ONCE, LONGEST = 100, 6000
 """What a server takes: parameters of one call, and characters of one."""
-GROUP = "ansatz.group"
 
 
 class MlflowSink:
@@ -38,9 +38,8 @@ class MlflowSink:
         ]
         self._client.log_batch(self.id, metrics=points)
 
-    def table(self, curve: str, step: int, rows: Table) -> None:
-        columns = list(rows[0])
-        content = {"columns": columns, "data": [[row[column] for column in columns] for row in rows]}
+    def table(self, curve: str, step: int, columns: Sequence[str], rows: Table) -> None:
+        content = {"columns": list(columns), "data": list(rows)}
         self._client.log_dict(self.id, content, f"samples/{curve}/step-{step:06d}.json")
 
     def artifact(self, path: Path) -> None:
@@ -59,34 +58,16 @@ def open_run(run: TrackedRun) -> MlflowSink:
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "ansatz")
     known = client.get_experiment_by_name(name)
     experiment = client.create_experiment(name) if known is None else known.experiment_id
-    tags = {"mlflow.parentRunId": _parent(client, experiment, run.group)} if run.group else {}
+    tags = {"group": run.group} if run.group else {}
     opened = client.create_run(experiment, run_name=run.name, tags=tags).info.run_id
     param = package("mlflow.entities").Param
-    params = [param(_replace_refused(key), value[:LONGEST]) for key, value in _flat(run.config, "")]
+    flat = flat_keys(run.config).items()
+    params = [param(_replace_refused(key), json.dumps(value, default=str)[:LONGEST]) for key, value in flat]
     for start in range(0, len(params), AT_ONCE):
         client.log_batch(opened, params=params[start : start + AT_ONCE])
     return MlflowSink(client, opened)
 
 
-def _parent(client: Any, experiment: str, group: str) -> str:
-    """Return the run that holds those of a sweep. It is made if it is missing."""
-    quoted = group.replace("'", "")
-    found = client.search_runs([experiment], f"tags.`{GROUP}` = '{quoted}'", max_results=1)
-    if found:
-        return found[0].info.run_id
-    parent = client.create_run(experiment, run_name=group, tags={GROUP: quoted}).info.run_id
-    client.set_terminated(parent)
-    return parent
-
-
 def _replace_refused(name: str) -> str:
     """Return the name with what MLflow refuses replaced."""
     return re.sub(r"[^\w\-. :/]", "_", name, flags=re.ASCII)
-
-
-def _flat(config: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
-    for key, value in config.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value, default=str)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,8 @@ class TrackioSink:
     def metrics(self, curve: str, step: int, numbers: Mapping[str, float]) -> None:
         self._run.log({f"{curve}/{name}": value for name, value in numbers.items()}, step=step)
 
-    def table(self, curve: str, step: int, rows: Table) -> None:
-        columns = list(rows[0])
-        table = package("trackio").Table(columns=columns, data=[[row[column] for column in columns] for row in rows])
+    def table(self, curve: str, step: int, columns: Sequence[str], rows: Table) -> None:
+        table = package("trackio").Table(columns=list(columns), data=list(rows))
         self._run.log({f"{curve}/samples": table}, step=step)
 
     def artifact(self, path: Path) -> None:

@@ -6,7 +6,7 @@ Each stage has an axis of its own, STAGE/step. Tables are points of STAGE/sample
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,8 @@ class WandbSink:
     def metrics(self, curve: str, step: int, numbers: Mapping[str, float]) -> None:
         self._log(curve, step, {f"{curve}/{name}": value for name, value in numbers.items()})
 
-    def table(self, curve: str, step: int, rows: Table) -> None:
-        columns = list(rows[0])
-        table = package("wandb").Table(columns=columns, data=[[row[column] for column in columns] for row in rows])
+    def table(self, curve: str, step: int, columns: Sequence[str], rows: Table) -> None:
+        table = package("wandb").Table(columns=list(columns), data=list(rows))
         self._log(curve, step, {f"{curve}/samples": table})
 
     def artifact(self, path: Path) -> None:
