@@ -1,7 +1,7 @@
 """The data of a run, step by step: Problem -> Prompt -> Rollout -> ScoredRollout -> Group.
 
 Each type is frozen and wraps the one before it. Nothing here needs torch, and everything can be written as JSON and
-read back (`to_json`, `rollout_from_json`), so that any step can be saved, inspected and replayed.
+read back (`to_json`, `scored_from_json`), so that any step can be saved, inspected and replayed.
 """
 
 from __future__ import annotations
@@ -370,6 +370,13 @@ def _leave_out_empty(rollout: Json) -> None:
     for name in ("environment_reward", "observations"):
         if not rollout[name]:
             del rollout[name]
+
+
+def scored_from_json(data: Json) -> ScoredRollout:
+    """Read the `to_json` of a ScoredRollout."""
+    score: Json = dict(data["score"])
+    verdict, steps = _verdict_from_json(score.pop("verdict")), _steps_from_json(score.pop("steps", ()))
+    return ScoredRollout(rollout=rollout_from_json(data["rollout"]), score=Score(verdict=verdict, steps=steps, **score))
 
 
 def _verdict_from_json(data: Json) -> Verdict:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ansatz.cluster.base import Emit
-from ansatz.loop import workers
+from ansatz.loop.on_cluster import workers
 from ansatz.rollout.ticket import Ticket
 
 LONGEST_S = 0.2

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ansatz.cluster.base import Emit
-from ansatz.loop import workers
+from ansatz.loop.on_cluster import workers
 from ansatz.rollout.ticket import Ticket
 
 FOLDER = "ANSATZ_TEST_GATE"

@@ -13,9 +13,7 @@ from ansatz.types import (
     Score,
     ScoredRollout,
     Verdict,
-    _steps_from_json,
-    _verdict_from_json,
-    rollout_from_json,
+    scored_from_json,
     to_json,
 )
 
@@ -45,13 +43,6 @@ def scored(**changes) -> ScoredRollout:
     return ScoredRollout(
         rollout=rollout(**changes), score=Score(value=1.5, parts={"math_answer": 1.0}, verdict=verdict)
     )
-
-
-def scored_from_json(data) -> ScoredRollout:
-    """Read the `to_json` of a ScoredRollout."""
-    score = dict(data["score"])
-    verdict, steps = _verdict_from_json(score.pop("verdict")), _steps_from_json(score.pop("steps", ()))
-    return ScoredRollout(rollout=rollout_from_json(data["rollout"]), score=Score(verdict=verdict, steps=steps, **score))
 
 
 def test_a_scored_rollout_survives_json_whole():

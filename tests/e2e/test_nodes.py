@@ -29,9 +29,8 @@ CHANGES: dict[str, Any] = {
     "evaluate": {"every": 6},
     "save": {"every": 4, "tensorboard": False},
 }
-COMMAND = (
-    "from ansatz.loop import workers; workers.HOST = 'gated_host:build_host'; from ansatz.cli.main import main; main()"
-)
+START = "from ansatz.cli.main import main; main()"
+COMMAND = f"from ansatz.loop.on_cluster import workers; workers.HOST = 'gated_host:build_host'; {START}"
 
 
 class Nodes:

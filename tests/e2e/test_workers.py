@@ -17,8 +17,8 @@ import pytest
 from toy_runs import REPOSITORY, toy_config
 
 from ansatz.cluster.ray import RayCluster
-from ansatz.loop import workers as workers_module
 from ansatz.loop.ledger import Ledger
+from ansatz.loop.on_cluster import workers as workers_module
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.rollout.ticket import Landed, TicketKey
 from ansatz.track.jsonl import read_jsonl
