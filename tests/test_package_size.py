@@ -5,7 +5,7 @@ and the viewer. `python tests/test_package_size.py` prints the present values, a
 
 Lines of code are lines without docstrings, comments and blanks. The core is what a run of SFT and RL imports, except
 the features, which pyproject.toml lists: everything that can be left out of such a run. What a recipe finds by name (a
-reward, a source of problems) is no part of the core, because nothing imports it.
+reward, a source of problems) does not belong to the core, because nothing imports it.
 
 Imports of the modules of the core are counted in sum. Their mean over modules is no budget, because it rises when two
 modules become one, although an import is gone.
@@ -43,7 +43,7 @@ SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
 START: list[str] = SETTINGS["core"]
 """What a run of SFT and RL begins with."""
 FEATURES: dict[str, list[str]] = {name: row["modules"] for name, row in SETTINGS["features"].items()}
-"""Features, each with its modules and packages, by their names within `ansatz`. They are no part of the core."""
+"""Features, each with its modules and packages, by their names within `ansatz`. They do not belong to the core."""
 
 MAX_LINES = 60
 MAX_PARAMETERS = 9

@@ -40,7 +40,7 @@ class Workplace(Protocol):
         ...
 
     def check_room(self, config: Config) -> None:
-        """Raise if there is no room for what the recipe asks for."""
+        """Raise RolloutError or ConfigError if the machines cannot hold what the recipe needs."""
         ...
 
     def place(self, spec: Spec[AnyTrainer], folder: Path) -> AnyTrainer:

@@ -180,4 +180,5 @@ def test_an_index_follows_a_run_that_grows_and_is_rolled_back(tmp_path: Path, mo
     monkeypatch.setenv("GROWING_RUN", str(tmp_path / "growing"))
     case = GrowingRun.TestCase
     case.settings = settings(max_examples=12, stateful_step_count=8, deadline=None)
-    case().runTest()
+    case().runTest()  # its invariants assert
+    assert (tmp_path / "growing").is_dir()  # a run has grown

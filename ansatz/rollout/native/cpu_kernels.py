@@ -38,7 +38,7 @@ def library() -> ctypes.CDLL | None:
         if not made.is_file():
             _compile(compiler, made)
         return ctypes.CDLL(str(made))
-    except (OSError, RuntimeError, subprocess.SubprocessError):  # RuntimeError: there is no home folder
+    except (OSError, RuntimeError, subprocess.SubprocessError):  # RuntimeError: the user has no home folder
         return None
 
 
