@@ -56,10 +56,10 @@ def test_norm_and_gate_are_those_of_torch(size: int, dtype: torch.dtype) -> None
 
 
 def test_a_gate_keeps_nan_and_bears_the_largest_numbers() -> None:
-    numbers = torch.tensor([[float("nan"), 1e30, -1e30, 0.0, 88.5, -88.5]])
+    numbers = torch.tensor([[float("nan"), 1e30, -1e30, 0.0, 88.5, -88.5, float("inf")]])
     out = cpu_kernels.gate(numbers.clone(), torch.ones_like(numbers))
     assert out[0, 0].isnan()
-    assert out[0, 1:].tolist() == pytest.approx([1e30, 0.0, 0.0, 88.5, 0.0], rel=1e-6, abs=1e-8)
+    assert out[0, 1:].tolist() == pytest.approx([1e30, 0.0, 0.0, 88.5, 0.0, float("inf")], rel=1e-6, abs=1e-8)
 
 
 @pytest.mark.parametrize("dtype", KINDS)

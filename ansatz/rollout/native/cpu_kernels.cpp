@@ -77,10 +77,10 @@ template <class T> inline Floats all_rounded(Floats values) {
     return sizeof(T) == sizeof(float) ? values : (Floats)(to_halves(values) << 16);
 }
 
-// exp(x) to two units in the last place, with x cut to what a float can hold; nan gives a number.
+// exp(x) to two units in the last place, with x cut to what a float can hold. nan stays nan.
 inline Floats exponential(Floats x) {
-    x = x > -87.0f ? x : x * 0.0f - 87.0f;
-    x = x < 88.0f ? x : x * 0.0f + 88.0f;
+    x = x < -87.0f ? Floats{} - 87.0f : x;
+    x = x > 88.0f ? Floats{} + 88.0f : x;
     Floats whole = x * 1.44269504f + 12582912.0f;  // adding 1.5 x 2^23 rounds to a whole number
     Words power = (Words)whole << 23;
     whole -= 12582912.0f;
