@@ -11,7 +11,7 @@ from ansatz.errors import DataError
 
 
 def track(
-    folder: Annotated[Path, typer.Argument(help="A run folder, or a folder of runs such as runs/sweeps/NAME.")],
+    folder: Annotated[Path, typer.Argument(help="A run folder, or a folder of runs such as runs/sweeps.")],
     to: Annotated[str, typer.Option(help="wandb, trackio or mlflow; or path/to/file.py:function of your own.")],
     group: Annotated[str, typer.Option(help="Name under which the tracker shows the runs together.")] = "",
 ) -> None:
