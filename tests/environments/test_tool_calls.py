@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from ansatz.environments.tags import TagEnvironment
 from ansatz.environments.tool_calls import ToolCall, read_turn, without_end
+from tests.cpu_time import least_cpu_s
 
 NAMES = ("add", "python", "brave_search")
 ADD = ToolCall(name="add", arguments={"a": 1, "b": [2, "x"]})
@@ -244,16 +244,6 @@ OPENINGS += ["<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>```a"]
 LAST = ("", "x")
 
 
-def work(read: Callable[[], object]) -> float:
-    """The least CPU seconds of this thread in three calls."""
-    times = list[float]()
-    for _ in range(3):
-        begin = time.thread_time()
-        read()
-        times.append(time.thread_time() - begin)
-    return min(times)
-
-
 def read_all(turn: str) -> None:
     read_turn(turn, NAMES)
     without_end(turn)
@@ -269,7 +259,7 @@ def test_the_work_of_reading_a_turn_grows_with_its_length_and_not_with_its_squar
         read_all(long)
         if time.thread_time() - begin < 0.02:  # far below what a square would take
             continue
-        times = work(lambda text=short: read_all(text)), work(lambda text=long: read_all(text))
+        times = least_cpu_s(lambda text=short: read_all(text)), least_cpu_s(lambda text=long: read_all(text))
         if times[1] > 10 * times[0] + 0.02:  # 4 times the length; a square would be 16 times the work
             grown[opening, nest, last] = times
     assert not grown

@@ -38,17 +38,17 @@ def test_on_a_busy_machine_a_program_gets_its_whole_time_and_not_more() -> None:
         sandbox.require("full")
     except ConfigError as error:
         pytest.skip(str(error))
-    limits = SandboxLimits(timeout_s=0.8)
-    with ThreadPoolExecutor(2) as threads:
-        half, double = threads.map(lambda s: sandbox.run(BUSY_S.format(s), limits=limits), (0.4, 1.6))
-    assert (half.ended, half.stdout) == (Ended.EXIT_OK, "done\n")
-    assert double.ended is Ended.TIMEOUT
+    limits = SandboxLimits(timeout_s=1.6)
+    with ThreadPoolExecutor(2) as threads:  # the start of the interpreter counts too, and takes longer on some machines
+        short, long = threads.map(lambda s: sandbox.run(BUSY_S.format(s), limits=limits), (0.4, 2.4))
+    assert (short.ended, short.stdout) == (Ended.EXIT_OK, "done\n")
+    assert long.ended is Ended.TIMEOUT
     assert sandbox.run("import time; time.sleep(600)", limits=limits).ended is Ended.TIMEOUT
 
 
 @pytest.mark.usefixtures("busy_machine")
 def test_on_a_busy_machine_a_worker_gets_its_whole_time() -> None:
-    pool = WorkerPool("tests.rewards.jobs:run", timeout_s=0.8)
+    pool = WorkerPool("tests.rewards.jobs:run", timeout_s=1.6)
     try:
         assert pool.call({"kind": "spin", "seconds": 0.4})["wall_s"] >= 0.4  # its own time, whatever the wall shows
     finally:

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from ansatz.rewards.math_answer.extract import extract, stated_answer
 from ansatz.rewards.math_answer.letters import asserted_letter
+from tests.cpu_time import least_cpu_s
 
 
 @pytest.mark.parametrize(
@@ -117,12 +116,14 @@ def test_options_about_thoughts():
 )
 @pytest.mark.parametrize("join", [False, True])
 def test_time_is_linear_in_length(mode, piece: str, join: bool):
-    begin = time.thread_time()
-    extract(piece * 50_000, mode=mode, join_boxes=join)
-    extract(piece * 50_000, mode=mode, choice=True)
-    extract("\\boxed{8}" + piece * 50_000, mode=mode, join_boxes=join)
-    stated_answer(piece * 50_000, gold=True)
-    assert time.thread_time() - begin < 2.0  # of this thread only; a quadratic scan would take minutes
+    def read(count: int) -> None:
+        extract(piece * count, mode=mode, join_boxes=join)
+        extract(piece * count, mode=mode, choice=True)
+        extract("\\boxed{8}" + piece * count, mode=mode, join_boxes=join)
+        stated_answer(piece * count, gold=True)
+
+    short, long = (least_cpu_s(lambda count=count: read(count)) for count in (3_000, 12_000))
+    assert long < 10 * short + 0.02  # 4 times the length; a quadratic scan would take 16 times as long
 
 
 @pytest.mark.parametrize(
