@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo test test-slow test-cluster test-gpu test-vllm test-trainers test-notebooks test-reasoning-gym test-verifiers test-trackers bench bench-graders bench-gpu docs site release locks workflows check
+.PHONY: env demo test test-slow test-cluster test-gpu test-kernels test-vllm test-trainers test-notebooks test-reasoning-gym test-verifiers test-trackers bench bench-graders bench-gpu docs site release locks workflows check
 
 env: .venv/.ready
 
@@ -28,6 +28,15 @@ test-cluster: env
 # On a machine with a CUDA GPU, in 5 minutes. With the environment's own torch, which must be a build for CUDA.
 test-gpu: env
 	$(BIN)/python -m pytest -m gpu
+	$(BIN)/python -m pytest tests/rollout/test_decode_kernels.py
+
+# The Triton kernels in Triton's interpreter, which needs no GPU. Its loops fail with newer versions of numpy.
+.venv-triton/.ready: env
+	$(BIN)/python -m pip install --quiet --no-deps --target .venv-triton triton==3.6.0 numpy==2.3.5
+	touch $@
+
+test-kernels: .venv-triton/.ready
+	TRITON_INTERPRET=1 PYTHONPATH=.venv-triton $(BIN)/python -m pytest tests/rollout/test_decode_kernels.py
 
 # vLLM for CPUs, in an environment of its own; the three packages taken out are built for another torch than its own.
 .venv-vllm/.ready: pyproject.toml

@@ -2,10 +2,11 @@
 
     python benchmarks/gpu.py --model Qwen/Qwen2.5-1.5B --out gpu.json [--profile kernels.txt]
 
-The model has the published shape and random weights, so nothing is downloaded. Decoding is compared with the least that
-a decode step must read: the weights once, and the keys and values of each prompt and each response once. Training is
-compared with 6 FLOP per parameter and token. Both rates of the card are measured first. Alignment is
-exp(mean |behavior_logp - old_logp|) of sampled rollouts. The script also runs on a CPU, which only shows that it works.
+The model has the published shape and random weights, so nothing is downloaded. A decode step has two floors: the bytes
+that it must read, which are the weights once and the keys and values of each prompt and each response once, and 2 FLOP
+per parameter and row. Training is compared with 6 FLOP per parameter and token. Both rates of the card are measured
+first. Alignment is exp(mean |behavior_logp - old_logp|) of sampled rollouts. The script also runs on a CPU, which only
+shows that it works.
 """
 
 from __future__ import annotations
@@ -93,9 +94,9 @@ def prompts_of(policy: Policy, count: int, length: int) -> list[Prompt]:
 
 
 def decoding(
-    policy: Policy, prompts: list[Prompt], sampling: Sampling, bytes_per_s: float, profile: list[str] | None
+    policy: Policy, prompts: list[Prompt], sampling: Sampling, rates: dict[str, float], profile: list[str] | None
 ) -> tuple[dict[str, float], list[Rollout]]:
-    """Seconds of a decode step and the least that the card's bandwidth allows; and the rollouts.
+    """Seconds of a decode step and the least that the card's rates allow; and the rollouts.
 
     profile: takes a table of the kernels of a shorter call.
     """
@@ -114,8 +115,11 @@ def decoding(
     bytes_per_position = 2 * config.num_hidden_layers * heads * size
     positions = len(prompts) * len(prompts[0].token_ids) + rows * sampling.max_response_tokens / 2
     step = (whole - prefill) / (sampling.max_response_tokens - 1)
-    floor = (weights + positions * bytes_per_position) / bytes_per_s
-    return {"decode_step_s": step, "floor_s": floor, "bandwidth_frac": floor / step}, rollouts
+    floors = {
+        "bytes_floor_s": (weights + positions * bytes_per_position) / rates["bytes_per_s"],
+        "flop_floor_s": 2 * policy.num_parameters * rows / rates["matrix_flops"],
+    }
+    return {"rows": rows, "decode_step_s": step, **floors, "floor_frac": max(floors.values()) / step}, rollouts
 
 
 def training(
@@ -164,7 +168,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="Qwen/Qwen2.5-1.5B", choices=sorted(KNOWN_MODELS))
     parser.add_argument("--layers", type=int, help="fewer layers than published, to try it on a small machine")
-    parser.add_argument("--prompts", type=int, default=32)
+    parser.add_argument("--prompts", type=int, nargs="+", default=[8, 128, 32], help="the last number is trained on")
     parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--prompt-tokens", type=int, default=128)
     parser.add_argument("--response-tokens", type=int, default=512)
@@ -188,15 +192,18 @@ def main() -> None:
         max_response_tokens=options.response_tokens,
         min_response_tokens=options.response_tokens,
     )
-    prompts = prompts_of(policy, options.prompts, options.prompt_tokens)
     profile = None if options.profile is None else list[str]()
-    decoded, rollouts = decoding(policy, prompts, sampling, rates["bytes_per_s"], profile)
-    print(json.dumps(rates | decoded), flush=True)
+    decoded, rollouts = list[dict[str, float]](), list[Rollout]()
+    for count in options.prompts:
+        prompts = prompts_of(policy, count, options.prompt_tokens)
+        row, rollouts = decoding(policy, prompts, sampling, rates, profile)
+        decoded.append(row)
+        print(json.dumps(rates | row), flush=True)
     trained = training(policy, rollouts, rates["matrix_flops"], options.tokens_per_microbatch, profile)
     if profile is not None:
         options.profile.write_text("\n".join(profile), encoding="utf-8")
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
-    report = {"card": name, "torch": torch.__version__, **vars(options), **rates, **decoded, **trained}
+    report = {"card": name, "torch": torch.__version__, **vars(options), **rates, "decoding": decoded, **trained}
     report |= {"out": str(options.out), "profile": str(options.profile)}
     print(json.dumps(report, indent=1))
     if options.out:

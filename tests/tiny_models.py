@@ -41,19 +41,23 @@ def tiny_folder(folder: Path, name: str = "qwen3, grouped heads, tied", *, seed:
 
 
 def tiny_policy(
-    name: str = "qwen3, grouped heads, tied", *, seed: int = 0, dtype: torch.dtype = torch.float32
+    name: str = "qwen3, grouped heads, tied",
+    *,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    device: str | None = None,
 ) -> Policy:
-    """A new policy on each call, loaded from a `tiny_folder`."""
-    loaded = _loaded(name, seed)
+    """A new policy on each call, loaded from a `tiny_folder`. device: None: a GPU if there is one."""
+    loaded = _loaded(name, seed, device)
     policy = dataclasses.replace(loaded, model=copy.deepcopy(loaded.model))
     cast(policy, dtype)
     return policy
 
 
 @functools.cache
-def _loaded(name: str, seed: int) -> Policy:
+def _loaded(name: str, seed: int, device: str | None) -> Policy:
     with tempfile.TemporaryDirectory() as folder:
-        return load_policy(tiny_folder(Path(folder), name, seed=seed))
+        return load_policy(tiny_folder(Path(folder), name, seed=seed), device=device)
 
 
 def prompt(*token_ids: int, name: str = "p") -> Prompt:

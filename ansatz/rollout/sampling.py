@@ -7,8 +7,11 @@ depends neither on a token's batch, slot or order, nor on the device.
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import importlib.util
 import math
+from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -128,14 +131,14 @@ def sample_tokens(
     """Sample one token per row: (token_B, behavior_logp_B, num_candidates_B), the token, its log-prob (float32)
     under the distribution that it was sampled from, and the number of tokens that distribution could give.
 
-    logits_BV: float32, already divided by the temperature.
+    logits_BV: already divided by the temperature; float32, or on a GPU the type of the model.
     seed_B22: of `draw_seeds`. Of equal noisy logits, the smallest token wins.
     greedy: take the largest logit, with log-prob 0 and 1 candidate.
     count: False: the number of tokens is 0, which saves reading all logits once more.
     """
     if greedy:
         token_B = logits_BV.argmax(-1)
-        return token_B, logits_BV.new_zeros(len(token_B)), torch.ones_like(token_B)
+        return token_B, torch.zeros_like(token_B, dtype=torch.float32), torch.ones_like(token_B)
     num_rows = max(1, _CACHED // logits_BV.shape[-1])
     if len(logits_BV) > num_rows and not logits_BV.is_cuda:  # a processor's cache holds a few rows
         filters = {"top_k": top_k, "top_p": top_p, "min_p": min_p}
@@ -145,15 +148,26 @@ def sample_tokens(
         ]
         token_B, logp_B, num_candidates_B = (torch.cat(values) for values in zip(*parts, strict=True))
         return token_B, logp_B, num_candidates_B
-    logits_BV = filter_logits(logits_BV, top_k=top_k, top_p=top_p, min_p=min_p)
-    largest_B1 = logits_BV.amax(-1, keepdim=True)
-    mass_BV = (logits_BV - largest_B1).exp_()
-    log_total_B1 = mass_BV.sum(-1, keepdim=True).log_().add_(largest_B1)
-    num_candidates_B = (logits_BV > -torch.inf).sum(-1) if count else seed_B22.new_zeros(len(mass_BV)).long()
-    find = find_winners_on_gpu if logits_BV.is_cuda else find_winners
-    token_B1 = find(logits_BV, mass_BV, seed_B22)
-    logp_B1 = logits_BV.gather(-1, token_B1) - log_total_B1
+    if top_k or top_p < 1.0 or min_p:
+        logits_BV = filter_logits(logits_BV.float(), top_k=top_k, top_p=top_p, min_p=min_p)
+    num_candidates_B = (logits_BV > -torch.inf).sum(-1) if count else seed_B22.new_zeros(len(logits_BV)).long()
+    if (kernels := kernels_on(logits_BV.device)) is not None:
+        token_B1, log_total_B1 = kernels.find_winners(logits_BV, seed_B22)
+    else:
+        largest_B1 = logits_BV.amax(-1, keepdim=True)
+        mass_BV = (logits_BV - largest_B1).exp_()
+        log_total_B1 = mass_BV.sum(-1, keepdim=True).log_().add_(largest_B1)
+        token_B1 = find_winners(logits_BV, mass_BV, seed_B22)
+    logp_B1 = logits_BV.gather(-1, token_B1).float() - log_total_B1
     return token_B1.squeeze(-1), logp_B1.squeeze(-1), num_candidates_B
+
+
+@functools.cache
+def kernels_on(device: torch.device) -> ModuleType | None:
+    """Return `gumbel_kernels` if they run on this device."""
+    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
+        return None
+    return importlib.import_module("ansatz.rollout.gumbel_kernels")
 
 
 def _add_noise(mass_BV: Tensor, high_BV: Tensor) -> Tensor:
@@ -193,15 +207,3 @@ def find_winners(logits_BV: Tensor, mass_BV: Tensor, seed_B22: Tensor) -> Tensor
         token_N = torch.full_like(row_N, race_BV.shape[-1])
         token_B1[row_N, 0] = token_N.scatter_reduce_(0, index_C[is_best_C], token_C[is_best_C], "amin")
     return token_B1
-
-
-def find_winners_on_gpu(logits_BV: Tensor, mass_BV: Tensor, seed_B22: Tensor) -> Tensor:
-    """Return what `find_winners` returns without asking the GPU how many tokens could win, so that a graph can be
-    captured: the four best ones get their exact noise. That a fifth could win has a probability below 1e-12."""
-    token_V = torch.arange(mass_BV.shape[-1], dtype=torch.int32, device=mass_BV.device)
-    high_BV = _mix(token_V * _TOKEN_STEP, seed_B22[:, 0, :, None]).bitwise_and_(0x7FFFFFFF)
-    race_BV = _add_noise(mass_BV, high_BV)
-    token_BC = race_BV.topk(min(4, race_BV.shape[-1]), -1).indices
-    noisy_BC = logits_BV.gather(-1, token_BC).double() + draw_noise(seed_B22, token_BC)
-    is_best_BC = noisy_BC == noisy_BC.amax(-1, keepdim=True)
-    return token_BC.masked_fill(~is_best_BC, logits_BV.shape[-1]).amin(-1, keepdim=True)

@@ -6,13 +6,17 @@ than the plain operations, so results agree within the rounding of the model's t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ansatz.models.load import Policy
 from ansatz.rollout.native.cache import SlotCache
 from ansatz.rollout.native.forward import RotaryTable
+
+_ALIGNMENT = 256  # bytes
 
 
 class FusedDecodeStep:
@@ -40,7 +44,7 @@ class FusedDecodeStep:
             out_BQD = self._attend(layer.self_attn, normed_BH, position_B, cache, index, rotation)
             delta_BH, norm = layer.self_attn.o_proj(out_BQD.flatten(1)), layer.post_attention_layernorm
             normed_BH = kernels.add_and_normalise(hidden_BH, delta_BH, norm.weight, norm.variance_epsilon)
-            gated_BI = kernels.gate(layer.mlp.gate_proj(normed_BH), layer.mlp.up_proj(normed_BH))
+            gated_BI = kernels.gate(*_products(normed_BH, (layer.mlp.gate_proj, layer.mlp.up_proj)))
             delta_BH = layer.mlp.down_proj(gated_BI)
             normed_BH = kernels.add_and_normalise(hidden_BH, delta_BH, next_norm.weight, next_norm.variance_epsilon)
         return normed_BH
@@ -55,8 +59,8 @@ class FusedDecodeStep:
         rotation: tuple[Tensor, Tensor],
     ) -> Tensor:
         query_BQD, key_BKD, value_BKD = (
-            projection(normed_BH).unflatten(-1, (-1, attention.head_dim))
-            for projection in (attention.q_proj, attention.k_proj, attention.v_proj)
+            product.unflatten(-1, (-1, attention.head_dim))
+            for product in _products(normed_BH, (attention.q_proj, attention.k_proj, attention.v_proj))
         )
         norms, epsilon = None, 0.0
         if hasattr(attention, "q_norm"):
@@ -75,3 +79,33 @@ class FusedDecodeStep:
             shared_B=rows.shared_B,
             scale=attention.scaling,
         )
+
+
+def _products(normed_BH: Tensor, linears: Sequence[nn.Linear]) -> Sequence[Tensor]:
+    """Compute linear layers of one input: on a GPU in one product, because the small ones leave most of it idle."""
+    biases = [linear.bias for linear in linears if linear.bias is not None]
+    if normed_BH.is_cuda and len(biases) in (0, len(linears)):
+        weight = _join([linear.weight for linear in linears])
+        bias = _join(biases) if biases else None
+        if weight is not None and (bias is None) == (not biases):
+            return nn.functional.linear(normed_BH, weight, bias).split([len(linear.weight) for linear in linears], -1)
+    return [linear(normed_BH) for linear in linears]
+
+
+def _join(parts: Sequence[Tensor]) -> Tensor | None:
+    """Return parameters as one tensor, without a copy: they become neighbours in memory, and stay so while they are
+    changed in place.
+
+    None if one of them would begin at an odd place, where training could round in another way than before.
+    """
+    if any(part.nbytes % _ALIGNMENT for part in parts):
+        return None
+    first, storages = parts[0], {part.untyped_storage().data_ptr() for part in parts}
+    ends = [part.data_ptr() + part.nbytes for part in parts]
+    if len(storages) > 1 or ends[:-1] != [part.data_ptr() for part in parts[1:]]:
+        with torch.inference_mode(False), torch.no_grad():
+            whole = torch.cat([part.detach() for part in parts])
+            for part, place in zip(parts, whole.split([len(part) for part in parts]), strict=True):
+                part.data = place
+    shape = sum(len(part) for part in parts), *first.shape[1:]
+    return first.detach().as_strided(shape, first.stride(), first.storage_offset())

@@ -8,19 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
 
-Work = Callable[[], tuple[Tensor, ...]]
+Work = Callable[[], None]
 Capture = Callable[[Work], Work]
-"""Captures work and returns a function that replays it on the same memory."""
+"""Does the work, captures it, and returns a function that does it again on the same memory."""
 
 
 class StepGraph:
     """Runs the work of the decode steps of one `generate` call. While the shape stays the same, the tensors that the
-    work reads must not move.
+    work reads and changes must not move.
 
     A shape is captured the second time in a row that it occurs. Few shapes occur, because rows and spans are rounded up
-    to multiples. The next call overwrites the tensors that a call returned.
+    to multiples.
     """
 
     def __init__(self, capture: Capture) -> None:
@@ -28,20 +27,21 @@ class StepGraph:
         self._shape: tuple[int, ...] | None = None
         self._replay: Work | None = None
 
-    def __call__(self, shape: tuple[int, ...], work: Work) -> tuple[Tensor, ...]:
+    def __call__(self, shape: tuple[int, ...], work: Work) -> None:
         if shape != self._shape:  # drop the old graph first: without this, both graphs hold memory at the same time
             self._shape, self._replay = shape, None
-            return work()
-        if self._replay is None:
+            work()
+        elif self._replay is None:
             self._replay = self.capture(work)
-        return self._replay()
+        else:
+            self._replay()
 
 
 def capture_graph(work: Work) -> Work:
-    """Capture work as a CUDA graph. The result is valid only after a replay.
+    """Do the work, and capture it as a CUDA graph.
 
-    The work runs once on the graph's stream before the capture, because libraries initialise themselves when they are
-    first used on a stream. Other threads may use the GPU during the capture, as the grader does for a learned reward.
+    It is done on the graph's stream, because libraries initialise themselves when they are first used on a stream, and
+    the capture itself does nothing. Other threads may use the GPU meanwhile, as the grader does for a learned reward.
     """
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
     stream.wait_stream(torch.cuda.current_stream())
@@ -49,10 +49,5 @@ def capture_graph(work: Work) -> Work:
         work()
     torch.cuda.current_stream().wait_stream(stream)
     with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-        out = work()
-
-    def replay() -> tuple[Tensor, ...]:
-        graph.replay()
-        return out
-
-    return replay
+        work()
+    return graph.replay

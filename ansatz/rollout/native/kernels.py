@@ -1,8 +1,9 @@
 """Triton kernels of a decode step on an NVIDIA GPU: what happens between its matrix products.
 
 Axes: B rows, H hidden, Q query heads, K key/value heads, G = Q/K, D head size, P cached positions, R prompts, C columns
-of a prompt, I intermediate. All tensors are contiguous. Sums are float32; each result is rounded to the model's type
-where the plain operations would round it, except inside attention, which stays in float32.
+of a prompt, I intermediate. The rows of queries, keys, values, gate and up may lie apart, all else is contiguous. Sums
+are float32; each result is rounded to the model's type where the plain operations would round it, except inside
+attention, which stays in float32.
 
 This module needs the package triton, which comes with torch for CUDA.
 """
@@ -50,9 +51,9 @@ def add_and_normalise(hidden_BH: Tensor, delta_BH: Tensor | None, weight_H: Tens
 
 
 @triton.jit
-def _gate(gate, up, size, BLOCK: tl.constexpr):
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < size
+def _gate(gate, up, size, stride, BLOCK: tl.constexpr):
+    row, column = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    at, inside = row * stride + column, column < size
     value = tl.load(gate + at, mask=inside, other=0.0)
     wide = value.to(tl.float32)
     activated = (wide / (1.0 + tl.exp(-wide))).to(value.dtype).to(tl.float32)
@@ -62,37 +63,23 @@ def _gate(gate, up, size, BLOCK: tl.constexpr):
 
 def gate(gate_BI: Tensor, up_BI: Tensor) -> Tensor:
     """Compute silu(gate) * up, in the memory of gate."""
-    _gate[(triton.cdiv(gate_BI.numel(), 1024),)](gate_BI, up_BI, gate_BI.numel(), BLOCK=1024)
+    rows, size = gate_BI.shape
+    _gate[(rows, triton.cdiv(size, 1024))](gate_BI, up_BI, size, gate_BI.stride(0), BLOCK=1024)
     return gate_BI
 
 
 @triton.jit
 def _rotate_and_write(
-    query,
-    key,
-    value,
-    cosine,
-    sine,
-    query_norm,
-    key_norm,
-    absolute,
-    place,
-    cached_key,
-    cached_value,
-    epsilon,
-    span,
-    QUERY_HEADS: tl.constexpr,
-    KEY_HEADS: tl.constexpr,
-    HEAD: tl.constexpr,
-    BLOCK: tl.constexpr,
-    NORMS: tl.constexpr,
-):
+    query, key, value, cosine, sine, query_norm, key_norm, absolute, place, cached_key, cached_value,
+    epsilon, span, query_stride, key_stride,
+    QUERY_HEADS: tl.constexpr, KEY_HEADS: tl.constexpr, HEAD: tl.constexpr, BLOCK: tl.constexpr, NORMS: tl.constexpr,
+):  # fmt: skip
     row, number = tl.program_id(0).to(tl.int64), tl.program_id(1)
     half: tl.constexpr = HEAD // 2
     column = tl.arange(0, BLOCK)
     inside = column < half
     if number < QUERY_HEADS:
-        source = query + (row * QUERY_HEADS + number) * HEAD
+        source = query + row * query_stride + number * HEAD
         target = source
         norm = query_norm
     else:
@@ -100,10 +87,10 @@ def _rotate_and_write(
         cell = ((row * KEY_HEADS + head) * span + tl.load(place + row)) * HEAD
         norm = key_norm
         if number < QUERY_HEADS + KEY_HEADS:
-            source = key + (row * KEY_HEADS + head) * HEAD
+            source = key + row * key_stride + head * HEAD
             target = cached_key + cell
         else:
-            source = value + (row * KEY_HEADS + head) * HEAD
+            source = value + row * key_stride + head * HEAD
             target = cached_value + cell
     low = tl.load(source + column, mask=inside, other=0.0)
     high = tl.load(source + half + column, mask=inside, other=0.0)
@@ -151,24 +138,11 @@ def rotate_and_write(
     key_heads = key_BKD.shape[1]
     query_norm, key_norm = norms or (query_BQD, query_BQD)
     _rotate_and_write[(rows, query_heads + 2 * key_heads)](
-        query_BQD,
-        key_BKD,
-        value_BKD,
-        *rotation,
-        query_norm,
-        key_norm,
-        absolute_B,
-        place_B,
-        *cache,
-        epsilon,
-        cache[0].shape[2],
-        QUERY_HEADS=query_heads,
-        KEY_HEADS=key_heads,
-        HEAD=head_dim,
-        BLOCK=triton.next_power_of_2(head_dim // 2),
-        NORMS=norms is not None,
-        num_warps=1,
-    )
+        query_BQD, key_BKD, value_BKD, *rotation, query_norm, key_norm, absolute_B, place_B, *cache,
+        epsilon, cache[0].shape[2], query_BQD.stride(0), key_BKD.stride(0),
+        QUERY_HEADS=query_heads, KEY_HEADS=key_heads, HEAD=head_dim, BLOCK=triton.next_power_of_2(head_dim // 2),
+        NORMS=norms is not None, num_warps=1,
+    )  # fmt: skip
 
 
 @triton.jit
@@ -198,35 +172,20 @@ def _add_range(
 
 @triton.jit
 def _attend(
-    query,
-    key,
-    value,
-    prompt_key,
-    prompt_value,
-    place,
-    prompt,
-    shared,
-    out,
-    partial,
-    scale,
-    span,
-    columns,
-    KEY_HEADS: tl.constexpr,
-    GROUP: tl.constexpr,
-    HEAD: tl.constexpr,
-    BLOCK_G: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    BLOCK: tl.constexpr,
-    SPLITS: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
+    query, key, value, prompt_key, prompt_value, place, prompt, shared, out, partial,
+    scale, span, columns, query_stride,
+    KEY_HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK: tl.constexpr, SPLITS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
     row, head, split = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
     member, column = tl.arange(0, BLOCK_G), tl.arange(0, BLOCK_D)
     inside = (member < GROUP)[:, None] & (column < HEAD)[None, :]
     query_head = (row * KEY_HEADS + head) * GROUP + member
     at = query_head[:, None] * HEAD + column[None, :]
-    queries = tl.load(query + at, mask=inside, other=0.0)
-    num_shared = tl.load(shared + row).to(tl.int32)
+    asked = (head * GROUP + member)[:, None] * HEAD + column[None, :]
+    queries = tl.load(query + row * query_stride + asked, mask=inside, other=0.0)
+    of = tl.load(prompt + row)  # below 0 in rows that only round the batch up, whose prompt can be gone
+    num_shared = tl.where(of < 0, 0, tl.load(shared + row)).to(tl.int32)
     num_seen = num_shared + tl.load(place + row).to(tl.int32) + 1
     length = tl.cdiv(tl.cdiv(num_seen, SPLITS), BLOCK) * BLOCK
     start = split * length
@@ -235,7 +194,7 @@ def _attend(
     largest = tl.full((BLOCK_G,), -float("inf"), tl.float32)
     total = tl.zeros((BLOCK_G,), tl.float32)
     sums = tl.zeros((BLOCK_G, BLOCK_D), tl.float32)
-    source = (tl.maximum(tl.load(prompt + row), 0) * KEY_HEADS + head) * columns * HEAD
+    source = (tl.maximum(of, 0) * KEY_HEADS + head) * columns * HEAD
     largest, total, sums = _add_range(
         queries, prompt_key + source, prompt_value + source, start, tl.minimum(stop, num_shared), scale,
         largest, total, sums, HEAD, BLOCK_D, BLOCK, PRECISION,
@@ -289,32 +248,17 @@ def attend(
     group = query_heads // key_heads
     prompt_key, prompt_value = prompts or cache
     splits = min(triton.next_power_of_2(triton.cdiv(_PROGRAMS, rows * key_heads)), _MAX_SPLITS)
-    out_BQD = torch.empty_like(query_BQD)
+    out_BQD = query_BQD.new_empty(query_BQD.shape)
     partial = query_BQD.new_empty(
         rows * query_heads * splits * (head_dim + 2) if splits > 1 else 1, dtype=torch.float32
     )
     blocks = {"BLOCK_D": max(16, triton.next_power_of_2(head_dim)), "SPLITS": splits}
     _attend[(rows, key_heads, splits)](
-        query_BQD,
-        *cache,
-        prompt_key,
-        prompt_value,
-        place_B,
-        prompt_B,
-        shared_B,
-        out_BQD,
-        partial,
-        scale,
-        cache[0].shape[2],
-        prompt_key.shape[2],
-        KEY_HEADS=key_heads,
-        GROUP=group,
-        HEAD=head_dim,
-        BLOCK_G=max(16, triton.next_power_of_2(group)),
-        BLOCK=_BLOCK,
-        PRECISION="ieee",
-        **blocks,
-    )
+        query_BQD, *cache, prompt_key, prompt_value, place_B, prompt_B, shared_B, out_BQD, partial,
+        scale, cache[0].shape[2], prompt_key.shape[2], query_BQD.stride(0),
+        KEY_HEADS=key_heads, GROUP=group, HEAD=head_dim, BLOCK_G=max(16, triton.next_power_of_2(group)),
+        BLOCK=_BLOCK, PRECISION="ieee", **blocks,
+    )  # fmt: skip
     if splits > 1:
         _combine[(rows * query_heads,)](partial, out_BQD, HEAD=head_dim, **blocks)
     return out_BQD

@@ -18,6 +18,7 @@ from ansatz.rollout.native.forward import ReferenceDecodeStep
 from ansatz.rollout.native.graphs import Capture, capture_graph
 from ansatz.rollout.native.requests import FinishedResponse, SampleRequest, build_requests
 from ansatz.rollout.native.step_choice import choose_decode_step
+from ansatz.rollout.sampling import kernels_on
 from ansatz.types import Prompt, Rollout
 
 DEFAULT_SLOTS = 256
@@ -46,11 +47,9 @@ class NativeSampler:
         self.version = version
         self.environment = environment
         self._step = choose_decode_step(policy)
-        on_gpu = policy.device.type == "cuda"
-        self._token_bytes = token_bytes(policy) if on_gpu else 0
-        self._capture = capture or (
-            capture_graph if on_gpu and not isinstance(self._step, ReferenceDecodeStep) else None
-        )
+        self._token_bytes = token_bytes(policy) if policy.device.type == "cuda" else 0
+        can_capture = kernels_on(policy.device) is not None and not isinstance(self._step, ReferenceDecodeStep)
+        self._capture = capture or (capture_graph if can_capture else None)
 
     def load_weights(self, source: WeightSource) -> None:
         """Take the version. The trainer has updated the shared weights in place, so there is nothing to copy.

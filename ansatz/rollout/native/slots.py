@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ansatz.models.load import Policy, head_logits
 from ansatz.models.logps import mask_end_tokens, rows_per_chunk
@@ -24,10 +24,11 @@ from ansatz.rollout.native.forward import DecodeStep, FastDecodeStep, ReferenceD
 from ansatz.rollout.native.graphs import Capture, StepGraph
 from ansatz.rollout.native.requests import FinishedResponse, PartialResponse, SampleRequest
 from ansatz.rollout.response_rules import ResponseRules, ResponseState
-from ansatz.rollout.sampling import draw_seeds, noise_key, sample_tokens
+from ansatz.rollout.sampling import draw_seeds, kernels_on, noise_key, sample_tokens
 from ansatz.types import Finish
 
 _PREFILL_STEP = 16  # prompts of one prefill are rounded up to multiples of this
+_LOOK_EVERY = 4  # steps with graphs: looking at which rows have ended makes the host wait for the GPU
 _COLUMNS = (
     "request",  # index of the request
     "sample",  # index of the sample within the prompt's group
@@ -39,6 +40,8 @@ _COLUMNS = (
     "prompt",  # the prompt that the row shares with its group, -1 for none
     "member",  # index of the row within that group
     "shared",  # positions of the shared prompt, 0 for none
+    "forced",  # the token that the rules want next, -1 for none
+    "going",  # 1 until the row has ended or has reached its limit; other rows are not changed by a step
 )
 
 
@@ -112,9 +115,11 @@ class Slots:
         self.end_ids = torch.tensor(policy.end_ids, device=device)
         self.column = {name: torch.zeros(num_rows, dtype=torch.long, device=device) for name in _COLUMNS}
         self.column["prompt"].fill_(-1)
-        self.token_SN = torch.zeros(num_rows, sampling.max_response_tokens, dtype=torch.long, device=device)
+        # The last column takes what rows compute that are not going.
+        self.token_SN = torch.zeros(num_rows, sampling.max_response_tokens + 1, dtype=torch.long, device=device)
         self.num_candidates_SN = torch.zeros_like(self.token_SN)
-        self.logp_SN = torch.zeros(num_rows, sampling.max_response_tokens, device=device)
+        self.logp_SN = torch.zeros(num_rows, sampling.max_response_tokens + 1, device=device)
+        self._steps = 0
 
     @property
     def free(self) -> int:
@@ -158,8 +163,11 @@ class Slots:
         source_B = torch.arange(len(requests), device=device).repeat_interleave(rows_R)
         slot_B = torch.arange(self.active, self.active + len(source_B), device=device)
         self._store_prefill(prefill, slot_B, source_B, rows_R, length_R)
+        first = self.active
         self._start_rows(requests, slot_B, length_R[source_B])
+        self._read_rules()
         self._sample(slot_B, hidden_RH, source_B)
+        self._follow_rules(first)
 
     def _store_prefill(
         self, prefill: PrefillCache, slot_B: Tensor, source_B: Tensor, rows_R: Tensor, length_R: Tensor
@@ -254,6 +262,7 @@ class Slots:
         for name, values in zip(names, zip(*rows, strict=True), strict=True):
             self.column[name][slot_B] = torch.tensor(values, device=slot_B.device)
         self.column["length"][slot_B] = length_B
+        self.column["forced"][slot_B], self.column["going"][slot_B] = -1, 1
         self.active += len(rows)
         if self.rules:
             self.states += [
@@ -270,20 +279,26 @@ class Slots:
             store_SN[slot, : len(values)] = torch.tensor(values, device=store_SN.device)
 
     def decode(self) -> None:
-        """Sample one more token for each active row.
+        """Sample one more token for each active row that is going.
 
         Rows that only round the batch up compute on what they last held, and nothing reads their results.
         """
         num_rows = round_up(self.active, ROW_STEP)
         position_bound = self._make_room()
+        self._read_rules()
         if self.graph is None:
-            drawn = self._next_tokens(num_rows, position_bound, num_sampled=self.active)
+            self._advance(num_rows, position_bound, num_sampled=self.active)
         else:
             shape = num_rows, self.cache.reallocations, position_bound
-            drawn = self.graph(shape, lambda: self._next_tokens(num_rows, position_bound, num_sampled=num_rows))
-        self.column["length"][: self.active] += 1
-        token_B, logp_B, num_candidates_B = (value[: self.active] for value in drawn)
-        self._store(torch.arange(self.active, device=token_B.device), token_B, logp_B, num_candidates_B)
+            self.graph(shape, lambda: self._advance(num_rows, position_bound, num_sampled=num_rows))
+        self._follow_rules(0)
+        self._steps += 1
+
+    def _advance(self, num_rows: int, position_bound: int, *, num_sampled: int) -> None:
+        """Do what a step changes in the memory of a device, for the first num_sampled rows."""
+        drawn = self._next_tokens(num_rows, position_bound, num_sampled=num_sampled)
+        self.column["length"][:num_sampled] += self.column["going"][:num_sampled]
+        self._store(torch.arange(num_sampled, device=drawn[0].device), *drawn)
 
     def _make_room(self) -> int:
         """Let the cache hold one more token of each active row. Returns a bound of their positions.
@@ -336,7 +351,10 @@ class Slots:
         return mask_B11X
 
     def take_finished(self) -> list[FinishedResponse]:
-        """Remove and return the rows that have ended or reached the limit of this call."""
+        """Remove and return the rows that have ended or reached the limit of this call. With graphs, it may be found
+        some steps later that a row has, for which the host then need not wait in each step."""
+        if self.graph and not self.rules and self._steps % _LOOK_EVERY:
+            return []
         ended_B = self._ended()
         done_B = ended_B | (self.column["num_tokens"][: self.active] >= self.column["max_tokens"][: self.active])
         done = done_B.nonzero().squeeze(-1)
@@ -388,6 +406,8 @@ class Slots:
 
     def _logits(self, hidden_CH: Tensor) -> Tensor:
         temperature = self.sampling.temperature or 1.0
+        if temperature == 1.0 and self.policy.softcap is None and kernels_on(hidden_CH.device) is not None:
+            return nn.functional.linear(hidden_CH, self.policy.head.weight)  # which the kernels read as float32
         return head_logits(hidden_CH, self.policy.head.weight, temperature, self.policy.softcap)
 
     def _draw(self, slots: Tensor | slice, logits_BV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -409,27 +429,39 @@ class Slots:
         )
 
     def _store(self, slot_B: Tensor, token_B: Tensor, logp_B: Tensor, num_candidates_B: Tensor) -> None:
-        """Append the sampled tokens to their rows, or the tokens that the rules force."""
-        position_B = self.column["num_tokens"][slot_B]
+        """Append to rows that are going the sampled tokens, or those that the rules force."""
+        num_tokens_B, going_B = self.column["num_tokens"][slot_B], self.column["going"][slot_B]
         if self.rules:
-            is_sampled_B, token_B = self._apply_rules(slot_B, token_B)
+            forced_B = self.column["forced"][slot_B]
+            is_sampled_B = forced_B < 0
+            token_B = torch.where(is_sampled_B, token_B, forced_B)
             logp_B = logp_B.masked_fill(~is_sampled_B, 0.0)
             num_candidates_B = num_candidates_B.masked_fill(~is_sampled_B, 1)
-        self.token_SN[slot_B, position_B] = token_B
-        self.logp_SN[slot_B, position_B] = logp_B
-        self.num_candidates_SN[slot_B, position_B] = num_candidates_B
-        self.column["last_token"][slot_B] = token_B
-        self.column["num_tokens"][slot_B] += 1
+        is_going_B = going_B.bool()
+        place_B = num_tokens_B.masked_fill(~is_going_B, self.token_SN.shape[1] - 1)
+        self.token_SN[slot_B, place_B] = token_B
+        self.logp_SN[slot_B, place_B] = logp_B
+        self.num_candidates_SN[slot_B, place_B] = num_candidates_B
+        token_B, num_tokens_B = (
+            torch.where(is_going_B, token_B, self.column["last_token"][slot_B]),
+            num_tokens_B + going_B,
+        )
+        self.column["last_token"][slot_B], self.column["num_tokens"][slot_B] = token_B, num_tokens_B
+        is_done_B = torch.isin(token_B, self.end_ids) | (num_tokens_B >= self.column["max_tokens"][slot_B])
+        self.column["going"][slot_B] = going_B.masked_fill(is_done_B, 0)
 
-    def _apply_rules(self, slot_B: Tensor, token_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Return (is_sampled_B, token_B): which tokens are sampled, and the tokens with forced ones put in."""
-        states = [self.states[slot] for slot in slot_B.tolist()]
-        forced_B = torch.tensor([state.forced_token for state in states], device=token_B.device)
-        is_sampled_B = forced_B < 0
-        token_B = torch.where(is_sampled_B, token_B, forced_B)
-        for state, token in zip(states, token_B.tolist(), strict=True):
-            state.append(token)
-        return is_sampled_B, token_B
+    def _read_rules(self) -> None:
+        """Write down the token that the rules want next in each active row. They alone say which rows have ended."""
+        if self.rules:
+            forced_B = torch.tensor([state.forced_token for state in self.states], device=self.policy.device)
+            self.column["forced"][: self.active], self.column["going"][: self.active] = forced_B, 1
+
+    def _follow_rules(self, first: int) -> None:
+        """Tell the rules the last token of the active rows from slot `first` on."""
+        if self.rules:
+            tokens = self.column["last_token"][first : self.active].tolist()
+            for state, token in zip(self.states[first:], tokens, strict=True):
+                state.append(token)
 
     def _ended(self) -> Tensor:
         if self.rules:
@@ -450,7 +482,7 @@ class Slots:
             for hole, source in zip(hole_M.tolist(), source_M.tolist(), strict=True):
                 self.states[hole] = self.states[source]
             del self.states[kept:]
-        self.column["prompt"][kept : self.active] = -1
+        self.column["prompt"][kept : self.active], self.column["going"][kept : self.active] = -1, 0
         self.active = kept
         if self.cache.num_prompts > 2 * len(self._prompts_of_rows().unique()):
             self._store_prompts(torch.empty(0, dtype=torch.long, device=done_B.device))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +16,7 @@ from ansatz.rollout.native import cpu_kernels
 from ansatz.rollout.native.cache import PrefillCache, RowPlaces, SlotCache
 from ansatz.rollout.native.forward import DecodeStep, FastDecodeStep, ReferenceDecodeStep
 from ansatz.rollout.native.fused import FusedDecodeStep
+from ansatz.rollout.sampling import kernels_on
 
 _NORMS = ("input_layernorm", "post_attention_layernorm")
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -68,7 +69,7 @@ def _kernels_for(policy: Policy) -> Any:
         return None
     if policy.device.type == "cpu":
         return cpu_kernels if cpu_kernels.library() is not None else None
-    if policy.device.type != "cuda" or torch.version.cuda is None or importlib.util.find_spec("triton") is None:
+    if torch.version.cuda is None or kernels_on(policy.device) is None:
         return None
     return importlib.import_module("ansatz.rollout.native.kernels")
 

@@ -1,11 +1,17 @@
-"""The compiled kernels of a decode step: what they compute, that a row does not depend on its batch, and what happens
-where they cannot be compiled."""
+"""The kernels of a decode step: what they compute, that a row does not depend on its batch, and what happens where
+those for a CPU cannot be compiled.
+
+Those in Triton run on a GPU, or without one in Triton's interpreter: `make test-kernels`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -15,7 +21,8 @@ from torch import Tensor, nn
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native import NativeSampler, cpu_kernels, step_choice
 from ansatz.rollout.native.forward import FastDecodeStep
-from ansatz.rollout.native.fused import FusedDecodeStep
+from ansatz.rollout.native.fused import FusedDecodeStep, _join
+from ansatz.rollout.sampling import draw_noise, draw_seeds
 from tools.families import END_ID
 
 if cpu_kernels.library() is None:
@@ -30,7 +37,33 @@ def near(dtype: torch.dtype) -> dict[str, float]:
 
 
 def random(*shape: int, dtype: torch.dtype, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed + sum(shape))).to(dtype)
+    numbers = torch.randn(*shape, generator=torch.Generator().manual_seed(seed + sum(shape)), device="cpu")
+    return numbers.to(torch.get_default_device(), dtype)
+
+
+def side_by_side(kernels: ModuleType, wide: Tensor, sizes: list[int]) -> list[Tensor]:
+    """Parts of the rows of a tensor, as one product computes them on a GPU; copies for a CPU."""
+    return [part.contiguous() if kernels is cpu_kernels else part for part in wide.split(sizes, -1)]
+
+
+@pytest.fixture(params=["compiled", "triton"])
+def kernels(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
+    """A module with the kernels of a decode step, on the device of new tensors."""
+    if request.param == "compiled":
+        yield cpu_kernels
+        return
+    with torch.device(triton_device()):
+        yield importlib.import_module("ansatz.rollout.native.kernels")
+
+
+def triton_device() -> str:
+    if importlib.util.find_spec("triton") is None:
+        pytest.skip("Triton is not installed; make test-kernels")
+    if torch.cuda.is_available():
+        return "cuda"
+    if os.environ.get("TRITON_INTERPRET") != "1":
+        pytest.skip("there is no GPU, and Triton's interpreter is not on; make test-kernels")
+    return "cpu"
 
 
 @pytest.fixture(autouse=True)
@@ -43,16 +76,17 @@ def two_threads() -> Iterator[None]:
 
 @pytest.mark.parametrize("dtype", KINDS)
 @pytest.mark.parametrize("size", [64, 37])
-def test_norm_and_gate_are_those_of_torch(size: int, dtype: torch.dtype) -> None:
+def test_norm_and_gate_are_those_of_torch(kernels: ModuleType, size: int, dtype: torch.dtype) -> None:
     hidden, delta, weight = (random(*shape, dtype=dtype, seed=3) for shape in ((ROWS, size), (ROWS, size), (size,)))
     total = hidden + delta
-    alone = cpu_kernels.add_and_normalise(hidden.clone(), None, weight, 1e-6)
+    alone = kernels.add_and_normalise(hidden.clone(), None, weight, 1e-6)
     torch.testing.assert_close(alone, nn.functional.rms_norm(hidden, (size,), eps=1e-6) * weight, **near(dtype))
-    normed = cpu_kernels.add_and_normalise(hidden, delta, weight, 1e-6)
+    normed = kernels.add_and_normalise(hidden, delta, weight, 1e-6)
     assert hidden.equal(total)
     torch.testing.assert_close(normed, nn.functional.rms_norm(total, (size,), eps=1e-6) * weight, **near(dtype))
     expected = nn.functional.silu(hidden * 30) * delta
-    torch.testing.assert_close(cpu_kernels.gate(hidden * 30, delta), expected, **near(dtype))
+    parts = side_by_side(kernels, torch.cat((hidden * 30, delta), -1), [size, size])
+    torch.testing.assert_close(kernels.gate(*parts), expected, **near(dtype))
 
 
 def test_a_gate_keeps_nan_and_bears_the_largest_numbers() -> None:
@@ -64,9 +98,11 @@ def test_a_gate_keeps_nan_and_bears_the_largest_numbers() -> None:
 
 @pytest.mark.parametrize("dtype", KINDS)
 @pytest.mark.parametrize("has_norms", [False, True])
-def test_queries_and_keys_are_rotated_and_stored(has_norms: bool, dtype: torch.dtype) -> None:
+def test_queries_and_keys_are_rotated_and_stored(kernels: ModuleType, has_norms: bool, dtype: torch.dtype) -> None:
     head = 24
-    query, key, value = (random(ROWS, n, head, dtype=dtype, seed=n) for n in (HEADS * GROUP, HEADS, HEADS))
+    sizes = [HEADS * GROUP * head, HEADS * head, HEADS * head]
+    parts = side_by_side(kernels, random(ROWS, sum(sizes), dtype=dtype), sizes)
+    query, key, value = (part.unflatten(-1, (-1, head)) for part in parts)
     angle = random(50, head // 2, dtype=torch.float32)
     cosine, sine = (torch.cat((f(angle), f(angle)), -1).to(dtype) for f in (torch.cos, torch.sin))
     signed = torch.cat((-sine[:, : head // 2], sine[:, head // 2 :]), -1)
@@ -81,7 +117,7 @@ def test_queries_and_keys_are_rotated_and_stored(has_norms: bool, dtype: torch.d
         return vectors * cosine[absolute, None] + torch.cat((-high, low), -1) * sine[absolute, None]
 
     expected = rotated(query, norms and norms[0]), rotated(key, norms and norms[1])
-    cpu_kernels.rotate_and_write(query, key, value, (cosine, signed), norms, 1e-6, absolute, place, cache)
+    kernels.rotate_and_write(query, key, value, (cosine, signed), norms, 1e-6, absolute, place, cache)
     torch.testing.assert_close(query, expected[0], **near(dtype))
     rows = torch.arange(ROWS)
     torch.testing.assert_close(cache[0][rows, :, place], expected[1], **near(dtype))
@@ -107,9 +143,15 @@ def batch_of(head: int, dtype: torch.dtype) -> dict[str, Tensor | tuple[Tensor, 
 
 @pytest.mark.parametrize("dtype", KINDS)
 @pytest.mark.parametrize("head", [16, 24, 32, 64, 128])
-def test_attention_sees_the_shared_prompt_and_the_own_positions(head: int, dtype: torch.dtype) -> None:
+def test_attention_sees_the_shared_prompt_and_the_own_positions(
+    kernels: ModuleType, head: int, dtype: torch.dtype
+) -> None:
+    if kernels is not cpu_kernels and dtype == torch.bfloat16 and not torch.cuda.is_available():
+        pytest.skip("Triton's interpreter multiplies the bits of bfloat16 as if they were integers")
     batch = batch_of(head, dtype)
-    out = cpu_kernels.attend(**batch, scale=0.3)
+    (query, _) = side_by_side(kernels, batch["query_BQD"].flatten(1).repeat(1, 2), [HEADS * GROUP * head] * 2)
+    batch["query_BQD"] = query.unflatten(-1, (-1, head))
+    out = kernels.attend(**batch, scale=0.3)
     for row in range(ROWS - 1):
         shared, own = int(batch["shared_B"][row]), int(batch["place_B"][row]) + 1
         key, value = (
@@ -139,7 +181,7 @@ def test_a_row_has_the_same_bits_alone_and_with_another_number_of_threads(head: 
 
 @pytest.mark.parametrize("dtype", KINDS)
 def test_the_compiled_step_samples_what_the_plain_one_does(dtype: torch.dtype) -> None:
-    policy = dataclasses.replace(tiny_policy(dtype=dtype), end_ids=(END_ID, 5, 9))
+    policy = dataclasses.replace(tiny_policy(dtype=dtype, device="cpu"), end_ids=(END_ID, 5, 9))
     rollouts = []
     for step in (FusedDecodeStep(policy, cpu_kernels), FastDecodeStep(policy)):
         sampler = NativeSampler(policy, max_concurrent=30)
@@ -168,7 +210,7 @@ def test_without_a_compiler_or_with_one_that_fails_the_plain_step_runs(
         monkeypatch.setenv("CXX", compiler)
         assert library() is None
     monkeypatch.setattr(cpu_kernels, "library", library)
-    assert isinstance(step_choice.choose_decode_step(tiny_policy()), FastDecodeStep)
+    assert isinstance(step_choice.choose_decode_step(tiny_policy(device="cpu")), FastDecodeStep)
 
 
 def test_a_compiled_file_is_kept_and_a_folder_of_others_is_not_trusted(
@@ -183,3 +225,51 @@ def test_a_compiled_file_is_kept_and_a_folder_of_others_is_not_trusted(
     assert [path.stat().st_mtime_ns for path in folder.iterdir()] == [before]
     folder.chmod(0o777)
     assert cpu_kernels.library.__wrapped__() is None
+
+
+def test_parameters_become_neighbours_without_a_change_of_their_values() -> None:
+    parts = [nn.Parameter(random(rows, 32, dtype=torch.bfloat16, seed=rows)) for rows in (8, 4, 4)]
+    before = torch.cat([part.detach() for part in parts])
+    assert _join(parts).equal(before)
+    places = [part.data_ptr() for part in parts]
+    with torch.no_grad():
+        parts[1].mul_(2.0)
+    joined = _join(parts)
+    assert joined[8:12].equal(2 * before[8:12])
+    assert [part.data_ptr() for part in parts] == places
+    assert joined.data_ptr() == places[0]
+    (joined[0].sum() + parts[0].sum()).backward()
+    assert parts[0].grad.equal(torch.ones_like(parts[0]))
+    parts[2].data = parts[2].data.clone()  # as a cast does
+    assert _join(parts).equal(torch.cat([part.detach() for part in parts]))
+    assert _join([parts[0], nn.Parameter(random(3, 32, dtype=torch.bfloat16))]) is None  # 192 bytes
+
+
+@pytest.fixture
+def gumbel_kernels() -> Iterator[ModuleType]:
+    with torch.device(triton_device()):
+        yield importlib.import_module("ansatz.rollout.gumbel_kernels")
+
+
+@pytest.mark.usefixtures("gumbel_kernels")
+def test_the_noise_of_a_gpu_has_the_bits_of_a_cpu() -> None:
+    keys = [0, -1, 2**62 + 3, -(2**63), 987654321]
+    with torch.device("cpu"):
+        seed_B22, token_BC = draw_seeds(torch.tensor(keys), torch.arange(5) * 1000), torch.arange(1000).expand(5, -1)
+        expected_BC = draw_noise(seed_B22, token_BC)
+    noise_BC = torch.empty(5, 1000, dtype=torch.float64)
+    store_noise = importlib.import_module("tests.rollout.noise_kernel").store_noise
+    store_noise[(5, 1000)](seed_B22.to(noise_BC.device), noise_BC, 1000, enable_fp_fusion=False)
+    assert noise_BC.cpu().equal(expected_BC)
+
+
+@pytest.mark.parametrize(("num_tokens", "scale"), [(1, 1.0), (3, 0.0), (300, 8.0), (2048, 1.0), (5000, 0.0)])
+def test_the_largest_noisy_logit_wins_on_a_gpu(gumbel_kernels: ModuleType, num_tokens: int, scale: float) -> None:
+    rows = 40
+    logits_BV = random(rows, num_tokens, dtype=torch.float32) * scale
+    logits_BV[:, 1::5] = -torch.inf
+    seed_B22 = draw_seeds(torch.full((rows,), num_tokens), torch.arange(rows))
+    winner_B1, log_total_B1 = gumbel_kernels.find_winners(logits_BV, seed_B22)
+    noisy_BV = logits_BV.double() + draw_noise(seed_B22, torch.arange(num_tokens)[None])
+    assert winner_B1[:, 0].equal(noisy_BV.argmax(-1))
+    torch.testing.assert_close(log_total_B1[:, 0], logits_BV.logsumexp(-1), rtol=1e-5, atol=1e-5)
