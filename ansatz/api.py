@@ -12,34 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ansatz.errors import ConfigError, DataError
-from ansatz.evaluate.estimators import maj_at_k, pass_at_k
+from ansatz.evaluate.estimators import maj_at_k as maj_at_k
+from ansatz.evaluate.estimators import pass_at_k as pass_at_k
 from ansatz.json_text import read_object
-from ansatz.rewards.base import RewardResult
-from ansatz.rewards.math_answer.verify import equivalent, verify
-from ansatz.types import Problem, Rollout, Verdict
+from ansatz.rewards.base import RewardResult as RewardResult
+from ansatz.rewards.math_answer.verify import equivalent as equivalent
+from ansatz.rewards.math_answer.verify import verify as verify
+from ansatz.types import Problem, Rollout
+from ansatz.types import Verdict as Verdict
 
 if TYPE_CHECKING:
     from ansatz.models.load import Policy
-    from ansatz.objectives.policy_loss import PolicyLoss
+    from ansatz.objectives.policy_loss import PolicyLoss as PolicyLoss
     from ansatz.objectives.policy_loss import policy_loss as policy_loss
-
-__all__ = [
-    "Policy",
-    "PolicyLoss",
-    "Problem",
-    "RewardResult",
-    "Rollout",
-    "TrainedRun",
-    "Verdict",
-    "equivalent",
-    "load_policy",
-    "maj_at_k",
-    "pass_at_k",
-    "policy_loss",
-    "sample",
-    "train_recipe",
-    "verify",
-]
 
 DEFAULT_TEMPLATE = "boxed"
 

@@ -28,6 +28,7 @@ from ansatz.models.known_models import KNOWN_MODELS
 from ansatz.models.memory import memory_parts, peak_bytes
 from ansatz.models.plan import parse_hardware, workload_of
 from ansatz.models.tiny import build_random_model
+from ansatz.objectives.build import build_objective
 from ansatz.track.jsonl import read_jsonl
 
 REWARD = """
@@ -84,7 +85,8 @@ def main() -> None:
         recipe = recipe_of(folder, **sizes)
         (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
         config, hardware = check(recipe), parse_hardware(options.memory)
-        work = workload_of(config, needs_ref=False, needs_values=False, whole_minibatch=False, hardware=hardware)
+        objective = build_objective(config.algorithm, max_response_tokens=options.response_tokens)
+        work = workload_of(config, objective, hardware=hardware)
         estimate = max(peak_bytes(memory_parts(work)).values()) / 1e9
         started = time.perf_counter()
         command = [sys.executable, "-c", "from ansatz.cli.main import main; main()", "train", "recipe.yaml"]

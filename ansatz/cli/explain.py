@@ -124,13 +124,7 @@ def memory_arithmetic(
     from ansatz.models.process_memory import fits, memory_table, process_plans
 
     try:
-        work = workload_of(
-            config,
-            needs_ref=objective.needs_ref,
-            needs_values=objective.needs_values,
-            whole_minibatch=objective.whole_minibatch,
-            hardware=hardware,
-        )
+        work = workload_of(config, objective, hardware=hardware)
     except ModelError as error:
         return f"not known: {error}", True
     plans = process_plans(config, work, hardware)

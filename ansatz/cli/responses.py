@@ -39,24 +39,13 @@ def sample_into(
     problems: Sequence[Problem],
     sampling: ModelSampling,
     *,
-    about: Mapping[str, Any],
     source: str,
-    to_prompt: Callable[[Problem, Template, Any], Prompt] | None = None,
-    make_grader: Callable[[WorkerPool], ResponseGrader] | None = None,
+    **others: Any,
 ) -> None:
-    """Open the model and `fill` the folder with its responses to the problems."""
+    """Open the model and `fill` the folder with its responses to the problems. others: see there."""
     check_ids(problems, source=source)
     with open_model(model, sampling) as opened:
-        fill(
-            folder,
-            opened,
-            problems,
-            sampling,
-            about=about,
-            source=source,
-            to_prompt=to_prompt,
-            make_grader=make_grader,
-        )
+        fill(folder, opened, problems, sampling, source=source, **others)
 
 
 def fill(

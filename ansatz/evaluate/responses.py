@@ -25,7 +25,7 @@ from ansatz.rewards.math_answer.extract import Mode
 from ansatz.rewards.math_answer.verify import verify
 from ansatz.rewards.pool import WorkerPool
 from ansatz.special_tokens import special_tokens
-from ansatz.types import Finish, Reason, Rollout, Verdict
+from ansatz.types import Finish, Problem, Reason, Rollout, Verdict
 
 MODES: tuple[Mode, ...] = ("strict", "anchored", "last_number")
 """How an answer is found in a response, from the strictest mode to the most lenient (see `verify`)."""
@@ -125,19 +125,20 @@ def response_of(rollout: Rollout, verdicts: Mapping[str, Verdict]) -> Response:
     """Return the fields of a rollout that are stored, with these verdicts."""
     problem = rollout.prompt.problem
     return Response(
-        id=problem.id,
+        **fields_of(problem),
         sample=rollout.sample,
-        level=problem.level,
-        subject=str(problem.meta.get("subject", "")),
-        question=problem.question,
-        answer=problem.answer,
         response=rollout.text,
         tokens=rollout.num_tokens,
         finish=rollout.finish,
         verdicts=verdicts,
-        earlier_turns=problem.earlier_turns,
         said=rollout.said if rollout.observations else "",
     )
+
+
+def fields_of(problem: Problem) -> dict[str, Any]:
+    """Return what a `Response` says of its problem."""
+    fields = {name: getattr(problem, name) for name in ("id", "level", "question", "answer", "earlier_turns")}
+    return fields | {"subject": str(problem.meta.get("subject", ""))}
 
 
 def graded_again(response: Response, *, pool: WorkerPool) -> Response:

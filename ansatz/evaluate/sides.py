@@ -12,12 +12,11 @@ from ansatz.config.sampling import SamplingOptions
 from ansatz.data.store import read_problems
 from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.folder import EvaluationFolder
-from ansatz.evaluate.responses import Response
+from ansatz.evaluate.responses import Response, fields_of
 from ansatz.track.jsonl import Row
-from ansatz.track.rollout_rows import StoredResponse, read_responses
+from ansatz.track.rollout_rows import read_responses
 from ansatz.track.runs import PipelineRun, read_pipeline
 from ansatz.track.stored_evaluations import StoredEvaluation, stored_evaluations
-from ansatz.types import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,29 +101,21 @@ def _side(run: PipelineRun, name: str, evaluation: StoredEvaluation) -> Side:
         )
     groups: dict[str, list[Response]] = {}
     for each in stored:
-        groups.setdefault(each.problem, []).append(_response(each, problems[each.problem]))
+        response = Response(
+            **fields_of(problems[each.problem]),
+            sample=each.sample,
+            response=each.text,
+            tokens=each.tokens,
+            finish=each.finish,
+            verdicts={"reward": each.verdict},
+        )
+        groups.setdefault(each.problem, []).append(response)
     return Side(
         name=name,
         responses=list(groups.values()),
         seed=stored[0].seed if stored else 0,
         settings=_settings(run),
         row=rows[-1] if rows else {},
-    )
-
-
-def _response(stored: StoredResponse, problem: Problem) -> Response:
-    return Response(
-        id=problem.id,
-        sample=stored.sample,
-        level=problem.level,
-        subject=str(problem.meta.get("subject", "")),
-        question=problem.question,
-        answer=problem.answer,
-        response=stored.text,
-        tokens=stored.tokens,
-        finish=stored.finish,
-        verdicts={"reward": stored.verdict},
-        earlier_turns=problem.earlier_turns,
     )
 
 

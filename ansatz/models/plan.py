@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -101,13 +102,8 @@ def _critic_shape(config: Config, policy: ModelShape) -> ModelShape:
     )
 
 
-def workload_of(
-    config: Config, *, needs_ref: bool, needs_values: bool, whole_minibatch: bool, hardware: Hardware | None
-) -> Workload:
-    """Return the workload of a recipe.
-
-    needs_ref, needs_values, whole_minibatch: what its objective needs. hardware: None for this CPU.
-    """
+def workload_of(config: Config, objective: Any, *, hardware: Hardware | None) -> Workload:
+    """Return the workload of a recipe with an `Objective`. hardware: None for this CPU."""
     model, rollout, train = config.model, config.rollout, config.train
     shape = recipe_shape(config)
     if model.dtype == "auto" and hardware is not None:
@@ -116,7 +112,9 @@ def workload_of(
         dtype_bytes = compute_dtype(model.dtype, torch.device("cpu")).itemsize
     span = rollout.max_prompt_tokens + rollout.max_response_tokens
     minibatch = -(-rollout.rollouts_per_step // train.updates_per_step) * span
-    microbatch_tokens = minibatch if whole_minibatch else min(max(train.tokens_per_microbatch, span), minibatch)
+    microbatch_tokens = (
+        minibatch if objective.whole_minibatch else min(max(train.tokens_per_microbatch, span), minibatch)
+    )
     threads = config.threads or usable_cores()
     num_parallel = parallel_microbatches(shape.num_parameters, on_cpu=hardware is None, threads=threads)
     as_many_as_fit = 256 if hardware is None else rollout.rollouts_per_step  # what max_concurrent: 0 stands for
@@ -126,9 +124,7 @@ def workload_of(
     if model.lora is not None:
         rank, targets = int(model.lora.get("rank", 16)), model.lora.get("targets") or tuple(shape.linears)
         trained = adapter_parameters(shape, rank=rank, targets=targets)
-    critic = None
-    if needs_values:
-        critic = _critic_shape(config, shape)
+    critic = _critic_shape(config, shape) if objective.needs_values else None
     return Workload(
         shape=shape,
         dtype_bytes=dtype_bytes,
@@ -143,7 +139,7 @@ def workload_of(
         four_bits=model.quantize is not None,
         optimizer=str(train.optimizer.get("name", "adamw")),
         checkpointing=model.checkpointing,
-        reference=needs_ref,
+        reference=objective.needs_ref,
         critic=critic,
         critic_adapters=trained or 0 if train.critic.path is None else 0,
         parallel_microbatches=min(num_parallel, -(-minibatch // microbatch_tokens)),

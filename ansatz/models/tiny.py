@@ -76,18 +76,8 @@ def build_tiny_model(
     return build_random_model(folder, texts=texts, shape=shape, initializer_range=initializer_range, seed=seed)
 
 
-def tiny_shape(
-    *,
-    vocab_size: int,
-    hidden_size: int,
-    num_layers: int,
-    num_heads: int,
-    num_kv_heads: int,
-    head_dim: int,
-    intermediate_size: int,
-    max_context: int,
-) -> ModelShape:
-    """Return the shape of the model that `build_tiny_model` creates.
+def tiny_shape(*, vocab_size: int, num_heads: int, num_kv_heads: int, head_dim: int, **others: int) -> ModelShape:
+    """Return the shape of the model that `build_tiny_model` creates. others: its other sizes.
 
     Raise ConfigError for sizes that do not fit together.
     """
@@ -103,15 +93,12 @@ def tiny_shape(
         raise ConfigError(f"head_dim = {head_dim}: rotary positions turn pairs of values. Use an even number.")
     shape = ModelShape(
         architecture="qwen3",
-        hidden_size=hidden_size,
-        num_layers=num_layers,
+        tied=True,
+        vocab_size=vocab_size,
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
         head_dim=head_dim,
-        intermediate_size=intermediate_size,
-        vocab_size=vocab_size,
-        tied=True,
-        max_context=max_context,
+        **others,
     )
     if shape.num_parameters > MAX_PARAMETERS:
         raise ConfigError(

@@ -15,7 +15,6 @@ import triton.language as tl
 from torch import Tensor
 
 _TILE = 2048  # tokens that a program reads
-_LN2: tl.constexpr = tl.constexpr(0.6931471805599453)
 _SQRT_HALF_BITS: tl.constexpr = tl.constexpr(0x3FE6A09E667F3BCD)  # of the float64 number sqrt(1/2)
 
 
@@ -61,7 +60,7 @@ def _log(exponent, quotient):
     total = total * square + 1.0 / 5
     total = total * square + 1.0 / 3
     total = total * square + 1.0
-    return exponent * _LN2 + (2 * quotient) * total
+    return exponent * 0.6931471805599453 + (2 * quotient) * total
 
 
 @triton.jit

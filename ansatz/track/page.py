@@ -10,7 +10,7 @@ import base64
 import functools
 import hashlib
 import html
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -40,18 +40,24 @@ def page(title: str, parts: Iterable[str]) -> str:
     )
 
 
-@functools.cache
-def _environment() -> Environment:
+def templates_of(package: str, filters: Mapping[str, Callable[..., Any]]) -> Environment:
+    """Return the templates of a package, in which what is not Markup is escaped."""
     environment = Environment(
-        loader=PackageLoader("ansatz.track"),
+        loader=PackageLoader(package),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=show_characters,
     )
-    environment.filters |= {"percent": percent, "duration": duration, "golds": shown_golds, "interval": _show_interval}
+    environment.filters |= filters
     return environment
+
+
+@functools.cache
+def _environment() -> Environment:
+    filters = {"percent": percent, "duration": duration, "golds": shown_golds, "interval": _show_interval}
+    return templates_of("ansatz.track", filters)
 
 
 def fill(template: str, **context: Any) -> Markup:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
@@ -20,7 +20,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from ansatz.errors import AnsatzError
-from ansatz.track.page import show_characters
+from ansatz.track.page import templates_of
 from ansatz.track.theme import PAGE_SCRIPT, PAGE_STYLE
 from ansatz.ui import pages
 
@@ -47,15 +47,7 @@ def build_app(library: pages.Library, *, token: str, hosts: Sequence[str] = ()) 
         response.headers.update(HEADERS)
         return response
 
-    environment = Environment(
-        loader=PackageLoader("ansatz.ui"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=show_characters,
-    )
-    environment.filters |= pages.FILTERS
+    environment = templates_of("ansatz.ui", pages.FILTERS)
     views = pages.Pages(library)
 
     def answer(make: Callable[..., Any]) -> Callable[[Request], Response]:

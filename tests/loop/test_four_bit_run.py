@@ -24,6 +24,7 @@ from ansatz.models.load import load_policy
 from ansatz.models.memory import Workload, memory_parts
 from ansatz.models.plan import parse_hardware, workload_of
 from ansatz.models.process_memory import memory_table, process_plans
+from ansatz.objectives.build import build_objective
 from tools.family_runs import LOGP_TOLERANCE, recipe, reload_gap, train
 
 ADAPTED = {"lora": {"rank": 4}, "quantize": "nf4"}
@@ -107,7 +108,8 @@ def test_recipes_that_a_base_of_4_bits_cannot_run_are_refused(tmp_path: Path) ->
 
 def workload(config: Config, *, hardware: str | None = None) -> Workload:
     memory = None if hardware is None else parse_hardware(hardware)
-    return workload_of(config, needs_ref=True, needs_values=False, whole_minibatch=False, hardware=memory)
+    objective = build_objective({"preset": "grpo", "kl_coef": 0.1}, max_response_tokens=8)
+    return workload_of(config, objective, hardware=memory)
 
 
 def test_explain_counts_the_bytes_that_the_model_has(tmp_path: Path) -> None:

@@ -45,13 +45,7 @@ def _rank_bytes(config: Config, hardware: Hardware) -> int:
     """Return the peak of one rank; 0 if it is not known."""
     objective = build_objective(config.algorithm, max_response_tokens=config.rollout.max_response_tokens)
     try:
-        work = workload_of(
-            config,
-            needs_ref=objective.needs_ref,
-            needs_values=objective.needs_values,
-            whole_minibatch=objective.whole_minibatch,
-            hardware=hardware,
-        )
+        work = workload_of(config, objective, hardware=hardware)
     except ModelError:
         return 0
     return total_of(rank_parts(work, config.cluster.shards))

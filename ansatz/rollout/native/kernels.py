@@ -109,10 +109,9 @@ def _rotate_and_write(
         high_cosine = tl.load(cosine + half + angle, mask=inside, other=0.0).to(tl.float32)
         high_sine = tl.load(sine + half + angle, mask=inside, other=0.0).to(tl.float32)
         old_low, old_high = low.to(tl.float32), high.to(tl.float32)
-        low = ((old_low * low_cosine).to(kind).to(tl.float32) + (old_high * low_sine).to(kind).to(tl.float32)).to(kind)
-        high = ((old_high * high_cosine).to(kind).to(tl.float32) + (old_low * high_sine).to(kind).to(tl.float32)).to(
-            kind
-        )
+        low = (old_low * low_cosine).to(kind).to(tl.float32) + (old_high * low_sine).to(kind).to(tl.float32)
+        high = (old_high * high_cosine).to(kind).to(tl.float32) + (old_low * high_sine).to(kind).to(tl.float32)
+        low, high = low.to(kind), high.to(kind)
     tl.store(target + column, low, mask=inside)
     tl.store(target + half + column, high, mask=inside)
 
@@ -249,9 +248,8 @@ def attend(
     prompt_key, prompt_value = prompts or cache
     splits = min(triton.next_power_of_2(triton.cdiv(_PROGRAMS, rows * key_heads)), _MAX_SPLITS)
     out_BQD = query_BQD.new_empty(query_BQD.shape)
-    partial = query_BQD.new_empty(
-        rows * query_heads * splits * (head_dim + 2) if splits > 1 else 1, dtype=torch.float32
-    )
+    num_partial = rows * query_heads * splits * (head_dim + 2) if splits > 1 else 1
+    partial = query_BQD.new_empty(num_partial, dtype=torch.float32)
     blocks = {"BLOCK_D": max(16, triton.next_power_of_2(head_dim)), "SPLITS": splits}
     _attend[(rows, key_heads, splits)](
         query_BQD, *cache, prompt_key, prompt_value, place_B, prompt_B, shared_B, out_BQD, partial,
