@@ -86,6 +86,13 @@ def logp_gaps(policy: Policy, rollouts: list[Rollout]) -> torch.Tensor:
     return (logp_T - packed.behavior_logp_T)[packed.mask_T].abs()
 
 
+@pytest.mark.parametrize("dtype", KINDS)
+def test_greedy_decoding_takes_the_likeliest_tokens(tmp_path: Path, dtype: torch.dtype) -> None:
+    policy = policy_on("cuda", tmp_path, "qwen3, grouped heads, tied", dtype)
+    rollouts = NativeSampler(policy, max_concurrent=70).generate(PROMPTS, SAMPLING.greedy())
+    assert all(set(rollout.behavior_logps) == {0.0} for rollout in rollouts)
+
+
 def test_filters_of_candidates_are_the_same_in_sampler_and_trainer(tmp_path: Path) -> None:
     policy = policy_on("cuda", tmp_path, "qwen3, grouped heads, tied")
     sampling = dataclasses.replace(SAMPLING, top_k=8, top_p=0.9, min_response_tokens=5)
