@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
+from ansatz.config.watchdog import WatchdogSection
 from ansatz.data.keyed_random import KeyedRandom
 from ansatz.data.store import write_problems
 from ansatz.data.word_problems import word_problems
@@ -24,22 +25,24 @@ from ansatz.rewards.math_answer.verify import verify
 from ansatz.track.measurements import values
 from ansatz.track.rollout_rows import StoredGroup, rollout_row
 from ansatz.track.rollouts import has_signal, rollout_metrics
+from ansatz.track.rules import rules_of
 from ansatz.track.token_file import TokenFacts
 from ansatz.track.tracker import Tracker
+from ansatz.track.watchdog import WatchState, observe
 from ansatz.types import Finish, Group, Problem, Prompt, Rollout, Score, ScoredRollout
 
 NUM_TRAIN, NUM_HELDOUT, HELDOUT_SAMPLES, EVALUATE_EVERY = 96, 30, 4, 8
 MAX_TOKENS = 72
-CONFIG = """name: {name}
+CONFIG = f"""name: NAME
 seed: 0
 data:
-  train: {{source: word_problems, split: train, count: {problems}}}
-  heldout: {{source: word_problems, split: heldout, count: {heldout}}}
-rollout: {{prompts_per_step: {prompts}, samples_per_prompt: {samples}, max_response_tokens: {tokens}}}
+  train: {{source: word_problems, split: train, count: {NUM_TRAIN}}}
+  heldout: {{source: word_problems, split: heldout, count: {NUM_HELDOUT}}}
+rollout: {{prompts_per_step: PROMPTS, samples_per_prompt: SAMPLES, max_response_tokens: {MAX_TOKENS}}}
 algorithm: {{preset: grpo}}
 rewards: {{math_answer: {{mode: strict}}}}
-train: {{steps: {steps}, lr: 4e-4}}
-evaluate: {{problems: {heldout}, samples_per_prompt: {heldout_samples}, every: {every}}}
+train: {{steps: STEPS, lr: 4e-4}}
+evaluate: {{problems: {NUM_HELDOUT}, samples_per_prompt: {HELDOUT_SAMPLES}, every: {EVALUATE_EVERY}}}
 """
 
 
@@ -57,7 +60,7 @@ class DemoRun:
         self.folder, self._steps, self._prompts, self._samples = folder, steps, prompts, samples
         self._train = list(word_problems(split="train", count=NUM_TRAIN, wording="plain"))
         self._heldout = list(word_problems(split="heldout", count=NUM_HELDOUT, wording="plain"))
-        self._seconds = 0.0
+        self._seconds, self._watched = 0.0, WatchState()
 
     def write(self) -> Path:
         """Write the whole run."""
@@ -73,17 +76,9 @@ class DemoRun:
     def begin(self) -> None:
         """Write the recipe, the problems and the evaluation before the first step."""
         (self.folder / "rl").mkdir(parents=True)
-        recipe = CONFIG.format(
-            name=self.folder.name,
-            heldout=NUM_HELDOUT,
-            heldout_samples=HELDOUT_SAMPLES,
-            problems=NUM_TRAIN,
-            prompts=self._prompts,
-            samples=self._samples,
-            tokens=MAX_TOKENS,
-            steps=self._steps,
-            every=EVALUATE_EVERY,
-        )
+        recipe, sizes = CONFIG, {"PROMPTS": self._prompts, "SAMPLES": self._samples, "STEPS": self._steps}
+        for word, value in {"NAME": self.folder.name, **sizes}.items():
+            recipe = recipe.replace(word, str(value))
         (self.folder / "config.yaml").write_text(recipe, encoding="utf-8")
         (self.folder / "rl" / "config.yaml").write_text("stage: rl\n", encoding="utf-8")
         (self.folder / "problems").mkdir()
@@ -100,8 +95,7 @@ class DemoRun:
     def add_step(self, tracker: Tracker, step: int) -> None:
         """Write a step, and at some steps an evaluation."""
         rng, first = KeyedRandom("demo", self.folder.name, step), step * self._prompts
-        places = range(first, first + self._prompts)
-        groups = [self._sample(self._train[place % NUM_TRAIN], step) for place in places]
+        groups = [self._sample(self._train[(first + place) % NUM_TRAIN], step) for place in range(self._prompts)]
         stored = [StoredGroup(group=group, advantages=_advantages(group.rewards)) for group in groups]
         watched = next((place for place, group in enumerate(groups) if has_signal(group.rewards)), 0)
         of = stored[watched]
@@ -109,7 +103,12 @@ class DemoRun:
         stored[watched] = StoredGroup(group=of.group, advantages=of.advantages, tokens=tokens)
         seconds = 1.2 + 0.3 * rng.uniform()
         self._seconds += seconds
-        tracker.log(step, values(rollout_metrics(groups)) | self._measure(step, rng) | {"time/step_s": seconds})
+        metrics = values(rollout_metrics(groups)) | self._measure(step, rng) | {"time/step_s": seconds}
+        tracker.log(step, metrics)
+        decision = observe(rules_of(WatchdogSection()), WatchdogSection(), self._watched, step, metrics)
+        self._watched = decision.state
+        for finding in decision.findings:
+            tracker.event(step, "recovered" if finding.is_over else "alarm", finding.text, **finding.numbers)
         tracker.samples(step, stored)
         if step % EVALUATE_EVERY == 0:
             self._evaluate(tracker, step)

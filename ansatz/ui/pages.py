@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from markupsafe import Markup
+from starlette.datastructures import QueryParams
 from starlette.responses import Response
 
 from ansatz.data.pairs import REJECTED
@@ -178,11 +179,11 @@ class Pages:
             "pages": max(1, -(-len(pairs) // PAGE_PAIRS)),
         }
 
-    def compare_runs(self, query: Mapping[str, str]) -> Page:
+    def compare_runs(self, query: QueryParams) -> Page:
         from ansatz.evaluate.comparisons import compare_runs
         from ansatz.track import report_of_runs
 
-        wanted = [name for name in query.get("runs", "").split(",") if name]
+        wanted = [name for names in query.getlist("runs") for name in names.split(",") if name]
         known = self.library.find_runs()
         missing = [name for name in wanted if name not in known]
         if missing or len(wanted) < 2:

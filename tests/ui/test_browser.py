@@ -175,6 +175,12 @@ def test_three_questions_are_answered_by_clicking_alone(chromium: Any, address: 
     assert "correct" in cut
     assert "cut off" in cut
     assert "the length limit" in cut
+    assert "alarm" in click_through("text=Events")
+    tab.open("/")
+    for name in ("plain", "made_up"):
+        page.check(f"[aria-label='compare {name}']")
+    page.click("button")
+    assert "What differs" in page.inner_text("main")
     moved = click_through("text='What one update did to their tokens'", "table.responses tbody tr a >> nth=0")
     assert "The update moved the log-prob of this response by" in moved
     assert page.locator(".tokens .u3, .tokens .d3").count() > 0

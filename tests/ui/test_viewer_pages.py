@@ -208,6 +208,7 @@ def test_what_is_not_there_is_not_found(viewer: TestClient, address: str):
 def test_runs_are_compared_on_one_page(viewer: TestClient):
     page = viewer.get("/compare?runs=whole,torn").text
     assert "What differs" in page
+    assert viewer.get("/compare?runs=whole&runs=torn").text == page  # as the boxes of a form are sent
 
 
 def test_a_comparison_has_the_numbers_of_ansatz_compare_and_leads_to_problems(tmp_path: Path):

@@ -82,17 +82,6 @@ if (document.querySelector("form[data-zoom]")) {
   }
 }
 
-const compare = document.querySelector("form[data-compare]");
-if (compare) {
-  const button = compare.querySelector("button");
-  compare.addEventListener("change", () => { button.hidden = compare.querySelectorAll(":checked").length < 2; });
-  compare.addEventListener("submit", (event) => {
-    event.preventDefault();
-    const names = [...compare.querySelectorAll(":checked")].map((box) => box.value);
-    location.assign(`/compare?runs=${names.map(encodeURIComponent).join(",")}`);
-  });
-}
-
 // Asks every two seconds whether a run has got further, and rarely while nobody looks. What is read never moves by
 // itself, unless the reader follows the run.
 const {state, version, runs} = document.body.dataset;
