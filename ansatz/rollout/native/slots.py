@@ -437,18 +437,17 @@ class Slots:
             token_B = torch.where(is_sampled_B, token_B, forced_B)
             logp_B = logp_B.masked_fill(~is_sampled_B, 0.0)
             num_candidates_B = num_candidates_B.masked_fill(~is_sampled_B, 1)
-        is_going_B = going_B.bool()
-        place_B = num_tokens_B.masked_fill(~is_going_B, self.token_SN.shape[1] - 1)
+        place_B = num_tokens_B
+        if self.graph:  # without graphs, a row leaves before the step after its end
+            is_going_B = going_B.bool()
+            place_B = place_B.masked_fill(~is_going_B, self.token_SN.shape[1] - 1)
+            token_B = torch.where(is_going_B, token_B, self.column["last_token"][slot_B])
+            is_full_B = num_tokens_B + going_B >= self.column["max_tokens"][slot_B]
+            self.column["going"][slot_B] = going_B.masked_fill(torch.isin(token_B, self.end_ids) | is_full_B, 0)
         self.token_SN[slot_B, place_B] = token_B
         self.logp_SN[slot_B, place_B] = logp_B
         self.num_candidates_SN[slot_B, place_B] = num_candidates_B
-        token_B, num_tokens_B = (
-            torch.where(is_going_B, token_B, self.column["last_token"][slot_B]),
-            num_tokens_B + going_B,
-        )
-        self.column["last_token"][slot_B], self.column["num_tokens"][slot_B] = token_B, num_tokens_B
-        is_done_B = torch.isin(token_B, self.end_ids) | (num_tokens_B >= self.column["max_tokens"][slot_B])
-        self.column["going"][slot_B] = going_B.masked_fill(is_done_B, 0)
+        self.column["last_token"][slot_B], self.column["num_tokens"][slot_B] = token_B, num_tokens_B + going_B
 
     def _read_rules(self) -> None:
         """Write down the token that the rules want next in each active row. They alone say which rows have ended."""
