@@ -23,7 +23,6 @@ _TOKEN_STEP = -1640531535  # 0x9E3779B1 as a signed 32-bit integer
 _TOKEN_MIX_1 = 0x21F0AAAD
 _TOKEN_MIX_2 = 0x735A2D97
 _MARGIN = 1e-3  # by which noisy masses in float32 can be wrong, as a share; rounding gives 2e-4 at most
-_CACHED = 1 << 16  # numbers that a processor keeps near itself
 _SQRT_HALF_BITS = 0x3FE6A09E667F3BCD  # of the float64 number sqrt(1/2)
 _LN2 = 0.6931471805599453
 
@@ -139,15 +138,6 @@ def sample_tokens(
     if greedy:
         token_B = logits_BV.argmax(-1)
         return token_B, torch.zeros_like(token_B, dtype=torch.float32), torch.ones_like(token_B)
-    num_rows = max(1, _CACHED // logits_BV.shape[-1])
-    if len(logits_BV) > num_rows and not logits_BV.is_cuda:  # a processor's cache holds a few rows
-        filters = {"top_k": top_k, "top_p": top_p, "min_p": min_p}
-        parts = [
-            sample_tokens(rows_BV, rows_B22, **filters, greedy=False, count=count)
-            for rows_BV, rows_B22 in zip(logits_BV.split(num_rows), seed_B22.split(num_rows), strict=True)
-        ]
-        token_B, logp_B, num_candidates_B = (torch.cat(values) for values in zip(*parts, strict=True))
-        return token_B, logp_B, num_candidates_B
     if top_k or top_p < 1.0 or min_p:
         logits_BV = filter_logits(logits_BV.float(), top_k=top_k, top_p=top_p, min_p=min_p)
     num_candidates_B = (logits_BV > -torch.inf).sum(-1) if count else seed_B22.new_zeros(len(logits_BV)).long()
@@ -164,10 +154,11 @@ def sample_tokens(
 
 @functools.cache
 def kernels_on(device: torch.device) -> ModuleType | None:
-    """Return `gumbel_kernels` if they run on this device."""
-    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
-        return None
-    return importlib.import_module("ansatz.rollout.gumbel_kernels")
+    """Return the kernels that choose tokens on this device; None if there are none."""
+    if device.type == "cuda" and importlib.util.find_spec("triton") is not None:
+        return importlib.import_module("ansatz.rollout.gumbel_kernels")
+    compiled = importlib.import_module("ansatz.rollout.native.cpu_kernels")
+    return compiled if device.type == "cpu" and compiled.library() is not None else None
 
 
 def _add_noise(mass_BV: Tensor, high_BV: Tensor) -> Tensor:

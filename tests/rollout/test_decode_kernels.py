@@ -6,6 +6,7 @@ Those in Triton run on a GPU, or without one in Triton's interpreter: `make test
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import importlib.util
 import os
@@ -245,31 +246,48 @@ def test_parameters_become_neighbours_without_a_change_of_their_values() -> None
     assert _join([parts[0], nn.Parameter(random(3, 32, dtype=torch.bfloat16))]) is None  # 192 bytes
 
 
-@pytest.fixture
-def gumbel_kernels() -> Iterator[ModuleType]:
+@pytest.fixture(params=["compiled", "triton"])
+def chooser(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
+    """A module that chooses tokens, on the device of new tensors."""
+    if request.param == "compiled":
+        yield cpu_kernels
+        return
     with torch.device(triton_device()):
         yield importlib.import_module("ansatz.rollout.gumbel_kernels")
 
 
-@pytest.mark.usefixtures("gumbel_kernels")
-def test_the_noise_of_a_gpu_has_the_bits_of_a_cpu() -> None:
+def test_the_noise_of_a_kernel_has_the_bits_of_torch(chooser: ModuleType) -> None:
     keys = [0, -1, 2**62 + 3, -(2**63), 987654321]
     with torch.device("cpu"):
         seed_B22, token_BC = draw_seeds(torch.tensor(keys), torch.arange(5) * 1000), torch.arange(1000).expand(5, -1)
         expected_BC = draw_noise(seed_B22, token_BC)
     noise_BC = torch.empty(5, 1000, dtype=torch.float64)
-    store_noise = importlib.import_module("tests.rollout.noise_kernel").store_noise
-    store_noise[(5, 1000)](seed_B22.to(noise_BC.device), noise_BC, 1000, enable_fp_fusion=False)
+    if chooser is cpu_kernels:
+        places = [ctypes.c_void_p(each.data_ptr()) for each in (seed_B22, noise_BC)]
+        chooser.library().noise_float32(*places, *(ctypes.c_int64(size) for size in noise_BC.shape), ctypes.c_int(1))
+    else:
+        store_noise = importlib.import_module("tests.rollout.noise_kernel").store_noise
+        store_noise[(5, 1000)](seed_B22.to(noise_BC.device), noise_BC, 1000, enable_fp_fusion=False)
     assert noise_BC.cpu().equal(expected_BC)
 
 
-@pytest.mark.parametrize(("num_tokens", "scale"), [(1, 1.0), (3, 0.0), (300, 8.0), (2048, 1.0), (5000, 0.0)])
-def test_the_largest_noisy_logit_wins_on_a_gpu(gumbel_kernels: ModuleType, num_tokens: int, scale: float) -> None:
+@pytest.mark.parametrize(
+    ("num_tokens", "scale"), [(1, 1.0), (3, 0.0), (300, 8.0), (2048, 1.0), (5000, 0.0), (300, 90.0)]
+)
+def test_a_kernel_chooses_the_largest_noisy_logit(chooser: ModuleType, num_tokens: int, scale: float) -> None:
     rows = 40
     logits_BV = random(rows, num_tokens, dtype=torch.float32) * scale
     logits_BV[:, 1::5] = -torch.inf
     seed_B22 = draw_seeds(torch.full((rows,), num_tokens), torch.arange(rows))
-    winner_B1, log_total_B1 = gumbel_kernels.find_winners(logits_BV, seed_B22)
+    winner_B1, log_total_B1 = chooser.find_winners(logits_BV, seed_B22)
     noisy_BV = logits_BV.double() + draw_noise(seed_B22, torch.arange(num_tokens)[None])
     assert winner_B1[:, 0].equal(noisy_BV.argmax(-1))
     torch.testing.assert_close(log_total_B1[:, 0], logits_BV.logsumexp(-1), rtol=1e-5, atol=1e-5)
+
+
+def test_a_logit_that_is_no_number_shows_in_the_sum(chooser: ModuleType) -> None:
+    logits_BV = random(3, 300, dtype=torch.float32)
+    logits_BV[1, 7] = torch.nan
+    winner_B1, log_total_B1 = chooser.find_winners(logits_BV, draw_seeds(torch.arange(3), torch.arange(3)))
+    assert log_total_B1[:, 0].isnan().tolist() == [False, True, False]
+    assert ((winner_B1 >= 0) & (winner_B1 < 300)).all()

@@ -255,14 +255,26 @@ def test_slightly_different_logits_change_hardly_more_tokens_than_they_must() ->
     assert least < float((first_B != second_B).float().mean()) < 1.5 * least
 
 
-def test_a_token_does_not_depend_on_the_rows_it_is_sampled_with(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("has_kernels", [True, False])
+def test_a_token_does_not_depend_on_the_rows_it_is_sampled_with(
+    monkeypatch: pytest.MonkeyPatch, has_kernels: bool
+) -> None:
     logits_BV = torch.randn(50, 300, generator=torch.Generator().manual_seed(3)) * 3
+    if not has_kernels:
+        monkeypatch.setattr(sampling, "kernels_on", lambda device: None)
     together = sample_tokens(logits_BV, seeds(50), top_k=0, top_p=0.9, greedy=False)
-    monkeypatch.setattr(sampling, "_CACHED", 7 * 300)
-    apart = sample_tokens(logits_BV, seeds(50), top_k=0, top_p=0.9, greedy=False)
     alone = sample_tokens(logits_BV[17:18], seeds(50)[17:18], top_k=0, top_p=0.9, greedy=False)
-    assert all(left.equal(right) for left, right in zip(together, apart, strict=True))
     assert all(left[17:18].equal(right) for left, right in zip(together, alone, strict=True))
+
+
+def test_without_kernels_the_same_tokens_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits_BV = torch.randn(400, 300, generator=torch.Generator().manual_seed(4)) * 3
+    sampled = [sample_tokens(logits_BV, seeds(400), top_k=0, top_p=1.0, greedy=False)]
+    monkeypatch.setattr(sampling, "kernels_on", lambda device: None)
+    sampled.append(sample_tokens(logits_BV, seeds(400), top_k=0, top_p=1.0, greedy=False))
+    assert sampled[0][0].equal(sampled[1][0])
+    assert sampled[0][2].equal(sampled[1][2])
+    torch.testing.assert_close(sampled[0][1], sampled[1][1], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("top_p", [1.0, 0.95, 0.5, 0.01])

@@ -1,6 +1,6 @@
-// Kernels of a decode step on a CPU: what happens between its matrix products.
+// Kernels of a decode step on a CPU: what happens between its matrix products, and the choice of the tokens.
 //
-// The functions are those of kernels.py, with the same arguments. Sums are float32, and results are rounded to the
+// The functions are those of kernels.py and gumbel_kernels.py, with the same arguments. Sums are float32, and results are rounded to the
 // model's type where training rounds them on a CPU, so that both give nearly the same log-probs. A row, or a row and a
 // key/value head, is computed by one thread in an order that only sizes of the model determine, so it has the same bits
 // in every batch.
@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 namespace {
@@ -327,7 +328,108 @@ void attend(const T* query, const T* key, const T* value, const T* prompt_key, c
     }
 }
 
+// Bits of the noise of tokens, as sampling._mix computes them. half: 0 for the upper ones.
+template <class W> inline W noise_bits(W token, const uint32_t* seeds, int half) {
+    W value = token * 0x9E3779B1u + seeds[2 * half];
+    value = (value ^ (value >> 16)) * 0x21F0AAADu;
+    value = value ^ seeds[2 * half + 1];
+    value = (value ^ (value >> 15)) * 0x735A2D97u;
+    return value ^ (value >> 15);
+}
+
+// A product and a sum that are rounded once would have other bits than torch's operations, so neither is contracted.
+#if defined(__clang__)
+#define AS_WRITTEN
+#define NOT_CONTRACTED _Pragma("clang fp contract(off)")
+#else
+#define AS_WRITTEN __attribute__((noinline, optimize("fp-contract=off")))
+#define NOT_CONTRACTED
+#endif
+
+AS_WRITTEN double series(double exponent, double quotient) {  // sampling._log
+    NOT_CONTRACTED
+    double square = quotient * quotient, total = square * (1.0 / 13) + 1.0 / 11;
+    for (int power = 9; power > 0; power -= 2) total = total * square + 1.0 / power;
+    return exponent * 0.6931471805599453 + (2 * quotient) * total;
+}
+
+AS_WRITTEN double logarithm(double y) {  // sampling._log(*sampling._split(y))
+    NOT_CONTRACTED
+    constexpr int64_t sqrt_half = 0x3FE6A09E667F3BCD;
+    int64_t bits, mantissa;
+    std::memcpy(&bits, &y, sizeof bits);
+    bits -= sqrt_half;
+    mantissa = (bits & 0x000FFFFFFFFFFFFF) + sqrt_half;
+    double m;
+    std::memcpy(&m, &mantissa, sizeof m);
+    return series(double(bits >> 52), (m - 1) / (m + 1));
+}
+
+AS_WRITTEN double noise_of(uint32_t token, const uint32_t* seeds) {  // sampling.draw_noise
+    NOT_CONTRACTED
+    int64_t high = noise_bits(token, seeds, 0) & 0x7FFFFFFF, low = noise_bits(token, seeds, 1);
+    double x = std::min((double((high << 32) | low) + 0.5) * 0x1p-63, 1 - 0x1p-53);
+    double exponential = -(x < 0.25 ? series(0.0, x / (x - 2)) : logarithm(1 - x));
+    return -logarithm(exponential);
+}
+
+// Tokens win by exp(logit) / E with E = -log(1 - x), which lies between x and x / (1 - x). These bounds leave few tokens
+// that could win, and only those get their exact noise.
+void find_winners(const float* logits, const uint32_t* seeds, int64_t* winners, float* log_totals, int64_t rows,
+                  int64_t vocab, int threads) {
+    constexpr float nothing = -std::numeric_limits<float>::infinity();
+    constexpr float rounding = 1e-5f;  // of a bound, at most
+#pragma omp parallel num_threads(threads)
+    {
+        std::vector<float> bound(vocab + LANES);
+#pragma omp for schedule(static)
+        for (int64_t row = 0; row < rows; ++row) {
+            const float* logit = logits + row * vocab;
+            const uint32_t* seed = seeds + 4 * row;
+            float highest = nothing, total = 0.0f, reached = 0.0f, last[LANES];
+#pragma omp simd reduction(max : highest)
+            for (int64_t i = 0; i < vocab; ++i) highest = std::max(highest, logit[i]);
+            Floats totals = {}, least = {};
+            Words lane;
+            for (int i = 0; i < LANES; ++i) lane[i] = i;
+            for (int64_t i = 0; i < vocab; i += LANES) {
+                const float* from = logit + i;
+                if (i + LANES > vocab) {
+                    std::fill(last, last + LANES, nothing);
+                    from = (std::copy(from, logit + vocab, last), last);
+                }
+                Floats values = load(from), mass = exponential(values - highest);
+                mass = values == nothing ? Floats{} : mass;
+                totals += mass;
+                Words high = noise_bits(lane + uint32_t(i), seed, 0) & 0x7FFFFFFF;
+                Floats x = __builtin_convertvector((Places)high, Floats) * 0x1p-31f, above = x + 0x1p-31f;
+                Floats lower = mass * (1.0f - 2e-7f - above) / above;
+                least = lower > least ? lower : least;
+                store(&bound[i], mass / (x > 0.0f ? x : Floats{} + 0x1p-64f));
+            }
+            for (int i = 0; i < LANES; ++i) total += totals[i], reached = std::max(reached, least[i]);
+            double best = -std::numeric_limits<double>::infinity();
+            winners[row] = 0;
+            for (int64_t i = 0; i < vocab; ++i) {
+                if (bound[i] < reached * (1 - rounding) || logit[i] == nothing) continue;
+                double noisy = double(logit[i]) + noise_of(uint32_t(i), seed);
+                if (noisy > best) best = noisy, winners[row] = i;
+            }
+            log_totals[row] = highest + std::log(total);
+        }
+    }
+}
+
 }  // namespace
+
+extern "C" void find_winners_float32(const float* logits, const uint32_t* seeds, int64_t* winners, float* log_totals,
+                                     int64_t rows, int64_t vocab, int threads) {
+    find_winners(logits, seeds, winners, log_totals, rows, vocab, threads);
+}
+extern "C" void noise_float32(const uint32_t* seeds, double* out, int64_t rows, int64_t tokens, int) {
+    for (int64_t row = 0; row < rows; ++row)
+        for (int64_t token = 0; token < tokens; ++token) out[row * tokens + token] = noise_of(token, seeds + 4 * row);
+}
 
 #define FUNCTIONS(NAME, T)                                                                                             \
     extern "C" void add_and_normalise_##NAME(T* hidden, const T* delta, const T* weight, T* out, double epsilon,       \

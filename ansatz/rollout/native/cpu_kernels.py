@@ -1,7 +1,8 @@
 """The kernels of a decode step on a CPU: `cpu_kernels.cpp`, compiled when it is first needed.
 
-They take the arguments of those in `kernels`, which says what they compute, and use torch's own threads. The compiled
-file is kept in the user's cache folder, under a name that depends on source, compiler and processor.
+They take the arguments of those in `kernels` and `gumbel_kernels`, which say what they compute, and use torch's own
+threads. The compiled file is kept in the user's cache folder, under a name that depends on source, compiler and
+processor.
 
 Axes: B rows, H hidden, Q query heads, K key/value heads, D head size, I intermediate.
 """
@@ -133,3 +134,14 @@ def attend(
     sizes = rows, heads, query_heads // heads, head, span, prompts[0].shape[2]
     _call("attend", query_BQD, query_BQD, *cache, *prompts, place_B, prompt_B, shared_B, out_BQD, scale, *sizes)
     return out_BQD
+
+
+def find_winners(logits_BV: Tensor, seed_B22: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the token with the largest logit + noise and log(sum(exp(logits))), each [B, 1]."""
+    logits_BV, seed_B22 = logits_BV.contiguous(), seed_B22.contiguous()
+    winner_B1, log_total_B1 = (
+        seed_B22.new_empty(len(logits_BV), 1, dtype=torch.int64),
+        logits_BV.new_empty(len(logits_BV), 1),
+    )
+    _call("find_winners", logits_BV, logits_BV, seed_B22, winner_B1, log_total_B1, *logits_BV.shape)
+    return winner_B1, log_total_B1

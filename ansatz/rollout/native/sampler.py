@@ -48,7 +48,8 @@ class NativeSampler:
         self.environment = environment
         self._step = choose_decode_step(policy)
         self._token_bytes = token_bytes(policy) if policy.device.type == "cuda" else 0
-        can_capture = kernels_on(policy.device) is not None and not isinstance(self._step, ReferenceDecodeStep)
+        has_kernels = policy.device.type == "cuda" and kernels_on(policy.device) is not None
+        can_capture = has_kernels and not isinstance(self._step, ReferenceDecodeStep)
         self._capture = capture or (capture_graph if can_capture else None)
 
     def load_weights(self, source: WeightSource) -> None:

@@ -406,7 +406,7 @@ class Slots:
 
     def _logits(self, hidden_CH: Tensor) -> Tensor:
         temperature = self.sampling.temperature or 1.0
-        if temperature == 1.0 and self.policy.softcap is None and kernels_on(hidden_CH.device) is not None:
+        if temperature == 1.0 and self.policy.softcap is None and hidden_CH.is_cuda and kernels_on(hidden_CH.device):
             return nn.functional.linear(hidden_CH, self.policy.head.weight)  # which the kernels read as float32
         return head_logits(hidden_CH, self.policy.head.weight, temperature, self.policy.softcap)
 
