@@ -95,6 +95,7 @@ def test_arms_are_curricula_that_a_recipe_may_name(curriculum: Any) -> None:
 
 
 @pytest.mark.e2e
+@pytest.mark.slow
 def test_a_cut_down_run_draws_a_figure_and_is_not_repeated(curriculum: Any, tmp_path: Path) -> None:
     recipe = tmp_path / "toy.yaml"
     recipe.write_text(yaml.safe_dump(toy(tmp_path)))

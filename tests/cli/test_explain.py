@@ -121,8 +121,12 @@ def test_an_unknown_model_is_said_to_be_unknown_and_the_rest_is_explained(tmp_pa
     assert text.startswith("not known: model.path = 'nobody/knows' is neither a folder")
 
 
+OF_3B = {"model": {"path": "Qwen/Qwen2.5-3B", "tiny": {}}, "save": {"keep": 1}}
+"""One checkpoint needs 31 GB of free disk, which is checked before anything is explained."""
+
+
 def test_adapters_and_a_reference_are_counted(tmp_path):
-    recipe = toy_recipe(tmp_path, {"model": {"path": "Qwen/Qwen2.5-3B", "tiny": {}}, "algorithm": {"kl_coef": 0.1}})
+    recipe = toy_recipe(tmp_path, {**OF_3B, "algorithm": {"kl_coef": 0.1}})
     text = explained(recipe, "--memory", "192GiB", "--model.dtype", "bfloat16")
     assert re.search(r"^reference model +5\.75 GiB", text, re.MULTILINE)
     text = explained(recipe, "--model.lora", "{rank: 8, targets: [q_proj]}")
@@ -134,7 +138,7 @@ def test_a_critic_has_the_size_of_the_model_that_it_starts_from(tmp_path):
     recipe = toy_recipe(
         tmp_path,
         {
-            "model": {"path": "Qwen/Qwen2.5-3B", "tiny": {}},
+            **OF_3B,
             "algorithm": {"preset": "ppo"},
             "train": {"critic": {"path": "Qwen/Qwen2.5-0.5B"}},
         },

@@ -57,6 +57,7 @@ def test_the_recipe_grades_published_solutions_as_correct(path):
 
 
 @pytest.mark.e2e
+@pytest.mark.slow
 def test_three_steps_run_on_the_published_files(tmp_path):
     if not PUBLISHED.exists():
         pytest.skip(f"the published GSM8K files are not there: {PUBLISHED}")

@@ -28,6 +28,7 @@ RUNS = {
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("reward", ["program", pytest.param("code_tests", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_recipe_trains_on_programs_and_its_model_is_evaluated_on_them(tmp_path, reward):
     recipe, settings, suite = RUNS[reward]
     code, _, err = command("train", REPOSITORY / "recipes" / f"{recipe}.yaml", "--out", tmp_path, *QUICK, *settings)

@@ -47,6 +47,7 @@ def untimed(rows):
     return [{k: v for k, v in row.items() if k != "seconds" and not k.startswith(("time/", "perf/"))} for row in rows]
 
 
+@pytest.mark.slow
 def test_a_round_that_is_killed_twice_ends_in_the_same_bytes_and_raises_the_score(tmp_path):
     for name in "ab":
         (tmp_path / name).mkdir()

@@ -77,6 +77,7 @@ def whole(tmp_path_factory):
     return folder / "runs" / "toy"
 
 
+@pytest.mark.slow
 def test_a_step_that_takes_longer_than_the_grace_is_dropped_and_the_edge_before_it_is_saved(tmp_path, whole):
     process = start("train", hanging(tmp_path, at=6, grace=0.5))
     stage = tmp_path / "runs" / "toy" / "rl"

@@ -127,6 +127,7 @@ def test_a_finished_sweep_runs_nothing_and_more_blocks_add_rows(grid: tuple[Path
     write_sweep(folder, GRID)
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_killed_again_and_again_ends_with_the_same_rows(grid: tuple[Path, str], tmp_path: Path) -> None:
     """Killed without warning, the command and its workers with it, until it gets to the end."""
     folder, _ = grid
