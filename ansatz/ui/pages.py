@@ -183,7 +183,7 @@ class Pages:
         from ansatz.evaluate.comparisons import compare_runs
         from ansatz.track import report_of_runs
 
-        wanted = [name for names in query.getlist("runs") for name in names.split(",") if name]
+        wanted = list(dict.fromkeys(filter(None, ",".join(query.getlist("runs")).split(","))))
         known = self.library.find_runs()
         missing = [name for name in wanted if name not in known]
         if missing or len(wanted) < 2:

@@ -199,6 +199,7 @@ def test_the_verdict_is_asked_again_in_every_mode(viewer: TestClient):
         "/static/..%2fapp.py",
         "/static/app.py",
         "/compare?runs=whole,none",
+        "/compare?runs=whole&runs=whole",
     ],
 )
 def test_what_is_not_there_is_not_found(viewer: TestClient, address: str):

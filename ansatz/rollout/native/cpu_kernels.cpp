@@ -426,6 +426,8 @@ extern "C" void find_winners_float32(const float* logits, const uint32_t* seeds,
                                      int64_t rows, int64_t vocab, int threads) {
     find_winners(logits, seeds, winners, log_totals, rows, vocab, threads);
 }
+
+// What a test compares with the noise of torch.
 extern "C" void noise_float32(const uint32_t* seeds, double* out, int64_t rows, int64_t tokens, int) {
     for (int64_t row = 0; row < rows; ++row)
         for (int64_t token = 0; token < tokens; ++token) out[row * tokens + token] = noise_of(token, seeds + 4 * row);
