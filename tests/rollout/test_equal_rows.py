@@ -1,5 +1,6 @@
 """The native sampler gives a response the same bits in every batch, also where oneDNN's own products do not."""
 
+import pytest
 import torch
 from test_native import by_key, generate
 from tiny_models import some_prompts, tiny_folder
@@ -7,27 +8,36 @@ from torch import nn
 
 from ansatz.models.load import cast, load_policy
 from ansatz.rollout.base import Sampling
-from ansatz.rollout.native.equal_rows import linear_in_blocks
+from ansatz.rollout.native.equal_rows import in_blocks
 
 SIZES = (1, 31, 48, 64, 96, 200)
+LONG_SUMS = [
+    pytest.param({"hidden_size": 128, "intermediate_size": 512}, id="in the MLP"),
+    pytest.param({"hidden_size": 512, "intermediate_size": 128, "vocab_size": 512}, id="elsewhere"),
+]
 
 
 def test_a_row_of_a_product_in_blocks_does_not_depend_on_the_others():
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(128, 512, generator=generator).mul(0.05).bfloat16()
     bias = torch.randn(128, generator=generator).bfloat16()
+
+    def product(rows: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(rows, weight, bias)
+
     for _ in range(40):
         rows = torch.randn(512, 512, generator=generator).bfloat16()
-        whole = linear_in_blocks(rows, weight, bias)
+        whole = in_blocks(product, rows)
         assert whole.float().allclose(nn.functional.linear(rows.float(), weight.float(), bias.float()), atol=0.05)
         for size in SIZES:
-            assert linear_in_blocks(rows[:size], weight, bias).equal(whole[:size])
-        assert linear_in_blocks(rows.view(4, 128, 512), weight, bias).equal(whole.view(4, 128, 128))
+            assert in_blocks(product, rows[:size]).equal(whole[:size])
+        assert in_blocks(product, rows.view(4, 128, 512)).equal(whole.view(4, 128, 128))
 
 
-def test_log_probs_are_equal_in_every_batch(tmp_path):
+@pytest.mark.parametrize("sizes", LONG_SUMS)
+def test_log_probs_are_equal_in_every_batch(tmp_path, sizes):
     """On a processor with AMX, 33 of 640 responses differ without blocks of rows."""
-    policy = load_policy(tiny_folder(tmp_path, hidden_size=128, intermediate_size=512))
+    policy = load_policy(tiny_folder(tmp_path, **sizes))
     cast(policy, torch.bfloat16)
     prompts, sampling = some_prompts(80), Sampling(num_samples=8, max_response_tokens=24, seed=7, step=4)
     whole = by_key(generate(policy, prompts, sampling))

@@ -1,9 +1,9 @@
 // Kernels of a decode step on a CPU: what happens between its matrix products, and the choice of the tokens.
 //
-// The functions are those of kernels.py and gumbel_kernels.py, with the same arguments. Sums are float32, and results are rounded to the
-// model's type where training rounds them on a CPU, so that both give nearly the same log-probs. A row, or a row and a
-// key/value head, is computed by one thread in an order that only sizes of the model determine, so it has the same bits
-// in every batch.
+// The functions are those of kernels.py and gumbel_kernels.py, with the same arguments. Sums are float32, and results
+// are rounded to the model's type where training rounds them on a CPU, so that both give nearly the same log-probs. A
+// row, or a row and a key/value head, is computed by one thread in an order that only sizes of the model determine, so it
+// has the same bits in every batch.
 //
 // Sizes: rows, heads = key/value heads, group = query heads per key/value head, head = head size, span = cached
 // positions of a slot, columns = cached positions of a shared prompt.
@@ -201,33 +201,35 @@ inline Floats sums_of(Floats* part) {
            CHOOSE(part[0], part[1], 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31);
 }
 
-// 32 numbers as two vectors: of float32 the first and the second half, of bfloat16 the even and the odd ones, which
-// takes no shuffles. Sums of products do not depend on that order; `place_of` says where a number is.
-inline void load_both(const float* source, Floats* both) {
-    both[0] = load(source);
-    both[1] = load(source + LANES);
-}
+// 32 numbers as two vectors: of float32 the first and the second half, of bfloat16 the even and the odd ones, which takes
+// no shuffles. Sums of products do not depend on that order; `to_order` puts the sums of `add_values` into the right one.
+struct Both {
+    Floats low, high;
+};
 
-inline void load_both(const bfloat16* source, Floats* both) {
+inline Both load_both(const float* source) { return {load(source), load(source + LANES)}; }
+
+inline Both load_both(const bfloat16* source) {
     Words pairs;
     std::memcpy(&pairs, source, sizeof pairs);
-    both[0] = (Floats)(pairs << 16);
-    both[1] = (Floats)(pairs & 0xFFFF0000);
+    return {(Floats)(pairs << 16), (Floats)(pairs & 0xFFFF0000)};
 }
 
-template <class T, int HEAD> inline int64_t place_of(int64_t i) {
-    if (HEAD == 0 || sizeof(T) == sizeof(float)) return i;
-    return i / (2 * LANES) * (2 * LANES) + i % 2 * LANES + i % (2 * LANES) / 2;
+inline Both to_order(Both sums, float) { return sums; }
+
+inline Both to_order(Both sums, bfloat16) {
+    return {CHOOSE(sums.low, sums.high, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23),
+            CHOOSE(sums.low, sums.high, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)};
 }
 
 // HEAD: the head size if it is a multiple of 32 that the compiler knows, otherwise 0.
 template <class T, int HEAD>
-inline void score_range(const float* query, const T* key, float* score, int64_t positions, int64_t size) {
+inline void score_range(const T* query, const T* key, float* score, int64_t positions, int64_t size) {
     if constexpr (HEAD == 0) {
         for (int64_t position = 0; position < positions; ++position) {
             float total = 0.0f;
 #pragma omp simd reduction(+ : total)
-            for (int64_t i = 0; i < size; ++i) total += query[i] * wide(key[position * size + i]);
+            for (int64_t i = 0; i < size; ++i) total += wide(query[i]) * wide(key[position * size + i]);
             score[position] = total;
         }
     } else {
@@ -240,9 +242,8 @@ inline void score_range(const float* query, const T* key, float* score, int64_t 
                 part[each] = Floats{};
 #pragma GCC unroll 4
                 for (int i = 0; i < HEAD; i += 2 * LANES) {
-                    Floats both[2];
-                    load_both(source + i, both);
-                    part[each] += load(query + i) * both[0] + load(query + i + LANES) * both[1];
+                    Both asked = load_both(query + i), both = load_both(source + i);
+                    part[each] += asked.low * both.low + asked.high * both.high;
                 }
             }
             Floats sums = sums_of(part);
@@ -251,29 +252,39 @@ inline void score_range(const float* query, const T* key, float* score, int64_t 
     }
 }
 
+// What a row sees for one key/value head: positions of its prompt, or its own.
+template <class T> struct Seen {
+    const T *key, *value;
+    int64_t positions;
+};
+
 template <class T, int HEAD>
-inline void add_range(const float* weight, const T* value, float* sum, int64_t positions, int64_t size) {
+inline void add_values(const float* weight, const Seen<T> (&seen)[2], T* out, float* sum, int64_t size) {
     if constexpr (HEAD == 0) {
-        for (int64_t position = 0; position < positions; ++position) {
+        std::fill(sum, sum + size, 0.0f);
+        for (const Seen<T>& part : seen)
+            for (int64_t position = 0; position < part.positions; ++position, ++weight) {
 #pragma omp simd
-            for (int64_t i = 0; i < size; ++i) sum[i] += weight[position] * wide(value[position * size + i]);
-        }
-    } else {
-        constexpr int PARTS = HEAD / LANES;
-        Floats sums[PARTS];
-#pragma GCC unroll 8
-        for (int i = 0; i < PARTS; ++i) sums[i] = load(sum + i * LANES);
-        for (int64_t position = 0; position < positions; ++position) {
-#pragma GCC unroll 4
-            for (int i = 0; i < PARTS; i += 2) {
-                Floats both[2];
-                load_both(value + position * HEAD + i * LANES, both);
-                sums[i] += weight[position] * both[0];
-                sums[i + 1] += weight[position] * both[1];
+                for (int64_t i = 0; i < size; ++i) sum[i] += *weight * wide(part.value[position * size + i]);
             }
+        for (int64_t i = 0; i < size; ++i) out[i] = narrow<T>(sum[i]);
+    } else {
+        constexpr int PAIRS = HEAD / (2 * LANES);
+        Both sums[PAIRS] = {};
+        for (const Seen<T>& part : seen)
+            for (int64_t position = 0; position < part.positions; ++position, ++weight) {
+#pragma GCC unroll 4
+                for (int i = 0; i < PAIRS; ++i) {
+                    Both both = load_both(part.value + position * HEAD + 2 * LANES * i);
+                    sums[i].low += *weight * both.low;
+                    sums[i].high += *weight * both.high;
+                }
+            }
+        for (int i = 0; i < PAIRS; ++i, out += 2 * LANES) {
+            Both ordered = to_order(sums[i], T());
+            store(out, ordered.low);
+            store(out + LANES, ordered.high);
         }
-#pragma GCC unroll 8
-        for (int i = 0; i < PARTS; ++i) store(sum + i * LANES, sums[i]);
     }
 }
 
@@ -304,7 +315,8 @@ void attend(const T* query, const T* key, const T* value, const T* prompt_key, c
     const int64_t head = HEAD ? HEAD : size;
 #pragma omp parallel num_threads(threads)
     {
-        std::vector<float> asked(head), sum(head), scores;
+        std::vector<T> asked(head);
+        std::vector<float> sum(head), scores;
 #pragma omp for schedule(static)
         for (int64_t pair = 0; pair < rows * heads; ++pair) {
             int64_t row = pair / heads, num_own = place[row] + 1;
@@ -312,17 +324,16 @@ void attend(const T* query, const T* key, const T* value, const T* prompt_key, c
             int64_t num_shared = prompt[row] < 0 ? 0 : std::min(shared[row], columns), num_seen = num_shared + num_own;
             const int64_t common = (std::max<int64_t>(prompt[row], 0) * heads + pair % heads) * columns * head;
             const int64_t own = pair * span * head;
+            const Seen<T> seen[2] = {{prompt_key + common, prompt_value + common, num_shared},
+                                     {key + own, value + own, num_own}};
             scores.resize(std::max<size_t>(scores.size(), num_seen + LANES));
             for (int64_t at = pair * group * head; at < (pair + 1) * group * head; at += head) {
-                for (int64_t i = 0; i < head; ++i) asked[place_of<T, HEAD>(i)] = rounded<T>(wide(query[at + i]) * scale);
-                float* score = scores.data();
-                score_range<T, HEAD>(asked.data(), prompt_key + common, score, num_shared, size);
-                score_range<T, HEAD>(asked.data(), key + own, score + num_shared, num_own, size);
-                turn_into_weights<T>(score, num_seen);
-                std::fill(sum.begin(), sum.end(), 0.0f);
-                add_range<T, HEAD>(score, prompt_value + common, sum.data(), num_shared, size);
-                add_range<T, HEAD>(score + num_shared, value + own, sum.data(), num_own, size);
-                for (int64_t i = 0; i < head; ++i) out[at + i] = narrow<T>(sum[place_of<T, HEAD>(i)]);
+#pragma omp simd
+                for (int64_t i = 0; i < head; ++i) asked[i] = narrow<T>(wide(query[at + i]) * scale);
+                score_range<T, HEAD>(asked.data(), seen[0].key, scores.data(), num_shared, size);
+                score_range<T, HEAD>(asked.data(), seen[1].key, scores.data() + num_shared, num_own, size);
+                turn_into_weights<T>(scores.data(), num_seen);
+                add_values<T, HEAD>(scores.data(), seen, out + at, sum.data(), size);
             }
         }
     }

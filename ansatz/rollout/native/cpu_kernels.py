@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -71,19 +72,20 @@ def _compile(compiler: str, made: Path) -> None:
         os.replace(linked, made)
 
 
+@functools.cache
+def _function(name: str, kinds: tuple[type, ...]) -> Any:
+    """Return a kernel that takes arguments of these kinds, and the number of threads."""
+    function = getattr(library(), name)
+    known = {float: ctypes.c_double, int: ctypes.c_int64}
+    function.argtypes = [*(known.get(kind, ctypes.c_void_p) for kind in kinds), ctypes.c_int]
+    return function
+
+
 def _call(name: str, like: Tensor, *arguments: Tensor | float | None) -> None:
     """Call a kernel for the type of `like`."""
-    loaded = library()
-    assert loaded is not None
-    converted = [
-        ctypes.c_double(each)
-        if isinstance(each, float)
-        else ctypes.c_int64(each)
-        if isinstance(each, int)
-        else ctypes.c_void_p(each if each is None else each.data_ptr())
-        for each in arguments
-    ]
-    getattr(loaded, f"{name}_{_TYPES[like.dtype]}")(*converted, ctypes.c_int(torch.get_num_threads()))
+    values = [each.data_ptr() if isinstance(each, Tensor) else each for each in arguments]
+    kinds = tuple(map(type, arguments))
+    _function(f"{name}_{_TYPES[like.dtype]}", kinds)(*values, torch.get_num_threads())
 
 
 def add_and_normalise(hidden_BH: Tensor, delta_BH: Tensor | None, weight_H: Tensor, epsilon: float) -> Tensor:

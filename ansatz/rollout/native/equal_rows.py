@@ -8,13 +8,12 @@ Axes: M rows, K terms of a sum, N columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from ansatz.models.load import Policy
 
@@ -22,39 +21,33 @@ _MIN_TERMS = 512
 _ROWS = 128
 
 
-def equal_rows(policy: Policy) -> AbstractContextManager[object]:
-    """Make linear layers of the policy give a row the same bits in every batch, within the block, where that takes
-    more than the layers' own products."""
-    is_needed = policy.device.type == "cpu" and torch.cpu.get_capabilities().get("amx_bf16")
-    return _FixedRows() if is_needed and _has_long_sums(policy.model) else nullcontext()
+def needs_blocks(policy: Policy, terms: int) -> bool:
+    """Tell whether a product with this many terms could give a row other bits in another batch."""
+    if terms < _MIN_TERMS or policy.device.type != "cpu" or policy.dtype != torch.bfloat16:
+        return False
+    return bool(torch.cpu.get_capabilities().get("amx_bf16"))
 
 
-def _has_long_sums(model: nn.Module) -> bool:
-    linears: Iterable[Any] = (module for module in model.modules() if isinstance(module, nn.Linear))
-    return any(_is_long(linear.weight) for linear in linears)
+@contextmanager
+def equal_rows(policy: Policy) -> Iterator[None]:
+    """Make the linear layers of the policy give a row the same bits in every batch, within the block."""
+    linears = [module for module in policy.model.modules() if isinstance(module, nn.Linear)]
+    replaced = [linear for linear in linears if needs_blocks(policy, linear.in_features)]
+    for linear in replaced:
+        linear.forward = partial(in_blocks, linear.forward)
+    try:
+        yield
+    finally:
+        for linear in replaced:
+            del linear.forward
 
 
-def _is_long(weight_NK: Tensor) -> bool:
-    return weight_NK.dtype == torch.bfloat16 and weight_NK.shape[1] >= _MIN_TERMS
-
-
-class _FixedRows(TorchFunctionMode):
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        if func is nn.functional.linear and _is_long(args[1]):
-            return linear_in_blocks(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
-
-
-def linear_in_blocks(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Compute `nn.functional.linear` of [..., K] as products of 128 rows each; the last one is filled up with zeros."""
-    rows_MK = input.reshape(-1, input.shape[-1])
-    blocks = [_linear(block_MK, weight, bias) for block_MK in rows_MK.split(_ROWS)]
-    return torch.cat(blocks).view(*input.shape[:-1], len(weight))
-
-
-def _linear(block_MK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
-    missing = _ROWS - len(block_MK)
-    filled = nn.functional.pad(block_MK, (0, 0, 0, missing)) if missing else block_MK
-    return nn.functional.linear(filled, weight_NK, bias_N)[: len(block_MK)]
+def in_blocks(function: Callable[[Tensor], Tensor], input: Tensor) -> Tensor:
+    """Apply a function from rows [M, K] to rows [M, N] to [..., K], always to 128 rows at once. The last ones are
+    filled up with zeros."""
+    blocks = list[Tensor]()
+    for block_MK in input.reshape(-1, input.shape[-1]).split(_ROWS):
+        missing = _ROWS - len(block_MK)
+        filled = nn.functional.pad(block_MK, (0, 0, 0, missing)) if missing else block_MK
+        blocks.append(function(filled)[: len(block_MK)])
+    return torch.cat(blocks).view(*input.shape[:-1], -1)
