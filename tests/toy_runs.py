@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from warm_commands import WarmCommand, start_warm
 
 from ansatz.config.layers import merge
 from ansatz.config.load import check
@@ -58,8 +59,13 @@ def toy_recipe(folder: Path, changes: Mapping[str, Any] | None = None, *, withou
     return path
 
 
-def start(*arguments: str | Path) -> subprocess.Popen[str]:
+def start(*arguments: str | Path) -> subprocess.Popen[str] | WarmCommand:
     """The real command in a process of its own, from the repository's folder."""
+    return start_warm([*map(str, arguments)], environment()) or start_anew(*arguments)
+
+
+def start_anew(*arguments: str | Path) -> subprocess.Popen[str]:
+    """The same in an interpreter of its own, which is slower."""
     return subprocess.Popen(
         [sys.executable, *COMMAND, *map(str, arguments)],
         cwd=REPOSITORY,

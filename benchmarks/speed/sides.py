@@ -19,7 +19,8 @@ CORES = len(os.sched_getaffinity(0))
 
 @dataclass
 class Side:
-    """A peer with its settings. reports: those of its rounds, without the warm-up."""
+    """A peer with its settings. reports: those of its rounds, without the warm-up. checkout: where another version of
+    Ansatz lies that it runs."""
 
     name: str
     python: str
@@ -27,6 +28,7 @@ class Side:
     settings: dict[str, Any]
     reports: list[dict[str, Any]] = field(default_factory=list)
     process: Any = None
+    checkout: Path | None = None
 
     def start(self) -> None:
         environment = os.environ | {
@@ -35,8 +37,11 @@ class Side:
             "TOKENIZERS_PARALLELISM": "false",
             "VLLM_CPU_KVCACHE_SPACE": "2",
         }
+        scripts = HERE
+        if self.checkout:
+            scripts, environment["PYTHONPATH"] = self.checkout / "benchmarks" / "speed", str(self.checkout)
         self.process = subprocess.Popen(
-            [self.python, str(HERE / self.script), json.dumps(self.settings)],
+            [self.python, str(scripts / self.script), json.dumps(self.settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=(Path(tempfile.gettempdir()) / f"speed-{self.script}.log").open("a"),
@@ -61,7 +66,7 @@ class Side:
         self._read()
 
     def stop(self) -> None:
-        if self.process.poll() is None:
+        if self.process and self.process.poll() is None:
             self.process.stdin.write("stop\n")
             self.process.stdin.flush()
             try:

@@ -15,8 +15,10 @@ from sides import CORES, HERE, Side
 class Work:
     """A model, problems with worked answers as text, and the Python of each peer's environment."""
 
-    def __init__(self, folder: Path, peers: dict[str, str], sft_checkpoint: str | None) -> None:
-        self.folder, self.peers, self.sft_checkpoint = folder, peers, sft_checkpoint
+    def __init__(
+        self, folder: Path, peers: dict[str, str], sft_checkpoint: str | None, before: Path | None = None
+    ) -> None:
+        self.folder, self.peers, self.sft_checkpoint, self.before = folder, peers, sft_checkpoint, before
         self.train, self.heldout = folder / "train.jsonl", folder / "heldout.jsonl"
 
     def make(self) -> None:
@@ -73,6 +75,12 @@ class Work:
 
     def ansatz(self, work: str, **settings: Any) -> Side:
         return Side("Ansatz", sys.executable, "peer_ansatz.py", {"work": work, **settings})
+
+    def earlier(self, ansatz: Side) -> list[Side]:
+        """Return the same side with the earlier version of Ansatz, if there is one."""
+        if self.before is None:
+            return []
+        return [Side("Ansatz, before", ansatz.python, ansatz.script, ansatz.settings, checkout=self.before)]
 
     def generate(self, *, dtype: str, attention: str, options: dict[str, Any], **settings: Any) -> Side:
         name = f"transformers generate, {dtype}, {attention}" + "".join(f", {value}" for value in options.values())

@@ -18,7 +18,7 @@ import pytest
 for _package in ("duckdb", "starlette", "uvicorn"):
     pytest.importorskip(_package, reason="the extra ui is not installed")
 
-from toy_runs import start, toy_recipe  # noqa: E402
+from toy_runs import start_anew, toy_recipe  # noqa: E402
 
 from ansatz.cli.view import viewing  # noqa: E402
 from ansatz.ui.demo import DemoRun  # noqa: E402
@@ -111,7 +111,7 @@ def test_a_viewer_ends_even_if_its_run_is_killed(tmp_path: Path):
 
 def test_train_prints_the_address_of_a_viewer_that_ends_with_the_run(tmp_path: Path):
     recipe = toy_recipe(tmp_path, {"sft": {"steps": 1}, "train": {"steps": 1}, "evaluate": {"every": 1}})
-    with ended(start("train", recipe, "--view")) as training:
+    with ended(start_anew("train", recipe, "--view")) as training:
         assert training.stdout is not None
         address = training.stdout.readline().rpartition(" ")[2].strip()
         assert address.startswith("http://localhost:")

@@ -1,0 +1,147 @@
+"""The real command in processes that are forked from one which has loaded the libraries already.
+
+Loading torch and transformers takes most of the time of a run of a few toy steps. Such a process has arguments, output,
+signals and an exit of its own, like one that has been started by itself. Two servers with different seeds of hashes take
+turns, so that two runs still differ in the order of their sets.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import random
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import count
+from pathlib import Path
+from typing import IO
+
+HERE = Path(__file__).parent
+PROGRAM = "from warm_commands import serve; serve(); from ansatz.cli.main import main; main()"
+LOADED = (
+    "ansatz.cli.main",
+    "ansatz.cli.eval",
+    "ansatz.cli.sweep",
+    "ansatz.cli.train",
+    "ansatz.loop.pipeline",
+    "ansatz.track.report",
+    "transformers.models.qwen3.modeling_qwen3",
+    "transformers.models.auto.tokenization_auto",
+)
+_POLL_S = 0.01
+_numbers = count()
+_servers: dict[int, Server] = {}
+
+
+class Server:
+    """A process that starts commands. It ends with its parent, because its standard input does."""
+
+    def __init__(self, number: int, environment: dict[str, str]) -> None:
+        self.environment = environment
+        own = {"PYTHONHASHSEED": str(number), "PYTHONPATH": str(HERE)}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM],
+            cwd=HERE.parent,
+            env=environment | own,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def start(self, arguments: list[str], folder: Path) -> int:
+        requests, replies = self.process.stdin, self.process.stdout
+        assert requests is not None and replies is not None
+        requests.write(json.dumps([arguments, str(folder), self.environment]) + "\n")
+        requests.flush()
+        return int(replies.readline())
+
+
+class WarmCommand:
+    """A command that has been started: what tests need of a `subprocess.Popen`."""
+
+    def __init__(self, server: Server, arguments: list[str]) -> None:
+        self.args, self.returncode = arguments, None
+        self._folder = Path(tempfile.mkdtemp(prefix="command-"))
+        self.pid = server.start(arguments, self._folder)
+
+    def poll(self) -> int | None:
+        if self.returncode is None and (self._folder / "code").exists():
+            self.returncode = int((self._folder / "code").read_text())
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        started = time.monotonic()
+        while (code := self.poll()) is None:
+            if timeout is not None and time.monotonic() - started > timeout:
+                raise subprocess.TimeoutExpired(self.args, timeout)
+            time.sleep(_POLL_S)
+        return code
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        self.wait(timeout)
+        out, err = ((self._folder / name).read_text(encoding="utf-8", errors="replace") for name in ("out", "err"))
+        shutil.rmtree(self._folder)
+        return out, err
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def start_warm(arguments: list[str], environment: dict[str, str]) -> WarmCommand | None:
+    """Start a command; None in another environment than that of the servers, which libraries have read already."""
+    environment = {name: value for name, value in environment.items() if name != "PYTEST_CURRENT_TEST"}
+    number = next(_numbers) % 2
+    server = _servers.get(number)
+    if server is None or server.process.poll() is not None:
+        server = _servers[number] = Server(number, environment)
+    return WarmCommand(server, arguments) if server.environment == environment else None
+
+
+def serve() -> None:
+    """Fork for each request on standard input, and return in the new process. The server itself never returns."""
+    sys.path.remove(str(HERE))
+    for name in LOADED:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    folders: dict[int, Path] = {}
+    while True:
+        while folders and (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            draft = (folder := folders.pop(ended[0])) / "draft"
+            draft.write_text(str(os.waitstatus_to_exitcode(ended[1])))
+            draft.rename(folder / "code")
+        if not select.select([sys.stdin], [], [], _POLL_S)[0]:
+            continue
+        line = sys.stdin.readline()
+        if not line:
+            os._exit(0)
+        arguments, folder, environment = json.loads(line)
+        if pid := os.fork():
+            folders[pid] = Path(folder)
+            print(pid, flush=True)
+            continue
+        become(arguments, Path(folder), environment)
+        return
+
+
+def become(arguments: list[str], folder: Path, environment: dict[str, str]) -> None:
+    """Take the place of a command that has just been started."""
+    streams: list[IO[bytes]] = [open(os.devnull, "rb"), open(folder / "out", "wb"), open(folder / "err", "wb")]
+    for descriptor, stream in enumerate(streams):
+        os.dup2(stream.fileno(), descriptor)
+        stream.close()
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.stdin, sys.argv = open(0, closefd=False), ["-c", *arguments]  # noqa: SIM115
+    random.seed()
