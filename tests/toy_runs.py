@@ -83,7 +83,7 @@ def command(*arguments: str | Path, timeout_s: float = 240) -> tuple[int, str, s
         out, err = process.communicate(timeout=timeout_s)
     finally:
         process.kill()
-    return process.returncode, out, err
+    return process.wait(), out, err
 
 
 def different_results(left: Path, right: Path) -> list[str]:

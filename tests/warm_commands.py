@@ -1,8 +1,8 @@
 """The real command in processes that are forked from one which has loaded the libraries already.
 
 Loading torch and transformers takes most of the time of a run of a few toy steps. Such a process has arguments, output,
-signals and an exit of its own, like one that has been started by itself. Two servers with different seeds of hashes take
-turns, so that two runs still differ in the order of their sets.
+signals and an exit of its own, like one that has been started by itself. Two servers with different seeds of hashes
+take turns, so that two runs still differ in the order of their sets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import tempfile
 import time
 from itertools import count
 from pathlib import Path
-from typing import IO
 
 HERE = Path(__file__).parent
 PROGRAM = "from warm_commands import serve; serve(); from ansatz.cli.main import main; main()"
@@ -57,7 +56,8 @@ class Server:
 
     def start(self, arguments: list[str], folder: Path) -> int:
         requests, replies = self.process.stdin, self.process.stdout
-        assert requests is not None and replies is not None
+        assert requests is not None
+        assert replies is not None
         requests.write(json.dumps([arguments, str(folder), self.environment]) + "\n")
         requests.flush()
         return int(replies.readline())
@@ -67,7 +67,8 @@ class WarmCommand:
     """A command that has been started: what tests need of a `subprocess.Popen`."""
 
     def __init__(self, server: Server, arguments: list[str]) -> None:
-        self.args, self.returncode = arguments, None
+        self.args = arguments
+        self.returncode: int | None = None
         self._folder = Path(tempfile.mkdtemp(prefix="command-"))
         self.pid = server.start(arguments, self._folder)
 
@@ -137,10 +138,10 @@ def serve() -> None:
 
 def become(arguments: list[str], folder: Path, environment: dict[str, str]) -> None:
     """Take the place of a command that has just been started."""
-    streams: list[IO[bytes]] = [open(os.devnull, "rb"), open(folder / "out", "wb"), open(folder / "err", "wb")]
-    for descriptor, stream in enumerate(streams):
-        os.dup2(stream.fileno(), descriptor)
-        stream.close()
+    for descriptor, place in enumerate((os.devnull, folder / "out", folder / "err")):
+        opened = os.open(place, os.O_RDWR | os.O_CREAT, 0o600)
+        os.dup2(opened, descriptor)
+        os.close(opened)
     os.environ.clear()
     os.environ.update(environment)
     sys.stdin, sys.argv = open(0, closefd=False), ["-c", *arguments]  # noqa: SIM115

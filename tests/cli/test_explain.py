@@ -4,7 +4,7 @@ import re
 
 import pytest
 from toy_runs import REPOSITORY, toy_recipe
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from ansatz.cli.explain import objectives_of_stages
 from ansatz.cli.main import build_app
@@ -23,16 +23,24 @@ OVERLAYS = {8: "8x80gib", 64: "8x8x80gib", 128: "16x8x80gib"}
 COUNTDOWN = REPOSITORY / "recipes" / "qwen3b_countdown_grpo_48gib.yaml"
 
 
-def explained(*arguments, code: int = 0) -> str:
+def explain(*arguments, code: int = 0) -> Result:
     result = CliRunner().invoke(build_app(), ["explain", "--full", *map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == code, result.output
-    return result.output.partition("# Memory\n")[2].partition("# Objective")[0]
+    return result
+
+
+def explained(*arguments, code: int = 0) -> str:
+    return explain(*arguments, code=code).output.partition("# Memory\n")[2].partition("# Objective")[0]
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_every_recipe_explains_its_memory_by_part(recipe):
+def test_every_recipe_is_explained_with_its_memory_by_part(recipe):
     with judge_server() as url:
-        text = explained(recipe, *(["--rewards.judge.url", url] if "judge" in load_recipe(recipe).rewards else []))
+        result = explain(recipe, *(["--rewards.judge.url", url] if "judge" in load_recipe(recipe).rewards else []))
+    assert result.stderr == ""
+    text = result.stdout
+    heads = [line for line in text.splitlines() if line.startswith("# ")]
+    assert heads[:3] == ["# Arithmetic of a step", "# Memory", "# Objective"]
     for part in ("weights", "Adam moments", "gradient sums", "key/value cache", "microbatch activations"):
         assert re.search(rf"^{part} +\d+\.\d\d [GM]iB  ", text, re.MULTILINE), part
 

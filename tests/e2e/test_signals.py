@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from toy_runs import REPOSITORY, command, start, toy_recipe
+from toy_runs import REPOSITORY, command, start, start_anew, toy_recipe
 
 from ansatz.track.jsonl import read_jsonl
 from benchmarks.faults.fingerprint import differences, untimed
@@ -114,7 +114,7 @@ def test_a_second_signal_ends_the_process_at_once(tmp_path):
 
 
 def test_a_closed_pipe_does_not_end_a_run(tmp_path):
-    process = start("train", recipe(tmp_path, train={"steps": 3}))
+    process = start_anew("train", recipe(tmp_path, train={"steps": 3}))
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.close()
