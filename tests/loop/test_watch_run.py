@@ -18,7 +18,7 @@ from ansatz.track.report import write_report
 from ansatz.train import checkpoint
 from benchmarks.faults.fingerprint import untimed
 
-STEPS = 14
+STEPS = 10
 REWARD = f"{Path(__file__).with_name('user_rewards.py')}:every_other"
 CHANGES = {
     "data": {"sft": None},
