@@ -11,11 +11,13 @@ from typing import Any
 
 from ansatz.config.load import check, load_recipe
 from ansatz.config.schema import FIRST_STAGES, Config, flat_keys
+from ansatz.data.base import find_source
 from ansatz.errors import AnsatzError, ConfigError
 from ansatz.findings.outcomes import bind_guard, bind_outcome
 from ansatz.findings.sweep_file import Keys, SweepFile, digest, label_of
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.start_checks import check_recipe, check_start
+from ansatz.registry import settings_of
 from ansatz.train import checkpoint
 
 BLOCK_STEP = 1000
@@ -107,7 +109,7 @@ class Cells:
 
     def _config(self, block: int, keys: Keys, what: str) -> Config:
         plain = {key: value for key, value in keys.items() if not key.endswith("+")}
-        varied = {key: self._number(key) + BLOCK_STEP * block for key in self.sweep.blocks.vary}
+        varied = {key: self._number(key) + BLOCK_STEP * block for key in self.sweep.blocks.vary if self._has(key)}
         layer = {**self.sweep.common, **varied, **plain}
         for key in keys:
             if key.endswith("+"):
@@ -116,6 +118,13 @@ class Cells:
             return load_recipe(self.sweep.recipe, overrides=_texts(layer))
         except ConfigError as error:
             raise ConfigError(f"block {block}, {what}: {error}") from error
+
+    def _has(self, key: str) -> bool:
+        """Tell whether a key depends on the block. The usual ones need not exist: some sources have no seed."""
+        if "vary" in self.sweep.blocks.model_fields_set:
+            return True
+        source = self._flat.get(key.removesuffix("seed") + "source")
+        return source is None or "seed" in settings_of(find_source(source))
 
     def _number(self, key: str) -> int:
         value = self._flat.get(key, 0)

@@ -163,6 +163,25 @@ def test_a_typing_error_in_one_cell_is_found_before_the_first_cell_starts(tmp_pa
     assert not (tmp_path / "rows").exists()
 
 
+def test_blocks_need_no_source_that_has_a_seed(tmp_path: Path) -> None:
+    """A sweep of a user's own file varies the order and the noise. A key that the file names must exist."""
+    (tmp_path / "mine.jsonl").write_text('{"question": "1 + 1?", "answer": "2"}\n')
+    rows = {"source": "jsonl", "split": "train", "path": str(tmp_path / "mine.jsonl")}
+    changes = {"data": {"sft": None, "train": None, "heldout": {"seed": 7}}}
+    kept = {key: GRID[key] for key in ("grid", "outcome")}
+    path = write_sweep(tmp_path, kept, changes, blocks={"seeds": [1]})
+    recipe = yaml.safe_load((tmp_path / "toy.yaml").read_text())
+    recipe["data"]["train"] = rows
+    (tmp_path / "toy.yaml").write_text(yaml.safe_dump(recipe))
+    arm = "lr 0.001, kl_coef 0"
+    config = Cells(read_sweep(path), tmp_path / "out").cell(1, arm).config
+    assert (config.seed, config.data.train, config.data.heldout["seed"]) == (1000, rows, 1007)
+    write_sweep(tmp_path, kept, changes, blocks={"seeds": [1], "vary": ["data.train.seed"]})
+    (tmp_path / "toy.yaml").write_text(yaml.safe_dump(recipe))
+    with pytest.raises(ConfigError, match=r"data source 'jsonl' has no setting 'seed'"):
+        check_cells(Cells(read_sweep(path), tmp_path / "out"))
+
+
 def test_a_cell_that_collapses_is_a_row_with_what_was_measured(tmp_path: Path) -> None:
     """The watchdog stops one arm in its second step, when the learning rate has risen above a limit."""
     stop = {"rate": {"metric": "train/lr", "above": 0.25, "window": 1, "action": "stop"}}
