@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from ansatz.cli.responses import OptionalModels, check_ids, fill, model_names
+from ansatz.cli.responses import OptionalModels, fill, model_names
 from ansatz.cli.sampling_options import ModelSampling, given, takes_sampling
 from ansatz.config.load import parse_yaml
 from ansatz.config.packaged import recipe_text
@@ -134,8 +134,6 @@ class Evaluation:
         from ansatz.cli.eval_tables import budgets_table, results_tables, suite_notes, suites_table
         from ansatz.cli.opened_model import open_model
 
-        for suite in suites:
-            check_ids(suite.problems, source=suite.card.file or suite.card.name)
         numbers = self._budgets(budgets)
         with open_model(self.model, self.sampling) as opened:
             if numbers:

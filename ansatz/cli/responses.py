@@ -14,7 +14,7 @@ from ansatz.cli.opened_model import OpenedModel, check_model, open_model
 from ansatz.cli.sampling_options import ModelSampling
 from ansatz.config.chat import Template
 from ansatz.config.sampling import THOUGHT_START, SamplingOptions
-from ansatz.errors import ConfigError, DataError, ModelError
+from ansatz.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
     from ansatz.evaluate.response_store import ResponseStore
@@ -43,6 +43,8 @@ def sample_into(
     **others: Any,
 ) -> None:
     """Open the model and `fill` the folder with its responses to the problems. others: see there."""
+    from ansatz.evaluate.suites import check_ids
+
     check_ids(problems, source=source)
     with open_model(model, sampling) as opened:
         fill(folder, opened, problems, sampling, source=source, **others)
@@ -155,17 +157,6 @@ def _check_budget(thinking_budget: int, limit: int, closing_tokens: int) -> None
 def _opens_thoughts(prompts: Sequence[Prompt]) -> bool:
     """Return whether every prompt ends in <think>, so that responses begin within a thought."""
     return all(prompt.text.rstrip().endswith(THOUGHT_START) for prompt in prompts)
-
-
-def check_ids(problems: Sequence[Problem], *, source: str) -> None:
-    """Raise DataError if there are no problems, or if two share an id: their responses could not be told apart."""
-    if not problems:
-        raise DataError(f"{source} has no problem; expected at least one.")
-    seen: set[str] = set()
-    for problem in problems:
-        if problem.id in seen:
-            raise DataError(f"{source}: two problems have the id {problem.id!r}; each needs its own. Repair the ids.")
-        seen.add(problem.id)
 
 
 def model_digest(model: Path) -> str:

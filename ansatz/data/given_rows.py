@@ -21,7 +21,17 @@ from ansatz.registry import bind, suggest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileRows:
+class _Rows:
+    limit: int | None = None
+    min_gap: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 1:
+            raise ConfigError(f"limit = {self.limit}: expected 1 or more. Remove it to read all rows.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRows(_Rows):
     """The rows of a file.
 
     path: the file (jsonl, json, csv, tsv, parquet).
@@ -30,11 +40,6 @@ class FileRows:
     """
 
     path: str
-    limit: int | None = None
-    min_gap: float = 0.0
-
-    def __post_init__(self) -> None:
-        _check_limit(self.limit)
 
     @property
     def place(self) -> str:
@@ -50,7 +55,7 @@ class FileRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HubRows:
+class HubRows(_Rows):
     """The rows of a data set; needs the extra `datasets`.
 
     dataset: a name on the hub, or a folder that `save_to_disk` wrote or that contains data files.
@@ -65,11 +70,6 @@ class HubRows:
     split: str = "train"
     config: str | None = None
     revision: str | None = None
-    limit: int | None = None
-    min_gap: float = 0.0
-
-    def __post_init__(self) -> None:
-        _check_limit(self.limit)
 
     @property
     def place(self) -> str:
@@ -109,8 +109,3 @@ def bind_given(settings: Mapping[str, Any], *, key: str) -> GivenRows:
         return build()
     except ConfigError as error:
         raise ConfigError(f"{key}.{error}") from error
-
-
-def _check_limit(limit: int | None) -> None:
-    if limit is not None and limit < 1:
-        raise ConfigError(f"limit = {limit}: expected 1 or more. Remove it to read all rows.")

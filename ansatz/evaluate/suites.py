@@ -203,6 +203,17 @@ def _from_hub(card: Suite) -> LoadedSuite:
     return LoadedSuite(card=card, problems=problems, sha256=_digest(problems))
 
 
+def check_ids(problems: Sequence[Problem], *, source: str) -> None:
+    """Raise DataError if there are no problems, or if two share an id: their responses could not be told apart."""
+    if not problems:
+        raise DataError(f"{source} has no problem; expected at least one.")
+    seen: set[str] = set()
+    for problem in problems:
+        if problem.id in seen:
+            raise DataError(f"{source}: two problems have the id {problem.id!r}; each needs its own. Repair the ids.")
+        seen.add(problem.id)
+
+
 def _problems(rows: Sequence[Row], *, source: str, place: str) -> list[Problem]:
     """Return the rows as problems. place: the file, for errors."""
     keys = set(rows[0].values) if rows else set[str]()
@@ -212,13 +223,7 @@ def _problems(rows: Sequence[Row], *, source: str, place: str) -> list[Problem]:
         level_key=_first(LEVEL_KEYS, keys) or None,
     )
     problems = list(problems_of(rows, settings, split="test", source=source, spelled={}))
-    if not problems:
-        raise DataError(f"{place} has no problem; expected at least one.")
-    seen: set[str] = set()
-    for problem in problems:
-        if problem.id in seen:
-            raise DataError(f"{place}: two problems have the id {problem.id!r}; each needs its own. Repair the ids.")
-        seen.add(problem.id)
+    check_ids(problems, source=place)
     subject = _first(SUBJECT_KEYS, keys)
     return [
         replace(problem, meta={**problem.meta, "subject": str(row.values.get(subject) or "")})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,6 +27,7 @@ GROWING = (
     "*/rollbacks.json",
 )
 """The files of which a run is read. When one changes, the run has got further."""
+_DEPTH = 3  # those of a sweep: sweeps/block-0000/RUN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,13 +80,12 @@ class Library:
         self._read: dict[str, tuple[str, RunSummary]] = {}
 
     def find_runs(self) -> dict[str, Path]:
-        """Return the folders of the runs by name."""
+        """Return the folders of the runs by name. That of a run in a subfolder begins with the subfolder's name."""
         out: dict[str, Path] = {}
         for folder in self.folders:
-            inside = [folder] if _is_run(folder) else sorted(path for path in folder.glob("*") if _is_run(path))
-            for path in inside:
+            for path in [folder] if _is_run(folder) else _runs_in(folder, depth=_DEPTH):
                 if path.resolve().is_relative_to(folder):
-                    out.setdefault(path.name, path)
+                    out.setdefault("-".join(path.relative_to(folder).parts[-2:]) or path.name, path)
         return out
 
     def summarise(self, name: str, path: Path) -> RunSummary:
@@ -125,6 +125,14 @@ def _state_of(folder: Path) -> str:
             stat = path.stat()
             out += f"{stat.st_ino} {stat.st_size} {stat.st_mtime_ns} "
     return out
+
+
+def _runs_in(folder: Path, *, depth: int) -> Iterator[Path]:
+    for path in sorted(folder.glob("*")):
+        if _is_run(path):
+            yield path
+        elif depth > 1 and path.is_dir() and not path.is_symlink():
+            yield from _runs_in(path, depth=depth - 1)
 
 
 def _is_run(folder: Path) -> bool:

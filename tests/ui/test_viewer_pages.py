@@ -97,6 +97,20 @@ def test_a_run_that_cannot_be_read_is_a_notice_and_hides_no_other(viewer: TestCl
     assert (answer.status_code, "metrics.jsonl" in answer.text) == (400, True)
 
 
+def test_the_runs_of_a_sweep_are_there_with_the_names_of_their_blocks(tmp_path: Path):
+    """Two blocks have runs of one name. Folders of a stage are no runs, and a link to a folder is not followed."""
+    outside = make_run(tmp_path / "outside" / "deep" / "secret")
+    for block in (0, 1):
+        make_run(tmp_path / "runs" / "sweeps" / f"block-{block:04d}" / "control")
+    make_run(tmp_path / "runs" / "own")
+    (tmp_path / "runs" / "link").symlink_to(outside.parents[1])
+    viewer = open_viewer(tmp_path / "runs", tmp_path / "cache")
+    names = re.findall(r'href="/run/([^"/]+)"', viewer.get("/").text)
+    assert sorted(set(names)) == ["block-0000-control", "block-0001-control", "own"]
+    assert viewer.get("/run/block-0001-control/rollouts").status_code == 200
+    assert viewer.get("/run/secret").status_code == 404
+
+
 @pytest.mark.parametrize("number", ["\u00b2", "\u0661", "9" * 5000, "-1", "x", ""])
 def test_a_number_of_an_address_that_is_not_one_is_as_if_it_were_missing(viewer: TestClient, number: str):
     for address in ("/run/whole/rollouts?page=", "/run/whole/rollout/rl/1/0/0?w="):

@@ -141,9 +141,7 @@ def attend(
 def find_winners(logits_BV: Tensor, seed_B22: Tensor) -> tuple[Tensor, Tensor]:
     """Return the token with the largest logit + noise and log(sum(exp(logits))), each [B, 1]."""
     logits_BV, seed_B22 = logits_BV.contiguous(), seed_B22.contiguous()
-    winner_B1, log_total_B1 = (
-        seed_B22.new_empty(len(logits_BV), 1, dtype=torch.int64),
-        logits_BV.new_empty(len(logits_BV), 1),
-    )
+    winner_B1 = seed_B22.new_empty(len(logits_BV), 1, dtype=torch.int64)
+    log_total_B1 = logits_BV.new_empty(len(logits_BV), 1)
     _call("find_winners", logits_BV, logits_BV, seed_B22, winner_B1, log_total_B1, *logits_BV.shape)
     return winner_B1, log_total_B1

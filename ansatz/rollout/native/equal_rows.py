@@ -23,9 +23,8 @@ _ROWS = 128
 
 def needs_blocks(policy: Policy, terms: int) -> bool:
     """Tell whether a product with this many terms could give a row other bits in another batch."""
-    if terms < _MIN_TERMS or policy.device.type != "cpu" or policy.dtype != torch.bfloat16:
-        return False
-    return bool(torch.cpu.get_capabilities().get("amx_bf16"))
+    is_exposed = terms >= _MIN_TERMS and policy.device.type == "cpu" and policy.dtype == torch.bfloat16
+    return is_exposed and bool(torch.cpu.get_capabilities().get("amx_bf16"))
 
 
 @contextmanager
