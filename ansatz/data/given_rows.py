@@ -21,17 +21,7 @@ from ansatz.registry import bind, suggest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Rows:
-    limit: int | None = None
-    min_gap: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.limit is not None and self.limit < 1:
-            raise ConfigError(f"limit = {self.limit}: expected 1 or more. Remove it to read all rows.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileRows(_Rows):
+class FileRows:
     """The rows of a file.
 
     path: the file (jsonl, json, csv, tsv, parquet).
@@ -40,6 +30,11 @@ class FileRows(_Rows):
     """
 
     path: str
+    limit: int | None = None
+    min_gap: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_limit(self.limit)
 
     @property
     def place(self) -> str:
@@ -55,7 +50,7 @@ class FileRows(_Rows):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HubRows(_Rows):
+class HubRows:
     """The rows of a data set; needs the extra `datasets`.
 
     dataset: a name on the hub, or a folder that `save_to_disk` wrote or that contains data files.
@@ -70,6 +65,11 @@ class HubRows(_Rows):
     split: str = "train"
     config: str | None = None
     revision: str | None = None
+    limit: int | None = None
+    min_gap: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_limit(self.limit)
 
     @property
     def place(self) -> str:
@@ -109,3 +109,8 @@ def bind_given(settings: Mapping[str, Any], *, key: str) -> GivenRows:
         return build()
     except ConfigError as error:
         raise ConfigError(f"{key}.{error}") from error
+
+
+def _check_limit(limit: int | None) -> None:
+    if limit is not None and limit < 1:
+        raise ConfigError(f"limit = {limit}: expected 1 or more. Remove it to read all rows.")

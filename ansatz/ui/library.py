@@ -72,7 +72,7 @@ class RunSummary:
 
 
 class Library:
-    """folders: runs, and folders with runs. A link that leads out of them is not followed."""
+    """folders: runs, and folders with runs. Links in them are not followed."""
 
     def __init__(self, folders: Sequence[Path], *, cache: Path | None = None) -> None:
         self.folders, self._cache = [folder.resolve() for folder in folders], cache
@@ -83,9 +83,8 @@ class Library:
         """Return the folders of the runs by name. That of a run in a subfolder begins with the subfolder's name."""
         out: dict[str, Path] = {}
         for folder in self.folders:
-            for path in [folder] if _is_run(folder) else _runs_in(folder, depth=_DEPTH):
-                if path.resolve().is_relative_to(folder):
-                    out.setdefault("-".join(path.relative_to(folder).parts[-2:]) or path.name, path)
+            for path in _runs_in(folder, depth=_DEPTH):
+                out.setdefault("-".join(path.relative_to(folder).parts[-2:]) or path.name, path)
         return out
 
     def summarise(self, name: str, path: Path) -> RunSummary:
@@ -128,12 +127,8 @@ def _state_of(folder: Path) -> str:
 
 
 def _runs_in(folder: Path, *, depth: int) -> Iterator[Path]:
-    for path in sorted(folder.glob("*")):
-        if _is_run(path):
-            yield path
-        elif depth > 1 and path.is_dir() and not path.is_symlink():
+    if any((folder / mark).is_file() for mark in MARKS):
+        yield folder
+    elif depth:
+        for path in sorted(each for each in folder.glob("*") if each.is_dir() and not each.is_symlink()):
             yield from _runs_in(path, depth=depth - 1)
-
-
-def _is_run(folder: Path) -> bool:
-    return folder.is_dir() and any((folder / mark).is_file() for mark in MARKS)

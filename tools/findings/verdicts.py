@@ -140,7 +140,7 @@ def _judge(sweep: SweepFile, rows: Rows, rule: Rule, testable: bool) -> Result:
         interval = mean_interval(list(values.values()), **how)
         needed = blocks_to_decide(list(values.values()), **how)
         title = " - ".join(rows.arm_of(side, outcome) for side in rule.difference)
-        title += f" - {rule.than:g}" if rule.than else ""
+        title += f" {'-' if rule.than > 0 else '+'} {abs(rule.than):g}" if rule.than else ""
     verdict = decide(interval, direction=rule.direction, delta=rule.delta) if testable else NOT_TESTABLE
     return Result(
         rule=rule, title=title, values=values, missing=missing, interval=interval, verdict=verdict, needed=needed
