@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any
 
 from sides import Side, alternate
-from work import Work
+from work import Work, merge
 
 
 def sampling(work: Work, rounds: int) -> dict[str, Any]:
@@ -74,6 +74,35 @@ def grpo(work: Work, rounds: int) -> dict[str, Any]:
     result = compare(work, work.ansatz("rl", recipe=recipe), peers, rounds, key="seconds")
     result["matrix_rate_frac"] = step_arithmetic(work) / result["ansatz"] / result["matrix_rate"]
     return result
+
+
+def sampling_avx2(work: Work, rounds: int) -> dict[str, Any]:
+    """Tokens per second of sampling, equal lengths, AVX2 and float32."""
+    return _avx2_sampling(work, rounds, folder="model", min_tokens=64, max_tokens=64)
+
+
+def sampling_spread_avx2(work: Work, rounds: int) -> dict[str, Any]:
+    """Tokens per second of sampling, lengths from 8 to 256, AVX2 and float32."""
+    return _avx2_sampling(work, rounds, folder="spread", min_tokens=8, max_tokens=256)
+
+
+def _avx2_sampling(work: Work, rounds: int, *, folder: str, **lengths: int) -> dict[str, Any]:
+    size = {"prompts": 32, "samples": 8, "data": str(work.train), "model": str(work.folder / folder), **lengths}
+    static = {"cache_implementation": "static"}
+    peers = [work.generate(dtype="float32", attention="sdpa", options=each, **size) for each in ({}, static)]
+    with work.avx2():
+        return compare(work, work.ansatz("sample", dtype="float32", **size), peers, rounds, key="tokens_per_s")
+
+
+def grpo_avx2(work: Work, rounds: int) -> dict[str, Any]:
+    """Seconds of a whole GRPO step: 32 prompts x 8 samples x 64 tokens, one update, AVX2 and float32."""
+    model = {"path": str(work.folder / "model"), "dtype": "float32"}
+    recipe = work.recipe(model=model["path"], rollout={"min_response_tokens": 63, "stop": []})
+    size = {"prompts": 32, "samples": 8, "min_tokens": 64, "max_tokens": 64, "data": str(work.train)}
+    size |= {"model": model["path"], "dtype": "float32", "microbatches": 8}
+    peers = [work.trl("grpo", **size, options=each) for each in ({}, {"cache_implementation": "static"})]
+    with work.avx2():
+        return compare(work, work.ansatz("rl", recipe=merge(recipe, {"model": model})), peers, rounds, key="seconds")
 
 
 def step_arithmetic(work: Work) -> float:
@@ -164,6 +193,9 @@ TASKS: dict[str, Callable[[Work, int], dict[str, Any]]] = {
     "sampling_spread": sampling_spread,
     "sampling_vllm": sampling_vllm,
     "grpo": grpo,
+    "sampling_avx2": sampling_avx2,
+    "sampling_spread_avx2": sampling_spread_avx2,
+    "grpo_avx2": grpo_avx2,
     "sft": sft,
     "memory": memory,
     "to_85": to_85,

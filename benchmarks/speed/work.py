@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +84,21 @@ class Work:
         if self.before is None:
             return []
         return [Side("Ansatz, before", ansatz.python, ansatz.script, ansatz.settings, checkout=self.before)]
+
+    @contextmanager
+    def avx2(self) -> Iterator[None]:
+        """Let libraries and kernels use only what a processor with AVX2 has, in processes that start in the block."""
+        compiler = self.folder / "c++"
+        compiler.write_text('#!/bin/sh\nexec c++ "$@" -march=haswell\n', encoding="utf-8")  # the last one counts
+        compiler.chmod(0o755)
+        limits = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
+        before = dict(os.environ)
+        os.environ.update(limits, CXX=str(compiler), XDG_CACHE_HOME=str(self.folder / "cache"))
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
 
     def generate(self, *, dtype: str, attention: str, options: dict[str, Any], **settings: Any) -> Side:
         name = f"transformers generate, {dtype}, {attention}" + "".join(f", {value}" for value in options.values())

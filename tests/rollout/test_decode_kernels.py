@@ -11,6 +11,7 @@ import dataclasses
 import importlib.util
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -47,11 +48,43 @@ def side_by_side(kernels: ModuleType, wide: Tensor, sizes: list[int]) -> list[Te
     return [part.contiguous() if kernels is cpu_kernels else part for part in wide.split(sizes, -1)]
 
 
-@pytest.fixture(params=["compiled", "triton"])
+@pytest.fixture(scope="module")
+def avx2_library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """The kernels as they are compiled on a processor without AVX-512."""
+    cpus = Path("/proc/cpuinfo")
+    if not cpus.is_file() or " avx512f " not in cpus.read_text(encoding="utf-8"):
+        pytest.skip("the kernels of this processor are not those for AVX-512")
+    folder = tmp_path_factory.mktemp("avx2")
+    compiler = folder / "c++"
+    compiler.write_text('#!/bin/sh\nexec c++ "$@" -march=haswell\n', encoding="utf-8")  # the last one counts
+    compiler.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CXX", str(compiler))
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        library = cpu_kernels.library.__wrapped__()
+    assert library is not None
+    return library
+
+
+@contextmanager
+def narrower(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
+    library = request.getfixturevalue("avx2_library")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpu_kernels, "library", lambda: library)
+        cpu_kernels._function.cache_clear()
+        yield cpu_kernels
+    cpu_kernels._function.cache_clear()
+
+
+@pytest.fixture(params=["compiled", "avx2", "triton"])
 def kernels(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
     """A module with the kernels of a decode step, on the device of new tensors."""
     if request.param == "compiled":
         yield cpu_kernels
+        return
+    if request.param == "avx2":
+        with narrower(request) as module:
+            yield module
         return
     with torch.device(triton_device()):
         yield importlib.import_module("ansatz.rollout.native.kernels")
@@ -246,11 +279,15 @@ def test_parameters_become_neighbours_without_a_change_of_their_values() -> None
     assert _join([parts[0], nn.Parameter(random(3, 32, dtype=torch.bfloat16))]) is None  # 192 bytes
 
 
-@pytest.fixture(params=["compiled", "triton"])
+@pytest.fixture(params=["compiled", "avx2", "triton"])
 def chooser(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
     """A module that chooses tokens, on the device of new tensors."""
     if request.param == "compiled":
         yield cpu_kernels
+        return
+    if request.param == "avx2":
+        with narrower(request) as module:
+            yield module
         return
     with torch.device(triton_device()):
         yield importlib.import_module("ansatz.rollout.gumbel_kernels")

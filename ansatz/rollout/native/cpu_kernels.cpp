@@ -44,11 +44,15 @@ template <> inline bfloat16 narrow<bfloat16>(float value) {  // to the nearest, 
 
 template <class T> inline float rounded(float value) { return wide(narrow<T>(value)); }
 
-typedef float Floats __attribute__((vector_size(64)));
-typedef int32_t Places __attribute__((vector_size(64)));
-typedef uint32_t Words __attribute__((vector_size(64)));
-typedef uint16_t Halves __attribute__((vector_size(32)));
-constexpr int LANES = 16;
+#ifdef __AVX512F__
+constexpr int LANES = 16;  // of one register
+#else
+constexpr int LANES = 8;
+#endif
+typedef float Floats __attribute__((vector_size(4 * LANES)));
+typedef int32_t Places __attribute__((vector_size(4 * LANES)));
+typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
+typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
 
 inline Floats load(const float* source) {
     Floats values;
@@ -183,7 +187,8 @@ void rotate_and_write(T* query, const T* key, const T* value, const T* cosine, c
 #define CHOOSE(a, b, ...) __builtin_shuffle(a, b, Places{__VA_ARGS__})
 #endif
 
-// The sums of 16 vectors, in their order. It overwrites the vectors.
+// The sums of as many vectors as there are lanes, in their order. It overwrites the vectors.
+#ifdef __AVX512F__
 inline Floats sums_of(Floats* part) {
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i)
@@ -200,9 +205,23 @@ inline Floats sums_of(Floats* part) {
     return CHOOSE(part[0], part[1], 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30) +
            CHOOSE(part[0], part[1], 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31);
 }
+#else
+inline Floats sums_of(Floats* part) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i)
+        part[i] = CHOOSE(part[i], part[i + 4], 0, 1, 2, 3, 8, 9, 10, 11) +
+                  CHOOSE(part[i], part[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i)
+        part[i] = CHOOSE(part[i], part[i + 2], 0, 1, 8, 9, 4, 5, 12, 13) +
+                  CHOOSE(part[i], part[i + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+    return CHOOSE(part[0], part[1], 0, 8, 2, 10, 4, 12, 6, 14) + CHOOSE(part[0], part[1], 1, 9, 3, 11, 5, 13, 7, 15);
+}
+#endif
 
-// 32 numbers as two vectors: of float32 the first and the second half, of bfloat16 the even and the odd ones, which takes
-// no shuffles. Sums of products do not depend on that order; `to_order` puts the sums of `add_values` into the right one.
+// The numbers of two vectors: of float32 the first and the second half, of bfloat16 the even and the odd ones, which
+// takes no shuffles. Sums of products do not depend on that order; `to_order` puts those of `add_values` into the right
+// one.
 struct Both {
     Floats low, high;
 };
@@ -218,8 +237,13 @@ inline Both load_both(const bfloat16* source) {
 inline Both to_order(Both sums, float) { return sums; }
 
 inline Both to_order(Both sums, bfloat16) {
+#ifdef __AVX512F__
     return {CHOOSE(sums.low, sums.high, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23),
             CHOOSE(sums.low, sums.high, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)};
+#else
+    return {CHOOSE(sums.low, sums.high, 0, 8, 1, 9, 2, 10, 3, 11),
+            CHOOSE(sums.low, sums.high, 4, 12, 5, 13, 6, 14, 7, 15)};
+#endif
 }
 
 // HEAD: the head size if it is a multiple of 32 that the compiler knows, otherwise 0.
@@ -288,7 +312,7 @@ inline void add_values(const float* weight, const Seen<T> (&seen)[2], T* out, fl
     }
 }
 
-// Replace scores by their softmax. There is room for 16 numbers after the last one.
+// Replace scores by their softmax. There is room for a vector after the last one.
 template <class T> inline void turn_into_weights(float* score, int64_t count) {
     std::fill(score + count, score + count + LANES, -1e30f);
     Floats largest = all_rounded<T>(load(score)), total = {};
