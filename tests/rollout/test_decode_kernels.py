@@ -67,27 +67,27 @@ def avx2_library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 
 @contextmanager
-def narrower(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
-    library = request.getfixturevalue("avx2_library")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cpu_kernels, "library", lambda: library)
-        cpu_kernels._function.cache_clear()
+def kernels_of(request: pytest.FixtureRequest, in_triton: str) -> Iterator[ModuleType]:
+    """The kernels of a CPU, those for AVX2, or a module of those in Triton, with the device of new tensors."""
+    if request.param == "compiled":
         yield cpu_kernels
-    cpu_kernels._function.cache_clear()
+    elif request.param == "avx2":
+        library = request.getfixturevalue("avx2_library")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cpu_kernels, "library", lambda: library)
+            cpu_kernels._function.cache_clear()
+            yield cpu_kernels
+        cpu_kernels._function.cache_clear()
+    else:
+        with torch.device(triton_device()):
+            yield importlib.import_module(in_triton)
 
 
 @pytest.fixture(params=["compiled", "avx2", "triton"])
 def kernels(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
-    """A module with the kernels of a decode step, on the device of new tensors."""
-    if request.param == "compiled":
-        yield cpu_kernels
-        return
-    if request.param == "avx2":
-        with narrower(request) as module:
-            yield module
-        return
-    with torch.device(triton_device()):
-        yield importlib.import_module("ansatz.rollout.native.kernels")
+    """A module with the kernels of a decode step."""
+    with kernels_of(request, "ansatz.rollout.native.kernels") as module:
+        yield module
 
 
 def triton_device() -> str:
@@ -281,16 +281,9 @@ def test_parameters_become_neighbours_without_a_change_of_their_values() -> None
 
 @pytest.fixture(params=["compiled", "avx2", "triton"])
 def chooser(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
-    """A module that chooses tokens, on the device of new tensors."""
-    if request.param == "compiled":
-        yield cpu_kernels
-        return
-    if request.param == "avx2":
-        with narrower(request) as module:
-            yield module
-        return
-    with torch.device(triton_device()):
-        yield importlib.import_module("ansatz.rollout.gumbel_kernels")
+    """A module that chooses tokens."""
+    with kernels_of(request, "ansatz.rollout.gumbel_kernels") as module:
+        yield module
 
 
 def test_the_noise_of_a_kernel_has_the_bits_of_torch(chooser: ModuleType) -> None:
