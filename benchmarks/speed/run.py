@@ -206,26 +206,25 @@ def compare(work: Work, ansatz: Side, peers: Sequence[Side], rounds: int, *, key
     earlier = work.earlier(ansatz)
     result = report(ansatz, peers, alternate([ansatz, *earlier, *peers], rounds=rounds), key=key)
     for side in earlier:
-        result["before"] = report(side, peers, [0.0], key=key)["ansatz"]
+        result["before"] = value(side, key)
     return result
+
+
+def value(side: Side, key: str) -> float:
+    return side.tokens_per_s if key == "tokens_per_s" else median(row[key] for row in side.reports)
 
 
 def report(ansatz: Side, peers: Sequence[Side], rates: Sequence[float], *, key: str) -> dict[str, Any]:
     """Medians, and the ratio to the best peer, which is above 1 if Ansatz is ahead."""
     higher_is_better = key == "tokens_per_s"
-
-    def value(side: Side) -> float:
-        if key == "tokens_per_s":
-            return side.tokens_per_s
-        return median(row[key] for row in side.reports)
-
-    medians = {peer.name: value(peer) for peer in peers}
+    medians = {peer.name: value(peer, key) for peer in peers}
     best = (max if higher_is_better else min)(medians.values())
-    ratio = value(ansatz) / best if higher_is_better else best / value(ansatz)
+    own = value(ansatz, key)
+    ratio = own / best if higher_is_better else best / own
     rows = {side.name: side.reports for side in (ansatz, *peers)}
     return {
         "key": key,
-        "ansatz": value(ansatz),
+        "ansatz": own,
         "peers": medians,
         "ratio": ratio,
         "matrix_rate": median(rates),

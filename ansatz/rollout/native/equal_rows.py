@@ -42,8 +42,8 @@ def equal_rows(policy: Policy) -> Iterator[None]:
 
 
 def in_blocks(function: Callable[[Tensor], Tensor], input: Tensor) -> Tensor:
-    """Apply a function from rows [M, K] to rows [M, N] to [..., K], always to 128 rows at once. The last ones are
-    filled up with zeros."""
+    """Map an input [..., K] to [..., N] by a function of rows, which always gets 128 of them: [128, K] -> [128, N]. The
+    last block is filled up with zeros."""
     blocks = list[Tensor]()
     for block_MK in input.reshape(-1, input.shape[-1]).split(_ROWS):
         missing = _ROWS - len(block_MK)
