@@ -1,49 +1,101 @@
-"""Sources of demonstrations for single experiments, and what is measured on their responses.
+"""Sources of demonstrations for single experiments, with a reward of theirs and what is measured on their responses.
 
-free_length: padding after the answer, and a marker before it. The padding is lines of "ok", whose number cannot change
-whether the answer is right. The marker is "=" or "?". tagged: think and answer tags, some of them broken.
+All are the word problems of the small task. free_length: lines of "ok" after the answer, whose number cannot change
+whether the answer is right. guess_or_compute: the same, after a marker that says whether the answer was computed.
+tagged: think and answer tags, some of them broken.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
+
+import numpy as np
 
 from ansatz.data.keyed_random import KeyedRandom
 from ansatz.data.word_problems import word_problems
-from ansatz.track.jsonl import read_jsonl
+from ansatz.findings.outcomes import read_logps
+from ansatz.rewards.base import RewardResult
 from ansatz.track.runs import PipelineRun
-from ansatz.types import Problem
+from ansatz.types import Problem, Rollout, Verdict
+
+MOST_LINES = 6
+
+
+def _plain(split: str, count: int, seed: int, slip_rate: float) -> Sequence[Problem]:
+    return word_problems(
+        split=split,
+        count=count,
+        seed=seed,
+        wording="plain",
+        max_steps=3,
+        max_value=50,
+        max_term=5,
+        slip_rate=slip_rate,
+    )
 
 
 def free_length(
-    *, split: str, count: int = 12800, seed: int = 1, informs: float = 0.0, most_lines: int = 6, slip_rate: float = 0.5
+    *, split: str, count: int = 12800, seed: int = 1, most_lines: int = MOST_LINES, slip_rate: float = 0.5
 ) -> Iterator[Problem]:
-    """Yield word problems whose solutions have a marker, the chain, and 0 to `most_lines` lines of padding.
+    """Yield word problems whose solutions have the chain, and 0 to `most_lines` lines of padding."""
+    for index, problem in enumerate(_plain(split, count, seed, slip_rate)):
+        lines = KeyedRandom(seed, "padding", index).between(0, most_lines)
+        yield dataclasses.replace(problem, solution="\n".join([str(problem.solution), *["ok"] * lines]))
 
-    informs: how often the marker says whether the chain has a slip; otherwise it is drawn, so that it says nothing.
+
+def guess_or_compute(
+    *, split: str, count: int = 12800, seed: int = 1, most_lines: int = MOST_LINES, grid: bool = False
+) -> Iterator[Problem]:
+    """Yield word problems whose solutions have a marker, the answer after "?" or the chain and the answer after "=",
+    and 0 to `most_lines` lines of padding.
+
+    grid: each problem comes with both markers and every number of lines, so that `count` is that of the combinations.
     """
-    plain = word_problems(
-        split=split, count=count, seed=seed, wording="plain", max_value=100, max_term=12, slip_rate=slip_rate
-    )
+    combinations = [(marker, lines) for marker in "?=" for lines in range(most_lines + 1)]
     for index in range(count):
-        problem, rng = plain[index], KeyedRandom(seed, "padding", index)
-        tells, lines = rng.uniform() < informs, rng.between(0, most_lines)
-        slipped = problem.meta["slip"] if tells else rng.uniform() < slip_rate
-        text = "\n".join(["?" if slipped else "=", str(problem.solution), *["ok"] * lines])
-        yield dataclasses.replace(problem, solution=text)
+        if grid:
+            place, (marker, lines) = index // len(combinations), combinations[index % len(combinations)]
+        else:
+            rng = KeyedRandom(seed, "guess", index)
+            place, marker, lines = index, "?="[rng.between(0, 1)], rng.between(0, most_lines)
+        problem = _plain(split, count, seed, 0.0)[place]
+        chain = str(problem.solution).splitlines()
+        text = "\n".join([marker, *(chain if marker == "=" else chain[-1:]), *["ok"] * lines])
+        name = f"{problem.id} {marker} {lines}" if grid else problem.id
+        yield dataclasses.replace(problem, id=name, solution=text)
 
 
-def padding_gap(run: PipelineRun, *, steps: tuple[int, int] = (31, 40)) -> float | None:
-    """Return the mean number of lines of padding after the marker "?" minus that after "="."""
-    lines: dict[str, list[int]] = {"?": [], "=": []}
-    for step, path in run.stages[-1].sample_files():
-        for row in read_jsonl(path) if steps[0] <= step <= steps[1] else ():
-            first, *rest = row["text"].splitlines() or [""]
-            if first in lines:
-                lines[first].append(sum(line == "ok" for line in rest))
-    return fmean(lines["?"]) - fmean(lines["="]) if all(lines.values()) else None
+def drawn_verdict(
+    rollouts: Sequence[Rollout], *, step: int, right: float = 0.5, guesses_right: float = 0.5
+) -> list[RewardResult]:
+    """Return verdicts that are drawn, whatever the answer and the padding are.
+
+    right: how often a response is correct. guesses_right: the same for one that begins with "?".
+    """
+
+    def result(rollout: Rollout) -> RewardResult:
+        rate = guesses_right if rollout.text.startswith("?") else right
+        correct = KeyedRandom(step, "verdict", rollout.prompt.problem.id, rollout.sample).uniform() < rate
+        return RewardResult(value=float(correct), verdict=Verdict(correct=correct, reason="drawn"))
+
+    return [result(rollout) for rollout in rollouts]
+
+
+def padding_tilt(run: PipelineRun, *, marker: str) -> float:
+    """Return how much more probable each further line of padding has become relative to the line before it, after a
+    marker: the least-squares slope (nats per line) of the log-prob of a solution on its lines, after minus before."""
+
+    def slope(logps: Mapping[str, float]) -> float:
+        by_lines: dict[int, list[float]] = {}
+        for name, logp in logps.items():
+            _, found, lines = name.rsplit(" ", 2)
+            if found == marker:
+                by_lines.setdefault(int(lines), []).append(logp)
+        return float(np.polyfit(list(by_lines), [fmean(each) for each in by_lines.values()], 1)[0])
+
+    return slope(read_logps(run, None, 1.0)) - slope(read_logps(run, 0, 1.0))
 
 
 def tagged(
@@ -51,11 +103,8 @@ def tagged(
 ) -> Iterator[Problem]:
     """Yield word problems whose solutions have think and answer tags, of which a fraction is broken: the thought is
     not closed."""
-    plain = word_problems(
-        split=split, count=count, seed=seed, wording="plain", max_value=100, max_term=12, slip_rate=slip_rate
-    )
-    for index in range(count):
-        problem, rng = plain[index], KeyedRandom(seed, "tags", index)
+    for index, problem in enumerate(_plain(split, count, seed, slip_rate)):
+        rng = KeyedRandom(seed, "tags", index)
         *chain, answer = str(problem.solution).splitlines()
         end = "" if rng.uniform() < broken else "</think>"
         text = "\n".join(["<think>", *chain, end, f"<answer>{answer}</answer>"])
