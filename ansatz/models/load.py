@@ -9,6 +9,8 @@ Axes: B rows, L length of a row, T flat tokens, M selected tokens, H hidden, C r
 
 from __future__ import annotations
 
+import functools
+import inspect
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -84,12 +86,15 @@ class Policy:
             self.sharded.reshard()
         return result
 
-    def hidden(self, token_BL: Tensor, position_BL: Tensor, **kwargs: Any) -> Tensor:
+    def hidden(self, token_BL: Tensor, position_BL: Tensor, *, cache: Any = None, **kwargs: Any) -> Tensor:
         """Compute the last hidden states [B, L, H] after the final norm.
 
         The output embedding turns them into logits.
         """
-        return self.model.base_model(input_ids=token_BL, position_ids=position_BL, **kwargs).last_hidden_state
+        base = self.model.base_model
+        if cache is not None:
+            kwargs[_cache_argument(type(base))] = cache
+        return base(input_ids=token_BL, position_ids=position_BL, **kwargs).last_hidden_state
 
     def packed_hidden(
         self,
@@ -143,6 +148,12 @@ class Policy:
     def caches_latents(self) -> bool:
         """Tell whether the cache holds what keys and values are computed from (multi-head latent attention)."""
         return bool(getattr(self.model.config, "kv_lora_rank", None))
+
+
+@functools.cache
+def _cache_argument(model: type) -> str:
+    """Return what a model calls the keys and values of earlier tokens. The name changed in transformers 5.24."""
+    return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 
 
 def head_logits(hidden_CH: Tensor, weight_VH: Tensor, temperature: float = 1.0, softcap: float | None = None) -> Tensor:

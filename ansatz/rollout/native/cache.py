@@ -243,7 +243,7 @@ def token_bytes(policy: Policy) -> int:
     """Count the bytes that the cache holds for one token, over all layers."""
     token_11 = torch.zeros(1, 1, dtype=torch.long, device=policy.device)
     prefill = PrefillCache()
-    policy.hidden(token_11, token_11, past_key_values=prefill, use_cache=True)
+    policy.hidden(token_11, token_11, cache=prefill, use_cache=True)
     return sum(stored.nbytes for pair in prefill.layers_kv for stored in pair)
 
 

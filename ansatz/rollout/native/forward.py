@@ -32,7 +32,7 @@ class ReferenceDecodeStep:
         hidden_B1H = self.policy.hidden(
             token_B[:, None],
             position_B[:, None],
-            past_key_values=cache,
+            cache=cache,
             use_cache=True,
             attention_mask=mask_B11X,
             shared_prompts=cache.shared_prompts,

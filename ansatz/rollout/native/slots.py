@@ -154,7 +154,7 @@ class Slots:
         token_RL = token_RL.to(device)
         position_RL = torch.arange(token_RL.shape[1], device=device).expand_as(token_RL)
         prefill = PrefillCache()
-        hidden_RLH = self.policy.hidden(token_RL, position_RL, past_key_values=prefill, use_cache=True)
+        hidden_RLH = self.policy.hidden(token_RL, position_RL, cache=prefill, use_cache=True)
         # Rows that only round the prefill up stay until the logits: products of one or two rows round differently.
         last_R = torch.zeros(len(hidden_RLH), dtype=torch.long, device=device)
         last_R[: len(requests)] = length_R - 1
