@@ -6,6 +6,7 @@ import pickle
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ansatz.errors import ModelError
 from ansatz.models import families
-from ansatz.models.load import cast, check_folder, compute_dtype, head_logits, load_policy
+from ansatz.models.load import Policy, cast, check_folder, compute_dtype, head_logits, load_policy
 from ansatz.models.save import save_model
 from ansatz.models.token_counts import token_counter
 from tools.families import END_ID, LATENT, MAX_CONTEXT, MIXTURE, VOCAB_SIZE
@@ -294,3 +295,23 @@ def test_auto_is_bfloat16_only_where_the_processor_multiplies_it(monkeypatch: py
         assert compute_dtype("auto", cpu) == expected
         assert compute_dtype("float32", cpu) == torch.float32
         assert compute_dtype("bfloat16", cpu) == torch.bfloat16
+
+
+class NewModel:
+    def __call__(self, **kwargs):
+        return SimpleNamespace(last_hidden_state=kwargs)
+
+    def forward(self, input_ids, position_ids, cache=None): ...
+
+
+class OldModel(NewModel):
+    def forward(self, input_ids, position_ids, past_key_values=None): ...
+
+
+@pytest.mark.parametrize(("model", "name"), [(NewModel, "cache"), (OldModel, "past_key_values")])
+def test_the_cache_has_the_name_that_the_model_gives_it(model, name):
+    policy = Policy(
+        model=SimpleNamespace(base_model=model()), tokenizer=None, max_context=8, end_ids=(0,), path="made up"
+    )
+    assert policy.hidden(1, 2, cache="kept") == {"input_ids": 1, "position_ids": 2, name: "kept"}
+    assert name not in policy.hidden(1, 2)
