@@ -1,7 +1,7 @@
 """The data of a run, step by step: Problem -> Prompt -> Rollout -> ScoredRollout -> Group.
 
-Each type is frozen and wraps the one before it. Nothing here needs torch, and everything can be written as JSON and
-read back (`to_json`, `scored_from_json`), so that any step can be saved, inspected and replayed.
+Each type is frozen and wraps the one before it. Nothing here needs torch. Everything can be written as JSON
+(`to_json`), and a rollout can be read back (`rollout_from_json`).
 """
 
 from __future__ import annotations
@@ -354,50 +354,23 @@ def _is_span(value: Any) -> bool:
 
 
 def to_json(value: Any) -> Json:
-    """Convert any type above to plain JSON. Read back, it is equal, except that tuples in `meta` become lists."""
+    """Convert any type above to plain JSON. A rollout read back is equal, except that tuples in `meta` become lists."""
     data = dataclasses.asdict(value)
-    if isinstance(value, ScoredRollout):
-        if not value.score.steps:
-            del data["score"]["steps"]
-        _leave_out_empty(data["rollout"])
     if isinstance(value, Rollout):
-        _leave_out_empty(data)
+        for name in ("environment_reward", "observations"):  # what only rollouts with an environment have
+            if not data[name]:
+                del data[name]
     return data
-
-
-def _leave_out_empty(rollout: Json) -> None:
-    """Leave out what only rollouts with an environment have."""
-    for name in ("environment_reward", "observations"):
-        if not rollout[name]:
-            del rollout[name]
-
-
-def scored_from_json(data: Json) -> ScoredRollout:
-    """Read the `to_json` of a ScoredRollout."""
-    score: Json = dict(data["score"])
-    verdict, steps = _verdict_from_json(score.pop("verdict")), _steps_from_json(score.pop("steps", ()))
-    return ScoredRollout(rollout=rollout_from_json(data["rollout"]), score=Score(verdict=verdict, steps=steps, **score))
-
-
-def _verdict_from_json(data: Json) -> Verdict:
-    fields: Json = dict(data)
-    return Verdict(reason=Reason(fields.pop("reason")), **fields)
-
-
-def _steps_from_json(steps: Sequence[Sequence[Any]]) -> tuple[tuple[int, float], ...]:
-    return tuple((end, reward) for end, reward in steps)
 
 
 def _environment_reward_from_json(data: Json | None) -> EnvironmentReward | None:
     if data is None:
         return None
     fields: Json = dict(data)
-    verdict = fields.pop("verdict")
-    return EnvironmentReward(
-        verdict=None if verdict is None else _verdict_from_json(verdict),
-        steps=_steps_from_json(fields.pop("steps")),
-        **fields,
-    )
+    verdict, steps = fields.pop("verdict"), fields.pop("steps")
+    if verdict is not None:
+        verdict = Verdict(**{**verdict, "reason": Reason(verdict["reason"])})
+    return EnvironmentReward(verdict=verdict, steps=tuple((end, reward) for end, reward in steps), **fields)
 
 
 def prompt_from_json(data: Json) -> Prompt:

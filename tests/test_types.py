@@ -4,6 +4,7 @@ import json
 import pytest
 
 from ansatz.types import (
+    EnvironmentReward,
     Finish,
     Group,
     Problem,
@@ -13,7 +14,7 @@ from ansatz.types import (
     Score,
     ScoredRollout,
     Verdict,
-    scored_from_json,
+    rollout_from_json,
     to_json,
 )
 
@@ -45,28 +46,30 @@ def scored(**changes) -> ScoredRollout:
     )
 
 
-def test_a_scored_rollout_survives_json_whole():
+def test_a_rollout_survives_json_whole():
     prompt = Prompt(
         problem=problem(level="3", solution="so 4", meta={"steps": [[2, "+", 2, 4]], "slip": False}),
         text="2 + 2?",
         token_ids=(5, 6),
     )
-    before = scored(prompt=prompt, num_candidates=(4, 61, 2), min_response_tokens=2, sampled_mask=(True, False, True))
-    after = scored_from_json(json.loads(json.dumps(to_json(before))))
-    assert isinstance(after.rollout.num_candidates, tuple)
-    assert isinstance(after.rollout.sampled_mask, tuple)
+    reward = EnvironmentReward(value=0.5, verdict=scored().score.verdict, steps=((2, 0.5),))
+    changes = {"num_candidates": (4, 61, 2), "min_response_tokens": 2, "sampled_mask": (True, False, True)}
+    before = rollout(prompt=prompt, environment_reward=reward, **changes)
+    after = rollout_from_json(json.loads(json.dumps(to_json(before))))
+    assert isinstance(after.num_candidates, tuple)
+    assert isinstance(after.sampled_mask, tuple)
     assert after == before
-    assert after.score.verdict.seconds == 0.25
-    assert isinstance(after.rollout.finish, Finish)
-    assert isinstance(after.score.verdict.reason, Reason)
-    assert isinstance(after.rollout.token_ids, tuple)
-    assert isinstance(after.rollout.prompt.token_ids, tuple)
+    assert after.environment_reward.verdict.seconds == 0.25
+    assert isinstance(after.finish, Finish)
+    assert isinstance(after.environment_reward.verdict.reason, Reason)
+    assert isinstance(after.token_ids, tuple)
+    assert isinstance(after.prompt.token_ids, tuple)
 
 
 def test_reading_json_leaves_it_as_it_was():
-    data = to_json(scored())
+    data = to_json(rollout())
     kept = json.dumps(data)
-    scored_from_json(data)
+    rollout_from_json(data)
     assert json.dumps(data) == kept
 
 
