@@ -11,14 +11,36 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, overload
 
 from ansatz.errors import ConfigError, DataError
 from ansatz.registry import bind, load_attribute, settings_of, suggest
 from ansatz.types import Problem
 
 Source = Callable[..., Iterable[Problem]]
+
+
+class ComputedProblems(Sequence[Problem]):
+    """A sequence whose problems are computed when they are accessed, by `make`. `__len__` says how many there are."""
+
+    @abstractmethod
+    def make(self, index: int) -> Problem: ...
+
+    @overload
+    def __getitem__(self, index: int) -> Problem: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Problem]: ...
+    def __getitem__(self, index: int | slice) -> Problem | list[Problem]:
+        if isinstance(index, slice):
+            return [self.make(i) for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index {index} is out of range for {len(self)} problems")
+        return self.make(index % len(self))
+
+    def __iter__(self) -> Iterator[Problem]:
+        return map(self.make, range(len(self)))
 
 
 def source_names() -> list[str]:

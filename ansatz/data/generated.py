@@ -8,11 +8,11 @@ disjoint by construction, for all seeds.
 from __future__ import annotations
 
 import hashlib
-from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, overload
+from typing import Any, Protocol
 
+from ansatz.data.base import ComputedProblems
 from ansatz.data.keyed_random import KeyedRandom
 from ansatz.errors import ConfigError
 from ansatz.types import Problem
@@ -27,8 +27,8 @@ def split_of(content: str) -> str:
     return "heldout" if int.from_bytes(digest, "big") < HELDOUT_FRAC * 2**64 else "train"
 
 
-class LazyProblems(Sequence[Problem]):
-    """Problems 0 to size-1 of one source, split and seed, each computed when it is accessed."""
+class LazyProblems(ComputedProblems):
+    """Problems 0 to size-1 of one source, split and seed."""
 
     def __init__(self, source: str, *, split: str, size: int, seed: int) -> None:
         """Raise ConfigError for an unknown split or an empty sequence."""
@@ -38,28 +38,11 @@ class LazyProblems(Sequence[Problem]):
             raise ConfigError(f"{source}: count = {size}, expected 1 or more.")
         self.source, self.split, self.size, self.seed = source, split, size, seed
 
-    @abstractmethod
-    def make(self, index: int) -> Problem: ...
-
     def id_of(self, index: int) -> str:
         return f"{self.source}-{self.split}-{self.seed}-{index}"
 
     def __len__(self) -> int:
         return self.size
-
-    @overload
-    def __getitem__(self, index: int) -> Problem: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Problem]: ...
-    def __getitem__(self, index: int | slice) -> Problem | list[Problem]:
-        if isinstance(index, slice):
-            return [self.make(i) for i in range(*index.indices(self.size))]
-        if not -self.size <= index < self.size:
-            raise IndexError(f"index {index} is out of range for {self.size} problems")
-        return self.make(index % self.size)
-
-    def __iter__(self) -> Iterator[Problem]:
-        return map(self.make, range(self.size))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

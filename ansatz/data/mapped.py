@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from ansatz.data.base import load_problems
+from ansatz.data.base import ComputedProblems, load_problems
 from ansatz.errors import ConfigError
 from ansatz.types import Problem
 
 
-class MappedProblems(Sequence[Problem]):
+class MappedProblems(ComputedProblems):
     """`change` applied to each problem of a sequence, without a copy of the sequence."""
 
     def __init__(self, problems: Sequence[Problem], change: Callable[[Problem], Problem]) -> None:
@@ -19,17 +19,8 @@ class MappedProblems(Sequence[Problem]):
     def __len__(self) -> int:
         return len(self._problems)
 
-    @overload
-    def __getitem__(self, index: int) -> Problem: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Problem]: ...
-    def __getitem__(self, index: int | slice) -> Problem | list[Problem]:
-        if isinstance(index, slice):
-            return [self._change(problem) for problem in self._problems[index]]
+    def make(self, index: int) -> Problem:
         return self._change(self._problems[index])
-
-    def __iter__(self) -> Iterator[Problem]:
-        return map(self._change, self._problems)
 
 
 def inner_source(of: Mapping[str, Any], *, split: str, what: str) -> Sequence[Problem]:

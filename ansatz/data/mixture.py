@@ -16,14 +16,14 @@ one part other topic shares than the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
 from ansatz.data.apportion import ANY, Cell, Shares, fits, max_rows, rows_per_cell, shares_of
-from ansatz.data.base import load_problems
+from ansatz.data.base import ComputedProblems, load_problems
 from ansatz.data.keyed_random import KeyedRandom
 from ansatz.errors import ConfigError, DataError
 from ansatz.types import Problem
@@ -74,7 +74,7 @@ def mixture(
     return Mixture(sources, cells, rows_per_cell(count, cells, shares), seed=seed)
 
 
-class Mixture(Sequence[Problem]):
+class Mixture(ComputedProblems):
     """The problems of the mixture in order. counts: number of rows per cell."""
 
     def __init__(
@@ -89,19 +89,8 @@ class Mixture(Sequence[Problem]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    @overload
-    def __getitem__(self, index: int) -> Problem: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Problem]: ...
-    def __getitem__(self, index: int | slice) -> Problem | list[Problem]:
-        selected = self._entries[index]
-        return [self._problem(entry) for entry in selected] if isinstance(index, slice) else self._problem(selected)
-
-    def __iter__(self) -> Iterator[Problem]:
-        return map(self._problem, self._entries)
-
-    def _problem(self, entry: Any) -> Problem:
-        part, row, before = map(int, entry)
+    def make(self, index: int) -> Problem:
+        part, row, before = map(int, self._entries[index])
         problem = self._sources[part][row]
         return replace(problem, id=f"{problem.id}#{before + 1}") if before else problem
 
