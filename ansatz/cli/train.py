@@ -128,7 +128,7 @@ def following(folder: Path, trackers: Sequence[str], *, group: str = "") -> Iter
 def _run(config: Config, **options: bool) -> None:
     from ansatz.loop.interrupts import EXIT_CODE
     from ansatz.loop.pipeline import run_pipeline
-    from ansatz.track.console import SafeConsole, open_console, results_table
+    from ansatz.track.console import LOG, SafeConsole, open_console, results_table
     from ansatz.track.report import write_report
 
     console = SafeConsole()
@@ -136,7 +136,9 @@ def _run(config: Config, **options: bool) -> None:
         reduced = f"{len(config.model.toy)} reduced keys, which model.toy in the run's config.yaml lists"
         console.print(f"model.toy: random weights of the same architecture, and {reduced}", soft_wrap=True)
     try:
-        run_dir = run_pipeline(config, console=open_console(console), report=write_report, **options)
+        run_dir = run_pipeline(
+            config, console=open_console(console, log=config.run_dir / LOG), report=write_report, **options
+        )
     except RunInterrupted as interruption:
         say(f"ansatz: {interruption}", file=sys.stderr, flush=True)
         sys.stdout.flush()

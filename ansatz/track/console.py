@@ -1,9 +1,16 @@
-"""What the user sees during a run: a progress bar on a terminal, otherwise a plain line every few seconds."""
+"""What the user sees during a run: a progress bar on a terminal, otherwise a plain line every few seconds.
+
+`log.txt` in the run folder holds the plain lines in both cases.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -16,6 +23,8 @@ from rich.text import Text
 from ansatz.track.base import ConsoleSink, Evaluation
 from ansatz.visible import visible
 
+LOG = "log.txt"
+"""The file of a run folder with the lines of its console."""
 HEADLINES = {
     "rollout/rewards": "reward",
     "rollout/accuracy": "accuracy",
@@ -44,19 +53,65 @@ class SafeConsole(Console):
             yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
 
-def open_console(console: Console | None = None) -> ConsoleSink:
-    """Return the sink for this output: live on a terminal, plain lines in a pipe, a log file or a notebook."""
+def open_console(console: Console | None = None, *, log: Path | None = None) -> ConsoleSink:
+    """Return the sink for this output: live on a terminal, plain lines in a pipe, a log file or a notebook.
+
+    log: a file that gets the plain lines too, each with its time.
+    """
     target = console or SafeConsole()
-    return LiveConsole(target) if target.is_terminal and not target.is_dumb_terminal else PlainConsole(target)
+    live = target.is_terminal and not target.is_dumb_terminal
+    plain = PlainConsole(partial(target.print, markup=False, highlight=False, soft_wrap=True))
+    shown = LiveConsole(target) if live else plain
+    return shown if log is None else _Both(shown, PlainConsole(partial(_append, log)))
+
+
+def _append(path: Path, text: str) -> None:
+    """Append a line to a log. A full disk does not end the run for it."""
+    with suppress(OSError), path.open("a", encoding="utf-8") as file:
+        file.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}  {visible(text)}\n")
+
+
+class _Both:
+    """Two sinks as one."""
+
+    def __init__(self, *sinks: ConsoleSink) -> None:
+        self._sinks = sinks
+
+    def note(self, text: str) -> None:
+        for sink in self._sinks:
+            sink.note(text)
+
+    def begin(self, stage: str, *, total_steps: int) -> None:
+        for sink in self._sinks:
+            sink.begin(stage, total_steps=total_steps)
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        for sink in self._sinks:
+            sink.step(step, metrics)
+
+    def evaluation(self, row: Evaluation) -> None:
+        for sink in self._sinks:
+            sink.evaluation(row)
+
+    def event(self, step: int, text: str) -> None:
+        for sink in self._sinks:
+            sink.event(step, text)
+
+    def end(self) -> None:
+        for sink in self._sinks:
+            sink.end()
 
 
 class PlainConsole:
-    """At most one line every `every_s` seconds, and always one for the first step, the last step and evaluations."""
+    """At most one line every `every_s` seconds, and always one for the first step, the last step and evaluations.
+
+    write: takes each line.
+    """
 
     def __init__(
-        self, console: Console | None = None, *, every_s: float = 10.0, clock: Callable[[], float] = time.monotonic
+        self, write: Callable[[str], None], *, every_s: float = 10.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._console = console or SafeConsole()
+        self._write = write
         self._every_s = every_s
         self._clock = clock
         self._pace = Pace(clock)
@@ -64,7 +119,7 @@ class PlainConsole:
         self._shown: float | None = None
 
     def note(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._write(text)
 
     def begin(self, stage: str, *, total_steps: int) -> None:
         self._stage, self._pace, self._shown = stage, Pace(self._clock, total_steps), None
@@ -87,7 +142,7 @@ class PlainConsole:
         self._stage = ""
 
     def _line(self, text: str) -> None:
-        self._console.print(f"{self._stage}  {text}", markup=False, highlight=False, soft_wrap=True)
+        self._write(f"{self._stage}  {text}")
 
 
 class LiveConsole:

@@ -20,6 +20,7 @@ from ansatz.ui.index import RolloutIndex
 MARKS = ("config.yaml", "rollouts.jsonl")
 GROWING = (
     "summary.json",
+    "log.txt",
     "*/config.yaml",
     "*/metrics.jsonl",
     "*/evaluations.jsonl",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -17,7 +18,7 @@ from ansatz.data.store import read_problems
 from ansatz.errors import DataError
 from ansatz.json_text import read_object
 from ansatz.track import figures
-from ansatz.track.console import duration, percent
+from ansatz.track.console import LOG, duration, percent
 from ansatz.track.filters import All, Compare, Query
 from ansatz.track.page import both_widths
 from ansatz.track.report import draw_panel
@@ -47,6 +48,10 @@ READING = (
     ("Responses that were cut off", ("rollout/truncated_frac", "fraction of responses")),
 )
 """The curves to read first, in this order."""
+
+
+MAX_LOG_BYTES = 1 << 16
+"""How much of the end of a log a page shows."""
 
 
 class Pages:
@@ -133,7 +138,7 @@ class Pages:
     def show_logs(self, name: str, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
         events = [(stage.name, event) for stage in at.read().stages for event in stage.events]
-        return "logs.html", {**at.context("logs"), "events": events}
+        return "logs.html", {**at.context("logs"), "events": events, "lines": _last_lines(at.path / LOG)}
 
     def show_step(self, name: str, stage: str, step: int, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
@@ -226,3 +231,13 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "query": lambda text: quote(text, safe=""),
 }
 """Of the templates."""
+
+
+def _last_lines(path: Path) -> list[str]:
+    """Return the newest lines of a log, from the first whole one on; none without a log."""
+    if not path.is_file() or path.is_symlink():  # it could point to any file of this machine
+        return []
+    with path.open("rb") as file:
+        file.seek(max(path.stat().st_size - MAX_LOG_BYTES, 0))
+        start, text = file.tell(), file.read().decode("utf-8", errors="replace")
+    return text.splitlines()[1 if start else 0 :]

@@ -15,8 +15,9 @@ from typing import Any
 from ansatz.loop.held_run import ORIGIN, ORIGIN_FILE
 from ansatz.train.checkpoint import DIGESTS_FILE, STATE_FILE, list_checkpoints
 
-_LEFT_OUT = ("tensorboard", "report.html")
-"""The events of TensorBoard have the time of writing in them. The report shows what the other files hold, and times."""
+_LEFT_OUT = ("tensorboard", "report.html", "log.txt")
+"""The events of TensorBoard and the lines of the log have the time of writing in them. The report shows what the other
+files hold, and times."""
 
 
 _IDENTIFIED = ("/.metadata",)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from fake_grader import FakeGrader
 
 from ansatz.rewards.base import Grader
-from ansatz.rewards.fake import FakeGrader
 from ansatz.rewards.grader import build_grader
 from ansatz.types import Finish, Problem, Prompt, Reason, Rollout
 

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import pytest
+from fake_grader import FakeGrader
 
 from ansatz.errors import ConfigError
 from ansatz.evaluate.responses import Response, answer_only_grader, reward_grader
 from ansatz.evaluate.selection import Selection, candidate, taught_problems, taught_rows
-from ansatz.rewards.fake import FakeGrader
 from ansatz.rewards.math_answer.verify import default_pool
 from ansatz.types import Finish, Problem, Prompt, Reason, Rollout, Verdict
 

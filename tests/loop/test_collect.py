@@ -4,12 +4,12 @@ import dataclasses
 from collections.abc import Sequence
 
 import pytest
+from fake_grader import FakeGrader
 from fake_sampler import FakeSampler, FakeWeights
 
 from ansatz.data.curriculum import CurriculumSettings
 from ansatz.data.cursor import ProblemStream
 from ansatz.loop.collect import StepCollector, StepData
-from ansatz.rewards.fake import FakeGrader
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.groups import PartialGroup
 from ansatz.track.measurements import Measurement

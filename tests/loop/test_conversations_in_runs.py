@@ -2,9 +2,9 @@
 
 import io
 import json
+from functools import partial
 
 import pytest
-from rich.console import Console
 from toy_runs import toy_config
 
 from ansatz.loop.pipeline import run_pipeline
@@ -34,7 +34,7 @@ def test_earlier_responses_are_taught_on_request_and_otherwise_named_on_the_cons
     section = config.sft.model_copy(update={"responses": responses})
     config = config.model_copy(update={"data": config.data.model_copy(update={"sft": sft}), "sft": section})
     out = io.StringIO()
-    folder = run_pipeline(config, console=PlainConsole(Console(file=out, width=200), every_s=0))
+    folder = run_pipeline(config, console=PlainConsole(partial(print, file=out), every_s=0))
     rows = list(read_jsonl(folder / "problems" / "sft.jsonl"))
     assert len(rows) == taught
     (row,) = read_jsonl(folder / "sft" / "metrics.jsonl")

@@ -4,13 +4,13 @@ import io
 import json
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import yaml
-from rich.console import Console
 from safetensors.torch import load_file
 from toy_runs import toy_config
 
@@ -208,7 +208,7 @@ def test_a_run_on_a_model_folder_and_a_problem_file(run, tmp_path):
 def test_a_first_step_without_signal_is_said_once_on_the_console(tmp_path, reward, notes):
     out = io.StringIO()
     changes = {"data": {"sft": None}, "train": {"steps": 2}, "rewards": user_reward(reward)}
-    run_pipeline(toy_config(tmp_path, changes), console=PlainConsole(Console(file=out), every_s=0))
+    run_pipeline(toy_config(tmp_path, changes), console=PlainConsole(partial(print, file=out), every_s=0))
     assert out.getvalue().count("rl  step 1: no signal: in all ") == out.getvalue().count("no signal") == notes
 
 
@@ -222,7 +222,7 @@ def test_a_model_of_the_hub_is_recorded_with_its_commit(run, tmp_path, monkeypat
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     changes = {"data": {"sft": None, "template": "auto"}, "train": {"steps": 0}, "model": {"path": "us/tiny@v1"}}
     out = io.StringIO()
-    folder = run_pipeline(toy_config(tmp_path, changes), console=PlainConsole(Console(file=out)))
+    folder = run_pipeline(toy_config(tmp_path, changes), console=PlainConsole(partial(print, file=out)))
     assert load_run(folder).model.path == f"us/tiny@{commit}"
     assert load_run(folder).data.template == "chat"
     assert "data.template: chat (the tokenizer has a chat template)" in out.getvalue()

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from fake_grader import FakeGrader
 from fake_sampler import FakeSampler
 from safetensors.torch import load_file
 from tiny_models import tiny_policy
@@ -21,7 +22,6 @@ from ansatz.loop.run_sources import RunSources
 from ansatz.loop.selection import problems_of_round, sample_responses, sampling_seconds, selected, write_selection
 from ansatz.loop.stages.rejection import fine_tuning_config, round_sampling, selection_of
 from ansatz.loop.workplace import OwnProcess
-from ansatz.rewards.fake import FakeGrader
 from ansatz.rollout.base import Sampling
 from ansatz.track.jsonl import append_jsonl, read_jsonl
 from ansatz.track.metrics import check_known

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from fake_grader import FakeGrader
 from fake_sampler import FakeSampler, FakeWeights
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,7 +26,6 @@ from ansatz.loop.lag import RolloutSchedule
 from ansatz.loop.ledger import Ledger
 from ansatz.loop.rollout_queue import WEIGHTS_FOLDER, RolloutQueue
 from ansatz.models.weights import WeightSource
-from ansatz.rewards.fake import FakeGrader
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.ticket import Ticket, landed, sample_tickets
 from ansatz.rollout.ticket_sources import LiveTickets, OnFinished

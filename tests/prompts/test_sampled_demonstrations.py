@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from chat_families import tokenizer
+from fake_grader import FakeGrader
 from test_tool_messages import FAMILY, ONE, PLAIN, TWO, calculator, problem_of, said, sampled
 
 from ansatz.config.load import check, load_recipe
@@ -17,7 +18,6 @@ from ansatz.evaluate.responses import from_row, reward_grader, to_row, with_tran
 from ansatz.evaluate.selection import Selection, taught_problems, taught_rows
 from ansatz.loop.stages.rejection import check_transcripts
 from ansatz.prompts.render import render, render_demonstration
-from ansatz.rewards.fake import FakeGrader
 from ansatz.types import Finish, Problem, Prompt, Rollout
 
 

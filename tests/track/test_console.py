@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
 from made_up import make_pipeline
@@ -49,15 +50,14 @@ def test_a_terminal_gets_the_live_display_and_a_pipe_plain_lines():
 
 
 def test_plain_lines_have_no_control_characters_and_come_every_few_seconds(pipeline: Path):
-    now, console = [0.0], pipe()
-    sink = PlainConsole(console, every_s=10, clock=lambda: now[0])
+    now, lines = [0.0], list[str]()
+    sink = PlainConsole(lines.append, every_s=10, clock=lambda: now[0])
     sink.begin("rl", total_steps=50)
     for step in range(1, 51):
         now[0] += 1
         sink.step(step, METRICS)
     sink.evaluation(evaluations(pipeline)[-1])
     sink.end()
-    lines = written(console).splitlines()
     assert [line.split()[2] for line in lines[:-1]] == ["1/50", "11/50", "21/50", "31/50", "41/50", "50/50"]
     assert lines[1] == "rl  step 11/50  1.0 s/step, 39 s left  reward 0.531  length 41.2  entropy 0.800"
     assert "pass@1" in lines[-1]
@@ -178,3 +178,30 @@ def test_a_console_keeps_its_own_colours_and_shows_the_control_characters_of_oth
     for shown in ("[b]title\\x1b[2J", "level \\x9b1m", ":warning: [/red]\\x1b]0;x"):
         assert shown in out
     assert not any(hostile in out for hostile in ("\x1b[8m", "\x1b[2J", "\x9b", "\x1b]", "\x07"))
+
+
+def test_the_log_has_the_plain_lines_with_their_time_also_of_a_terminal(tmp_path: Path):
+    console, log = terminal(), tmp_path / "log.txt"
+    for steps in (2, 4):  # the second time as in a run that is resumed
+        sink = open_console(console, log=log)
+        sink.note("One note\x1b[2J.")
+        sink.begin("rl", total_steps=4)
+        sink.step(steps, METRICS)
+        sink.event(steps, "an alarm")
+        sink.end()
+    lines = log.read_text().splitlines()
+    assert [re.sub(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  ", "", line).split("  ")[:2] for line in lines] == [
+        ["One note\\x1b[2J."],
+        ["rl", "step 2/4"],
+        ["rl", "step 2: an alarm"],
+        ["One note\\x1b[2J."],
+        ["rl", "step 4/4"],
+        ["rl", "step 4: an alarm"],
+    ]
+    assert "reward 0.531" in lines[1]
+    assert "reward 0.531" in written(console)
+
+
+def test_a_log_that_cannot_be_written_ends_nothing(tmp_path: Path):
+    open_console(pipe(), log=tmp_path / "missing" / "log.txt").note("shown")
+    assert not (tmp_path / "missing").exists()

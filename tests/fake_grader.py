@@ -1,4 +1,4 @@
-"""A grader without rewards, for tests: a function of the rollout gives the value."""
+"""A grader without rewards: a function of the rollout gives the value."""
 
 from __future__ import annotations
 
