@@ -158,6 +158,8 @@ def _explain(result: Result, finding: Finding) -> str:
     text = f"{result.title} in `{outcome}`: {_interval(result, sweep)}, n = {len(result.values)}. Claimed: "
     claimed = {"greater": "above 0", "less": "below 0", "equal": f"within {rule.delta * scale:g}"}[rule.direction]
     text += f"{claimed}; a difference that matters: {rule.delta * scale:.3g} {unit}."
+    if len(set(result.title.split(" - "))) == 1 and rule.difference[1:]:
+        text += " The best arm is the same on both sides, so nothing is left to differ."
     if result.verdict == "undecided":
         text += f" About {result.needed} blocks would decide." if result.needed else ""
     failed = [guard for guard in finding.guards if not guard.passed]
