@@ -2,6 +2,9 @@
 
 Axes: T response tokens. `anchor_logp_T`: log-probs before the update, those of the sampler, or those of the policy
 itself without gradient (recipe key `anchor`: old, behavior, policy).
+
+As in every component, the parameters before `*` are inputs, which a step passes by name, and those after it are
+settings of the recipe. `formula` is what `ansatz explain` prints.
 """
 
 from __future__ import annotations

@@ -120,9 +120,14 @@ def _with_own_critic(context: RunContext) -> Config:
 
 
 def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluate: Callable[[int], None]) -> None:
-    """Make the steps that are left. evaluate: measures the policy after a step."""
+    """Make the steps that are left. evaluate: measures the policy after a step.
+
+    The queue renders, samples and grades (`loop.collect`), up to `lag` steps ahead of the updates; `gather` returns
+    what a step learns from. Then the trainer makes its batch and updates, and the queue gets the new weights.
+    """
     config, trainer = stage.config, stage.trainer
     peak_gb = trainer.watch_memory()
+    # A step of reasoning, here only, is a part of a response; every other step is one of training.
     step_tokens = StepTokens(partial(trainer.tokenizer.decode, skip_special_tokens=True))
     _evaluate_if_due(stage, evaluate, step=stage.first_step - 1)  # a signal may have cut it off
     for step in stage.steps:
