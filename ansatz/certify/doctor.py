@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,18 +54,21 @@ _TINY: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """state: "ok"; "note" for what may slow a run down or limit it; "wrong" for what will stop it.
 
     advice: what to do; empty if nothing. fix: the command that does it, for this machine; empty if none is known.
     """
 
-    what: str
     state: Literal["ok", "note", "wrong"]
+    what: str
     found: str
     advice: str = ""
     fix: str = ""
+
+
+ok, note, wrong = partial(Finding, "ok"), partial(Finding, "note"), partial(Finding, "wrong")
 
 
 def examine_machine(folder: Path) -> Iterator[Finding]:
@@ -89,12 +93,11 @@ def examine_cluster(address: str, folder: Path, *, num_nodes: int | None = None)
     try:
         cluster = RayCluster(address)
     except AnsatzError as error:
-        yield Finding(
-            what="Ray cluster",
-            state="wrong",
-            found=str(error),
-            advice="Start one with `ray start --head`, and join other machines with `ray start --address=HEAD:6379`.",
-            fix="ray start --head",
+        yield wrong(
+            "Ray cluster",
+            str(error),
+            "Start one with `ray start --head`, and join other machines with `ray start --address=HEAD:6379`.",
+            "ray start --head",
         )
         return
     try:
@@ -111,7 +114,7 @@ def _versions() -> Finding:
     absent = [name for name in _EXTRAS if not _version(name)]
     names = ",".join(_EXTRAS[name] for name in absent if name != "vllm")  # vLLM needs other versions than the rest
     fix = f"{_python()} -m pip install 'ansatz-rl[{names}]'" if names else ""
-    return Finding(what="versions", state="ok", found=", ".join(found) + _not_installed(absent), fix=fix)
+    return ok("versions", ", ".join(found) + _not_installed(absent), fix=fix)
 
 
 def _python() -> str:
@@ -135,20 +138,18 @@ def _processor() -> Finding:
     usable, total = len(os.sched_getaffinity(0)), os.cpu_count() or 1
     cores = f"{usable} of {total} logical cores can be used"
     if cpu_kernels.library() is None:
-        return Finding(
-            what="processor",
-            state="note",
-            found=f"{cores}; there is no C++ compiler that makes the kernels of the sampler",
-            advice="Install one: sampling on a CPU then takes about two thirds of the time.",
-            fix="sudo apt-get install g++",
+        return note(
+            "processor",
+            f"{cores}; there is no C++ compiler that makes the kernels of the sampler",
+            "Install one: sampling on a CPU then takes about two thirds of the time.",
+            "sudo apt-get install g++",
         )
     if compute_dtype("auto", torch.device("cpu")) == torch.bfloat16:
-        return Finding(what="processor", state="ok", found=f"{cores}; it multiplies bfloat16 natively")
-    return Finding(
-        what="processor",
-        state="note",
-        found=f"{cores}; it does not multiply bfloat16 natively, so models compute in float32",
-        advice="Expect CPU steps to take several times as long as on a processor with AVX512-BF16 or AMX.",
+        return ok("processor", f"{cores}; it multiplies bfloat16 natively")
+    return note(
+        "processor",
+        f"{cores}; it does not multiply bfloat16 natively, so models compute in float32",
+        "Expect CPU steps to take several times as long as on a processor with AVX512-BF16 or AMX.",
     )
 
 
@@ -157,29 +158,26 @@ def _gpus() -> Finding:
         cards = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
         named = ", ".join(f"{card.name} with {card.total_memory / GIB:.0f} GiB" for card in cards)
         if torch.cuda.is_bf16_supported():
-            return Finding(what="GPUs", state="ok", found=named)
-        return Finding(
-            what="GPUs",
-            state="note",
-            found=f"{named}; no native bfloat16, so models compute in float32",
-            advice="Use a card of compute capability 8.0 or higher for larger models.",
+            return ok("GPUs", named)
+        return note(
+            "GPUs",
+            f"{named}; no native bfloat16, so models compute in float32",
+            "Use a card of compute capability 8.0 or higher for larger models.",
         )
     if Path("/dev/nvidiactl").exists():
-        return Finding(
-            what="GPUs",
-            state="wrong",
-            found=f"the machine has an NVIDIA driver, but torch {torch.__version__} cannot use it",
-            advice="Install a build of torch for the driver's CUDA version (nvidia-smi shows it).",
-            fix=f"{_python()} -m pip install --force-reinstall torch=={torch.__version__.partition('+')[0]}",
+        return wrong(
+            "GPUs",
+            f"the machine has an NVIDIA driver, but torch {torch.__version__} cannot use it",
+            "Install a build of torch for the driver's CUDA version (nvidia-smi shows it).",
+            f"{_python()} -m pip install --force-reinstall torch=={torch.__version__.partition('+')[0]}",
         )
     if torch.backends.mps.is_available():
-        return Finding(
-            what="GPUs",
-            state="note",
-            found="an Apple GPU, which Ansatz has never been run on; everything runs on the processor",
-            advice="Leave it so, or try it from Python: ansatz.load_policy(FOLDER, device='mps').",
+        return note(
+            "GPUs",
+            "an Apple GPU, which Ansatz has never been run on; everything runs on the processor",
+            "Leave it so, or try it from Python: ansatz.load_policy(FOLDER, device='mps').",
         )
-    return Finding(what="GPUs", state="ok", found="none; everything runs on the processor")
+    return ok("GPUs", "none; everything runs on the processor")
 
 
 def _memory() -> Finding:
@@ -187,31 +185,27 @@ def _memory() -> Finding:
     free, total = (int(sizes[name].split()[0]) * 1024 / GIB for name in ("MemAvailable", "MemTotal"))
     found = f"{free:.1f} of {total:.1f} GiB are free"
     if free >= 2:
-        return Finding(what="memory", state="ok", found=found)
-    return Finding(
-        what="memory", state="note", found=found, advice="Close other programs: the kernel ends a run without memory."
-    )
+        return ok("memory", found)
+    return note("memory", found, "Close other programs: the kernel ends a run without memory.")
 
 
 def _shared_memory() -> Finding:
     try:
         free = shutil.disk_usage("/dev/shm").free / GIB
     except OSError as error:
-        return Finding(
-            what="shared memory",
-            state="note",
-            found=f"/dev/shm cannot be read ({error.strerror})",
-            advice="Mount it: Ray, vLLM and NCCL pass data between processes through it.",
-            fix="sudo mount -t tmpfs -o size=8g tmpfs /dev/shm",
+        return note(
+            "shared memory",
+            f"/dev/shm cannot be read ({error.strerror})",
+            "Mount it: Ray, vLLM and NCCL pass data between processes through it.",
+            "sudo mount -t tmpfs -o size=8g tmpfs /dev/shm",
         )
     if free >= 1:
-        return Finding(what="shared memory", state="ok", found=f"{free:.1f} GiB are free in /dev/shm")
-    return Finding(
-        what="shared memory",
-        state="note",
-        found=f"only {free:.2f} GiB are free in /dev/shm",
-        advice="In a container, start it with --shm-size=8g: Ray, vLLM and NCCL pass data through /dev/shm.",
-        fix="sudo mount -o remount,size=8g /dev/shm",
+        return ok("shared memory", f"{free:.1f} GiB are free in /dev/shm")
+    return note(
+        "shared memory",
+        f"only {free:.2f} GiB are free in /dev/shm",
+        "In a container, start it with --shm-size=8g: Ray, vLLM and NCCL pass data through /dev/shm.",
+        "sudo mount -o remount,size=8g /dev/shm",
     )
 
 
@@ -219,10 +213,8 @@ def _open_files() -> Finding:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     found = "no limit" if limit == resource.RLIM_INFINITY else f"at most {limit:,} in one process"
     if limit == resource.RLIM_INFINITY or limit >= 4096:
-        return Finding(what="open files", state="ok", found=found)
-    return Finding(
-        what="open files", state="note", found=found, advice="Raise it before you use workers.", fix="ulimit -n 65536"
-    )
+        return ok("open files", found)
+    return note("open files", found, "Raise it before you use workers.", "ulimit -n 65536")
 
 
 def _loopback() -> Finding:
@@ -233,13 +225,12 @@ def _loopback() -> Finding:
             with socket.create_connection(("127.0.0.1", port), timeout=5):
                 server.accept()[0].close()
     except OSError as error:
-        return Finding(
-            what="ports",
-            state="wrong",
-            found=f"a connection to a port of this machine failed ({error})",
-            advice="Allow connections to 127.0.0.1: workers, judges and trainer ranks use them.",
+        return wrong(
+            "ports",
+            f"a connection to a port of this machine failed ({error})",
+            "Allow connections to 127.0.0.1: workers, judges and trainer ranks use them.",
         )
-    return Finding(what="ports", state="ok", found="processes of this machine can connect to each other")
+    return ok("ports", "processes of this machine can connect to each other")
 
 
 def _storage(folder: Path) -> Iterator[Finding]:
@@ -249,11 +240,10 @@ def _storage(folder: Path) -> Iterator[Finding]:
         with tempfile.TemporaryDirectory(prefix=".ansatz-doctor-", dir=folder) as probe, folder_lock(Path(probe)):
             write_s, read_s = _time_file(Path(probe) / "probe")
     except (AnsatzError, OSError) as error:
-        yield Finding(
-            what="run folder",
-            state="wrong",
-            found=f"{folder} cannot be used: {error}",
-            advice="Name another folder with --folder, and give it to runs with --out.",
+        yield wrong(
+            "run folder",
+            f"{folder} cannot be used: {error}",
+            "Name another folder with --folder, and give it to runs with --out.",
         )
         return
     free = shutil.disk_usage(folder).free / 10**9
@@ -296,17 +286,16 @@ def _tiny_run(changes: Mapping[str, Any]) -> Finding:
         try:
             run_dir = run_pipeline(load_recipe(Path(_RECIPE), overlays=[overlay]))
         except AnsatzError as error:
-            return Finding(
-                what=what,
-                state="wrong",
-                found=f"it ended with an error: {error}",
-                advice="Correct this first: no run can work while the smallest one fails.",
+            return wrong(
+                what,
+                f"it ended with an error: {error}",
+                "Correct this first: no run can work while the smallest one fails.",
             )
         row = read_jsonl(run_dir / "rl" / "metrics.jsonl")[0]
     seconds = time.perf_counter() - start
     roles = {"sampled": "rollout", "graded": "grade", "updated": "update"}
     parts = ", ".join(f"{verb} in {row[f'time/{name}_s']:.2f} s" for verb, name in roles.items())
-    return Finding(what=what, state="ok", found=f"{parts}; {seconds:.1f} s with start and checkpoint")
+    return ok(what, f"{parts}; {seconds:.1f} s with start and checkpoint")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -394,13 +383,12 @@ def _nodes(cluster: RayCluster, folder: Path, num_nodes: int | None) -> Iterator
 def _between(source: str, target: str, seconds: float) -> Finding:
     what = "between nodes"
     if math.isinf(seconds):
-        return Finding(
-            what=what,
-            state="wrong",
-            found=f"data from {source} did not reach {target} within {_NODE_WAIT_S:g} s",
-            advice="Open the ports of Ray between the nodes (see the page `Configuring Ray`), or look for a slow link.",
+        return wrong(
+            what,
+            f"data from {source} did not reach {target} within {_NODE_WAIT_S:g} s",
+            "Open the ports of Ray between the nodes (see the page `Configuring Ray`), or look for a slow link.",
         )
-    return Finding(what=what, state="ok", found=f"{_rate(seconds)} from {source} to {target}")
+    return ok(what, f"{_rate(seconds)} from {source} to {target}")
 
 
 def _about_node(
@@ -410,7 +398,7 @@ def _about_node(
     what = f"node {name}"
     if isinstance(report, str):
         advice = "Look at that machine. If a module is missing there, install the same packages as here."
-        return Finding(what=what, state="wrong", found=f"it gave no report: {report}", advice=advice)
+        return wrong(what, f"it gave no report: {report}", advice)
     differing = [
         f"{name} {report.versions.get(name) or 'missing'} instead of {version}"
         for name, version in expected.items()
@@ -418,17 +406,15 @@ def _about_node(
     ]
     if differing:
         advice = "Install the same versions on all nodes."
-        return Finding(what=what, state="wrong", found=", ".join(differing), advice=advice)
+        return wrong(what, ", ".join(differing), advice)
     if report.token != token:
-        return Finding(
-            what=what,
-            state="wrong",
-            found=f"it does not see the files that this machine writes in {folder.absolute()}",
-            advice="Mount one shared folder under the same path on all nodes, and name it with --folder.",
+        return wrong(
+            what,
+            f"it does not see the files that this machine writes in {folder.absolute()}",
+            "Mount one shared folder under the same path on all nodes, and name it with --folder.",
         )
-    return Finding(
-        what=what,
-        state="ok",
-        found=f"{report.host}: the same versions; reads the shared folder at {_rate(report.read_s)}; "
+    return ok(
+        what,
+        f"{report.host}: the same versions; reads the shared folder at {_rate(report.read_s)}; "
         f"{report.free_bytes / 10**9:.0f} GB are free in /tmp",
     )
