@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ansatz.rewards.math_answer.words import NOTATION
+from ansatz.rewards.math_answer.words import FUNCTIONS, NOTATION
 
 _SUPERSCRIPTS, _SUBSCRIPTS = NOTATION["superscripts"], NOTATION["subscripts"]
 _FRACTIONS = [(source, parts.split()) for source, parts in NOTATION["vulgar_fractions"].items()]
@@ -46,6 +46,9 @@ _EMPTY_GROUP = re.compile(r"(?<![A-Za-z\\*])\{\}")
 _PHANTOM = re.compile(r"\\[hv]?phantom(?![A-Za-z])\s*(?:\{[^{}]*\}|[^\s{}\\&])")
 _COLOR = re.compile(r"\\(?:text)?color(?:box)?\s*(?:\[[A-Za-z]{1,8}\])?\s*\{[^{}]*\}")
 _FRACTION = re.compile(r"\\[dtc]frac(?![A-Za-z])")
+_VECTOR = r"\\(?:mathbf|boldsymbol|vec|overrightarrow)\s*\{?\s*([A-Za-z]{1,2})\s*\}?"
+_CROSS = re.compile(rf"{_VECTOR}\s*\\times\s*{_VECTOR}")
+_FUNCTION = re.compile(rf"\\operatorname\s*\{{\s*({'|'.join(FUNCTIONS)})\s*\}}")
 _WRAPPERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("`", "`"), ('"', '"'))
 _LEFT_WRAPPERS = tuple(left for left, _ in _WRAPPERS)
 _LOOSE_SPACE = re.compile(r"(?<![0-9A-Za-z])\s+|\s+(?![0-9A-Za-z])")
@@ -84,6 +87,10 @@ def clean(text: str) -> str:
             text = _PHANTOM.sub(" ", text)
         if "color" in text:
             text = _COLOR.sub("", text)
+        if "operatorname" in text:
+            text = _FUNCTION.sub(r"\\\1 ", text)
+        if "\\times" in text:  # of two vectors: b x a is -(a x b)
+            text = _CROSS.sub(lambda m: f"{'(-1)' * (m[1] > m[2])}\\Xi_{{{min(m.groups())} {max(m.groups())}}}", text)
         text = _SIZING.sub("", text)
         if "dfrac" in text or "tfrac" in text or "cfrac" in text:
             text = _FRACTION.sub(r"\\frac", text)

@@ -112,6 +112,8 @@ class Comparison(Equality):
             return views.same_time(gold, answer)
         if isinstance(gold, v.Ratio) and isinstance(answer, v.Clock) and answer.ratio:  # 10:25 for 2:5
             return self._proportional(gold.terms, [v.integer(term) for term in answer.ratio])
+        if isinstance(gold, v.Clock) and isinstance(answer, v.Ratio):  # 7 to 12 for 7:12
+            return answer.terms == tuple(v.integer(term) for term in gold.ratio)
         for written, number in ((gold, answer), (answer, gold)):
             if isinstance(written, v.Ratio) and isinstance(number, v.EXPRESSIONS) and len(written.terms) == 2:
                 if _has_zero(written.terms):
@@ -321,6 +323,8 @@ class Comparison(Equality):
         if not isinstance(expected, v.Relation) and not isinstance(stated, v.Relation):
             return self.same(expected, stated) or self._repeats_decimal(expected, answer)
         if isinstance(expected, v.Relation) and isinstance(stated, v.Relation):
+            if expected == stated:
+                return True
             gold_name, name = assigned(expected), assigned(stated)
             if gold_name and name and same_name(gold_name[0], name[0]) and self.same(gold_name[1], name[1]):
                 return True

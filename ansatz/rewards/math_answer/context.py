@@ -37,6 +37,7 @@ _WORD_LIKE = re.compile(r"[^\W\d_]{2,}(?:['’-][^\W\d_]+)*|[aAI]")
 _ENDS = frozenset(",.;!?:") | frozenset(languages.CLAUSE_ENDS)
 _JOINS = frozenset(f"{_PHRASE['either'].pattern}|{languages.AND}".split("|"))
 _TAG = re.compile(r"<[/|]?[a-z_]+\|?>[\s$*]*$")
+_EQUIVALENT = re.compile(r"\b(?:only|exactly|precisely) if\W*$", re.IGNORECASE)
 _REFUSED = re.compile(languages.REFUSED, re.IGNORECASE)
 _CLAUSE_END = re.compile(rf"[.!?;:,\n)](?=\s|$)|[{languages.CLAUSE_ENDS}]")
 
@@ -142,7 +143,7 @@ def _denied_by_words(window: str) -> bool:
         if word in _ALTERING:
             return glued <= {"of", "the", "a", "to"}
         if word in _DENIALS:
-            return True
+            return word != "if" or not _EQUIVALENT.search(window)
         if word not in _GLUE:
             return False
         glued.add(word)

@@ -90,6 +90,7 @@ class Parser(Expressions):
         value: Value = self.clause()
         doubled = self.saw_sign and sign > 0 and self.depth == self.list_depth
         if doubled:
+            self.tokens[start : self.at] = self.given[start : self.at]
             self.at, self.sign = start, -1
             value = Both((value, self.clause()))
             self.sign = 1
@@ -113,6 +114,8 @@ class Parser(Expressions):
         modulus = self._modulus()
         if modulus is not None:
             sides[-1] = v.Apply("residues", (modulo(expression(sides[-1]), modulus), modulus))
+        if operators[1:] and set(operators) <= {">", ">="}:  # a > b > c is c < b < a
+            sides, operators = sides[::-1], [each.replace(">", "<") for each in reversed(operators)]
         if operators:
             return v.Relation(tuple(sides), tuple("=" if o == "equiv" else o for o in operators))
         return sides[0]

@@ -287,8 +287,6 @@ class Lexer:
             content = content[1:-1]
         if name == "mathbb":
             self._add("name", "reals" if content == "R" else f"blackboard {content}")
-        elif name == "operatorname" and content in lexicon.FUNCTIONS:
-            self._add("func", lexicon.FUNCTIONS[content])
         elif name not in ("text", "mbox", "hbox", "textrm") and len(content) == 1 and content.isalpha():
             self._add("word" if content in "mgshlLNJWVAKCF" and name == "mathrm" else "name", content, upright=True)
         else:

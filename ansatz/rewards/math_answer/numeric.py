@@ -308,5 +308,6 @@ def _unknown_function(name: str, arguments: list[Number], point: Point) -> Numbe
 _FUNCTIONS: dict[str, Callable[[Number], Number]] = {
     "sin": mp.sin, "cos": mp.cos, "tan": mp.tan, "cot": mp.cot, "sec": mp.sec, "csc": mp.csc, "sinh": mp.sinh,
     "cosh": mp.cosh, "tanh": mp.tanh, "coth": mp.coth, "arcsin": mp.asin, "arccos": mp.acos, "arctan": mp.atan,
-    "arccot": mp.acot, "ln": mp.log, "log": mp.log, "abs": abs, "Re": mp.re, "Im": mp.im, "arg": mp.arg,
+    "arccot": mp.acot, "arcsinh": mp.asinh, "arccosh": mp.acosh, "arctanh": mp.atanh, "ln": mp.log, "log": mp.log,
+    "abs": abs, "Re": mp.re, "Im": mp.im, "arg": mp.arg,
 }  # fmt: skip

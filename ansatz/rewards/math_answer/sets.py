@@ -125,9 +125,6 @@ def _of_relation(value: v.Relation) -> list[Interval]:
     if len(sides) == 3 and isinstance(sides[1], v.Name):
         low, high = sides[0], sides[2]
         operators = value.operators
-        if operators[0] in (">", ">=") and operators[1] in (">", ">="):
-            low, high = high, low
-            operators = (_FLIPPED[operators[1]], _FLIPPED[operators[0]])
         if operators[0] in ("<", "<=") and operators[1] in ("<", "<="):
             left_bracket, right_bracket = "[" if operators[0] == "<=" else "(", "]" if operators[1] == "<=" else ")"
             return _parts(v.Bracket(left_bracket, (low, high), right_bracket))

@@ -18,11 +18,12 @@ FUNCTION_LETTERS = frozenset("fgFGP")
 class TokenStream:
     """A list of tokens and a place in it.
 
-    tokens: a copy that the parser can rewrite at the place, as for the first digit of `\\frac12`. at: the next token.
+    given: the tokens as they were written. tokens: a copy that the parser can rewrite at the place, as for the first
+    digit of `\\frac12`. at: the next token.
     """
 
     def __init__(self, tokens: Sequence[Token]) -> None:
-        self.tokens: list[Token] = [*tokens]
+        self.given, self.tokens = tokens, [*tokens]
         self.at: int = 0
         self.depth: int = 0
 

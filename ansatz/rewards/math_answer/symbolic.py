@@ -26,7 +26,8 @@ _SAME_NAME = (
 )  # fmt: skip
 _FUNCTIONS = {
     **{name: name for name in _SAME_NAME},
-    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arccot": "acot", "ln": "log", "abs": "Abs",
+    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arccot": "acot", "arcsinh": "asinh",
+    "arccosh": "acosh", "arctanh": "atanh", "ln": "log", "abs": "Abs",
     "ceil": "ceiling", "sgn": "sign", "max": "Max", "min": "Min", "Re": "re", "Im": "im",
 }  # fmt: skip
 _MAX_EXPONENT = 1_000

@@ -67,7 +67,7 @@ FUNCTIONS: dict[str, str] = {**{name: name for name in NOTATION["functions"].spl
 _FOLDED = "factorial factorial2 binomial mod residues sum prod int lim"
 KNOWN_FUNCTIONS = frozenset({*FUNCTIONS.values(), *_FOLDED.split()})
 """Functions with a meaning of their own. Any other name of an `Apply` is a function of the problem, such as f or x."""
-INVERSES = {"sin": "arcsin", "cos": "arccos", "tan": "arctan", "cot": "arccot"}
+INVERSES = {name: f"arc{name}" for name in ("sin", "cos", "tan", "cot", "sinh", "cosh", "tanh")}
 GREEK = frozenset(NOTATION["greek"].split())
 
 NOUNS = word_set("nouns")
