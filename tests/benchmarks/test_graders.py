@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -50,11 +49,7 @@ def modules() -> Any:
     import process
     import run
 
-    sys.path.insert(0, str(FOLDER.parent))
-    import wrong_graders
-
-    yield {"cases": cases, "page": page, "process": process, "run": run, "training": wrong_graders}
-    sys.path.remove(str(FOLDER.parent))
+    yield {"cases": cases, "page": page, "process": process, "run": run}
     sys.path.remove(str(FOLDER))
 
 
@@ -174,15 +169,7 @@ def test_the_page_says_what_every_policy_and_grader_is(modules: Any):
     assert [name for name in [*policies, *modules["run"].adapters()] if f"`{name}`" not in text] == []
 
 
-def test_the_page_and_the_figure_show_the_runs_that_are_kept(modules: Any):
-    record = json.loads((DOCS / "graders_training.json").read_text(encoding="utf-8"))
-    assert list(record["graders"]) == list(modules["training"].GRADERS)
-    assert modules["training"].table(record) in (DOCS / "graders.md").read_text(encoding="utf-8")
-    figure = (DOCS / "figures" / "wrong_graders.svg").read_text(encoding="utf-8")
-    assert modules["training"].drawing(record) == figure
-
-
-def test_each_wrong_grader_of_the_training_is_wrong_in_its_own_way(modules: Any):
+def test_each_wrong_grader_of_the_sweep_is_wrong_in_its_own_way():
     adapters = load_attribute(f"{FOLDER / 'adapters.py'}:gold_anywhere", kind="reward").__globals__
     boxed = {answer: f"14-12={answer}\n\\boxed{{{answer}}}" for answer in ("2", "12", "20", "21")}
     pays = {
@@ -190,27 +177,10 @@ def test_each_wrong_grader_of_the_training_is_wrong_in_its_own_way(modules: Any)
             adapters[grader](response, gold)
             for gold, response in (("2", boxed["2"]), ("2", boxed["12"]), ("20", boxed["21"]), ("20", boxed["20"]))
         ]
-        for grader in list(modules["training"].GRADERS)[1:]
+        for grader in ("gold_anywhere", "within_ten_percent", "one_digit_only")
     }
     assert pays == {
         "gold_anywhere": [True, True, False, True],
         "within_ten_percent": [True, False, True, True],
         "one_digit_only": [True, False, False, False],
     }
-
-
-def test_a_repeated_command_trains_only_what_is_not_finished(modules: Any, tmp_path: Path, monkeypatch: Any):
-    script = modules["training"]
-    trained: list[str] = []
-
-    def train(out: Path, name: str, settings: dict[str, str]) -> Path:
-        trained.append(name)
-        (out / name / "sft" / "checkpoints" / "step-000660").mkdir(parents=True, exist_ok=True)
-        return out / name
-
-    monkeypatch.setattr(script, "train", train)
-    asked = argparse.Namespace(out=str(tmp_path), seeds=[0, 1], graders=["math_answer"])
-    script.run(argparse.Namespace(out=str(tmp_path), seeds=[0], graders=["math_answer"]))
-    script.run(asked)
-    script.run(asked)
-    assert trained == ["sft", "math_answer_0", "sft", "math_answer_1"]
