@@ -103,6 +103,11 @@ class Workers:
     def pool(self, count: int, *, limits: Limits = LIMITS, **settings: Any) -> Pool:
         return Pool(self.cluster, Role(name="w", target=""), num_workers=count, limits=limits, **settings)
 
+    def set_room(self, workers: float) -> None:
+        """Change how many workers have a place. Those that have one keep it: let some `die` as well."""
+        self.cluster._room = workers
+        self.cluster._place()
+
     def leased(self, worker: str) -> list[Ticket]:
         """Everything that a worker has been asked to sample."""
         return [

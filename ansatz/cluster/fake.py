@@ -88,11 +88,6 @@ class FakeCluster:
         if self.lost:
             raise ClusterLost(self.lost)
 
-    def set_room(self, workers: float) -> None:
-        """Change how many workers have a place. Those that have one keep it: let some `die` as well."""
-        self._room = workers
-        self._place()
-
     def call(self, worker: str, method: str, *args: Any) -> int:
         self._check_lost()
         number, target = next(self._calls), self._workers[worker]

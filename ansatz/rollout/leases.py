@@ -15,7 +15,7 @@ import bisect
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Generic, TypeVar
@@ -153,9 +153,6 @@ class LeaseBook(Generic[TicketT]):
             self._single.pop(ticket, None)
             if is_open:
                 self._closed(entry.batch)
-
-    def leases(self, worker: str) -> Sequence[TicketT]:
-        return list(self._of_worker.get(worker, ()))
 
     def waiting(self) -> dict[TicketT, tuple[str, ...]]:
         """List every ticket without an answer, with the workers that have a lease of it."""

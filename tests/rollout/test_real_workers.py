@@ -100,14 +100,14 @@ def test_twenty_kills_reopen_the_leases_of_the_victims_within_two_seconds(cluste
 
     def kill() -> None:
         nonlocal last_kill, lost, slowest
-        busy = [(pid, worker) for pid, worker in pids_of(cluster).items() if pool._book.leases(worker)]
+        busy = [(pid, worker) for pid, worker in pids_of(cluster).items() if pool._book._of_worker.get(worker, ())]
         if len(kills) == 20 or not busy or time.monotonic() - last_kill < draw.uniform(0.2, 1.0):
             return
         pid, worker = draw.choice(busy)
-        leases = len(pool._book.leases(worker))
+        leases = len(pool._book._of_worker.get(worker, ()))
         os.kill(pid, signal.SIGKILL)
         last_kill = time.monotonic()
-        while pool._book.leases(worker):
+        while pool._book._of_worker.get(worker, ()):
             pool.turn(0.02)
         kills.append(worker)
         lost, slowest = lost + leases, max(slowest, time.monotonic() - last_kill)
@@ -126,7 +126,7 @@ def test_a_stop_is_noticed_within_the_lease_and_late_answers_are_never_used(clus
     stopped, noticed = dict[int, float](), dict[int, float]()
 
     def stop_and_continue() -> None:
-        busy = [pid for pid, worker in pids_of(cluster).items() if pool._book.leases(worker)]
+        busy = [pid for pid, worker in pids_of(cluster).items() if pool._book._of_worker.get(worker, ())]
         if not stopped and len(busy) == 2:
             os.kill(busy[0], signal.SIGSTOP)
             stopped[busy[0]] = time.monotonic()

@@ -213,7 +213,7 @@ def test_a_forgotten_ticket_does_not_land():
 
 def test_a_worker_without_room_waits_for_a_node_and_the_others_sample_meanwhile():
     workers = Workers()
-    workers.cluster.set_room(1)
+    workers.set_room(1)
     pool = workers.pool(2, min_workers=1, limits=dataclasses.replace(LIMITS, start=3.0))
     pool.publish(weights(0), probe(0))
     pool.submit(tickets(1, 4, 0))
@@ -221,7 +221,7 @@ def test_a_worker_without_room_waits_for_a_node_and_the_others_sample_meanwhile(
     assert pool.collect(30.0) == []  # ten times the time that a worker with room has to start
     assert pool.counts.deaths == 0
     assert pool.take_faults() == ["w-1 waits for room: 2 workers, and there is room for 1."]
-    workers.cluster.set_room(2)
+    workers.set_room(2)
     pool.collect(3.0)
     assert pool.take_faults() == ["w-1 has room again."]
     pool.submit(tickets(2, 4, 0))
@@ -236,13 +236,13 @@ def test_a_node_that_leaves_may_come_back_within_the_patience(returns: bool):
     pool.publish(weights(0), probe(0))
     pool.submit(tickets(1, 4, 0))
     collect_all(pool, 2)
-    workers.cluster.set_room(1)
+    workers.set_room(1)
     workers.cluster.die("w-1", "its node has left")
     left = workers.cluster.now()
     if returns:
         collect_all(pool, 2)
         pool.collect(LIMITS.patience - 10.0)
-        workers.cluster.set_room(2)
+        workers.set_room(2)
         pool.collect(LIMITS.patience)
         pool.submit(tickets(2, 4, 0))
         assert {landing.worker for landing in collect_all(pool, 4)} == {"w-0", "w-2"}

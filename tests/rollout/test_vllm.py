@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from ansatz.models.weights import LiveWeights
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.engines import check_engine, engine_of
 from ansatz.rollout.native import NativeSampler
+from ansatz.rollout.vllm.colocated import _engine_output
 from ansatz.rollout.vllm.engine import EngineLost, EngineSettings
 from ansatz.rollout.vllm.sampler import VllmSampler
 from ansatz.rollout.vllm.server import flags
@@ -133,6 +135,22 @@ def test_candidates_are_counted_under_top_k_and_when_greedy():
     assert counts(temperature=0.0, top_k=4) == ({1}, 0)
 
 
+def test_candidates_are_those_of_the_engines_mask_where_it_reports_one():
+    """vLLM's masks need a GPU, so the output is a stand-in with the fields of `vllm.outputs`."""
+    logprobs = [{5: SimpleNamespace(logprob=-0.5)}, {6: SimpleNamespace(logprob=-1.0)}]
+    mask = SimpleNamespace(token_ids=[[5, 9, 3], [6]])
+    plain = SimpleNamespace(token_ids=[5, 6], logprobs=logprobs)
+    masked = _engine_output(SimpleNamespace(token_ids=[5, 6], logprobs=logprobs, sampling_mask=mask))
+    assert (masked.num_candidates, masked.masked, masked.behavior_logps) == ([3, 1], True, [-0.5, -1.0])
+    for unmasked in (plain, SimpleNamespace(**vars(plain), sampling_mask=None)):
+        assert not _engine_output(unmasked).masked
+    for output, counts in ((masked, (3, 1)), (_engine_output(plain), ())):
+        fake, sampling = engine(), dataclasses.replace(SAMPLING, num_samples=1, max_response_tokens=2, top_p=0.9)
+        fake._output = lambda request, output=output: output
+        (rollout,) = sampler_over(fake).generate(PROMPTS[:1], sampling)
+        assert rollout.num_candidates == counts
+
+
 def test_without_seeded_no_seed_is_sent():
     fake = engine()
     sampler_over(fake, seeded=False).generate(PROMPTS[:1], SAMPLING)
@@ -167,6 +185,9 @@ def test_the_default_engine_is_native():
     assert sampler.max_concurrent == 3
 
 
+MASKED = {"return_sampling_mask": True}
+
+
 @pytest.mark.parametrize(
     ("rollout", "message"),
     [
@@ -178,6 +199,7 @@ def test_the_default_engine_is_native():
         ({"engine": {"name": "vllm", "mode": "server", "sleep": True}}, "rollout.engine.sleep has no effect"),
         ({"engine": {"name": "vllm"}, "top_p": 0.9}, "Set rollout.top_k as well"),
         ({"engine": {"name": "vllm"}, "min_p": 0.1}, "Set rollout.top_k as well"),
+        ({"engine": {"name": "vllm", "mode": "server", "options": MASKED}, "min_p": 0.1}, "not as a server"),
     ],
 )
 def test_a_recipe_that_its_engine_cannot_serve_is_refused(tmp_path, rollout, message):
@@ -185,6 +207,13 @@ def test_a_recipe_that_its_engine_cannot_serve_is_refused(tmp_path, rollout, mes
         check_engine(toy_config(tmp_path, {"rollout": rollout}).rollout)
 
 
-@pytest.mark.parametrize("rollout", [{"engine": {"name": "vllm"}, "top_k": 5, "top_p": 0.9}, {"top_p": 0.9}])
+@pytest.mark.parametrize(
+    "rollout",
+    [
+        {"engine": {"name": "vllm"}, "top_k": 5, "top_p": 0.9},
+        {"top_p": 0.9},
+        {"engine": {"name": "vllm", "options": MASKED}, "top_p": 0.9, "min_p": 0.1},
+    ],
+)
 def test_a_recipe_that_its_engine_can_serve_is_accepted(tmp_path, rollout):
     check_engine(toy_config(tmp_path, {"rollout": rollout}).rollout)

@@ -87,8 +87,7 @@ def clean(text: str) -> str:
             text = _PHANTOM.sub(" ", text)
         if "color" in text:
             text = _COLOR.sub("", text)
-        if "operatorname" in text:
-            text = _FUNCTION.sub(r"\\\1 ", text)
+        text = _FUNCTION.sub(r"\\\1 ", text)
         if "\\times" in text:  # of two vectors: b x a is -(a x b)
             text = _CROSS.sub(lambda m: f"{'(-1)' * (m[1] > m[2])}\\Xi_{{{min(m.groups())} {max(m.groups())}}}", text)
         text = _SIZING.sub("", text)

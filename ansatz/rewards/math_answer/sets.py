@@ -123,11 +123,10 @@ def _of_relation(value: v.Relation) -> list[Interval]:
         if isinstance(left, v.Name) and isinstance(right, v.EXPRESSIONS) and not v.names_in(right):
             return _half_line(right, operator)
     if len(sides) == 3 and isinstance(sides[1], v.Name):
-        low, high = sides[0], sides[2]
-        operators = value.operators
-        if operators[0] in ("<", "<=") and operators[1] in ("<", "<="):
-            left_bracket, right_bracket = "[" if operators[0] == "<=" else "(", "]" if operators[1] == "<=" else ")"
-            return _parts(v.Bracket(left_bracket, (low, high), right_bracket))
+        first, second = value.operators
+        if {first, second} <= {"<", "<="}:
+            ends = "[" if first == "<=" else "(", "]" if second == "<=" else ")"
+            return _parts(v.Bracket(ends[0], (sides[0], sides[2]), ends[1]))
     raise Unordered
 
 

@@ -49,7 +49,7 @@ class ColocatedEngine:
         try:
             self._llm = vllm.LLM(**arguments)
         except Exception as error:  # any kind: vLLM checks its arguments, the model and the memory here
-            raise RolloutError(f"vLLM did not start: {_first_line(error)}. Its own lines above say more.") from error
+            raise RolloutError(f"vLLM did not start: {_in_one_line(error)}. Its own lines above say more.") from error
         finally:
             self._processes = descendants() - before
             self._segments = shared_memory(self._processes)
@@ -132,7 +132,7 @@ def _lost() -> Iterator[None]:
     try:
         yield
     except Exception as error:  # any kind: vLLM wraps the errors of its processes in many ways
-        raise EngineLost(f"{type(error).__name__}: {_first_line(error)}") from error
+        raise EngineLost(f"{type(error).__name__}: {_in_one_line(error)}") from error
 
 
 def _wake_waiting(core: Any, processes: frozenset[Any], ended: threading.Event) -> None:
@@ -154,14 +154,17 @@ def _wake_waiting(core: Any, processes: frozenset[Any], ended: threading.Event) 
 
 
 def _engine_output(output: Any) -> EngineOutput:
+    reported = [[entry.logprob > -math.inf for entry in token.values()] for token in output.logprobs]
+    mask = getattr(output, "sampling_mask", None)  # with options: {return_sampling_mask: true}
     return EngineOutput(
         token_ids=list(output.token_ids),
         behavior_logps=[
             reported[token].logprob for token, reported in zip(output.token_ids, output.logprobs, strict=True)
         ],
-        num_candidates=[sum(entry.logprob > -math.inf for entry in reported.values()) for reported in output.logprobs],
+        num_candidates=[len(kept) for kept in mask.token_ids] if mask else [sum(each) for each in reported],
+        masked=bool(mask),
     )
 
 
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
+def _in_one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__

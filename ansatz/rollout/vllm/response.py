@@ -35,11 +35,15 @@ class EngineRequest:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOutput:
     """The tokens that an engine sampled. For each: its log-prob, and how many of the most likely tokens that the engine
-    reports have a probability above 0."""
+    reports have a probability above 0.
+
+    masked: the engine has reported every token that its filters have left.
+    """
 
     token_ids: Sequence[int]
     behavior_logps: Sequence[float]
     num_candidates: Sequence[int]
+    masked: bool = False
 
 
 def shared_params(
@@ -85,6 +89,7 @@ class PendingResponse:
         self._state = ResponseState(rules, prompt.problem, partial)
         self._behavior_logps = list(partial.behavior_logps if partial else ())
         self._num_candidates = list(partial.num_candidates if partial else ())
+        self._is_counted = params["logprobs"] > 0 or sampling.temperature == 0
         max_tokens = sampling.max_response_tokens
         self._limit = min(max_tokens, len(self._behavior_logps) + (sampling.max_call_tokens or max_tokens))
         self._append_forced()
@@ -111,6 +116,7 @@ class PendingResponse:
         if not output.token_ids:
             raise RolloutError("vLLM answered a request without any tokens. Its log says why.")
         greedy = self._sampling.temperature == 0
+        self._is_counted = self._is_counted or output.masked
         for token, logp, num_candidates in zip(
             output.token_ids, output.behavior_logps, output.num_candidates, strict=True
         ):
@@ -143,7 +149,6 @@ class PendingResponse:
         self._append_forced()
 
     def rollout(self, *, text: Callable[[Sequence[int]], str], version: int) -> Rollout:
-        is_counted = self._params["logprobs"] > 0 or self._sampling.temperature == 0
         token_ids, partial, finish = tuple(self._state.token_ids), self._partial, self._state.finish
         if finish is Finish.LENGTH and len(token_ids) < self._sampling.max_response_tokens:
             finish = Finish.ABORT
@@ -152,7 +157,7 @@ class PendingResponse:
             sample=self._sample,
             token_ids=token_ids,
             behavior_logps=tuple(self._behavior_logps),
-            num_candidates=tuple(self._num_candidates) if is_counted else (),
+            num_candidates=tuple(self._num_candidates) if self._is_counted else (),
             min_response_tokens=self._sampling.min_response_tokens,
             sampled_mask=self._state.sampled_mask,
             text=text(token_ids),

@@ -87,9 +87,11 @@ def check_recipe(rollout: RolloutSection) -> None:
                     f"rollout.engine.{setting} has no effect with rollout.engine.mode = {mode}. Remove it, or set "
                     f"rollout.engine.mode to {other}."
                 )
-    if rollout.top_k == 0 and (rollout.top_p < 1.0 or rollout.min_p > 0.0):
+    is_masked = mode == "colocated" and rollout.engine.get("options", {}).get("return_sampling_mask")
+    if rollout.top_k == 0 and (rollout.top_p < 1.0 or rollout.min_p > 0.0) and not is_masked:
         raise ConfigError(
             f"rollout.top_p = {rollout.top_p}, rollout.min_p = {rollout.min_p} with rollout.engine.name = vllm: vLLM "
             "does not report how many candidates each token was sampled from, and the update needs that number. Set "
-            "rollout.top_k as well (the candidates are then counted), or switch both off (1.0 and 0.0)."
+            "rollout.top_k as well (the candidates are then counted), set rollout.engine.options to "
+            "{return_sampling_mask: true} (on a GPU, not as a server), or switch both off (1.0 and 0.0)."
         )
