@@ -356,10 +356,9 @@ def _is_span(value: Any) -> bool:
 def to_json(value: Any) -> Json:
     """Convert any type above to plain JSON. A rollout read back is equal, except that tuples in `meta` become lists."""
     data = dataclasses.asdict(value)
-    if isinstance(value, Rollout):
-        for name in ("environment_reward", "observations"):  # what only rollouts with an environment have
-            if not data[name]:
-                del data[name]
+    for name in ("environment_reward", "observations"):  # what only rollouts with an environment have
+        if isinstance(value, Rollout) and not data[name]:
+            del data[name]
     return data
 
 
@@ -369,7 +368,8 @@ def _environment_reward_from_json(data: Json | None) -> EnvironmentReward | None
     fields: Json = dict(data)
     verdict, steps = fields.pop("verdict"), fields.pop("steps")
     if verdict is not None:
-        verdict = Verdict(**{**verdict, "reason": Reason(verdict["reason"])})
+        told: Json = dict(verdict)
+        verdict = Verdict(reason=Reason(told.pop("reason")), **told)
     return EnvironmentReward(verdict=verdict, steps=tuple((end, reward) for end, reward in steps), **fields)
 
 
