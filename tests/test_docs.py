@@ -80,7 +80,9 @@ def test_generated_parts_of_pages_are_current(tool):
 @pages
 def test_lines_have_at_most_100_characters(page):
     lines = page.read_text(encoding="utf-8").splitlines()
-    assert [f"line {number}: {len(line)}" for number, line in enumerate(lines, 1) if len(line) > WIDTH] == []
+    long = [(number, line) for number, line in enumerate(lines, 1) if len(line) > WIDTH]
+    # Markdown has no heading of two lines, and a registered claim, which is the title of its page, never changes.
+    assert [f"line {number}: {len(line)}" for number, line in long if not line.startswith("# ")] == []
 
 
 @pages
