@@ -405,8 +405,7 @@ def _about_node(
         if report.versions.get(name) != version
     ]
     if differing:
-        advice = "Install the same versions on all nodes."
-        return wrong(what, ", ".join(differing), advice)
+        return wrong(what, ", ".join(differing), "Install the same versions on all nodes.")
     if report.token != token:
         return wrong(
             what,

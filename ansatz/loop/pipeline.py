@@ -66,7 +66,7 @@ def run_pipeline(
     set, or if another process uses it. The recipe, its files and its problems are checked before anything is written,
     and the problems' lengths before any training. RunInterrupted if a signal ended the run; it can be resumed.
     """
-    run_dir = config.run_dir
+    run_dir, note = config.run_dir, ""
     interrupts = Interrupts(run_dir, grace_s=config.save.grace)
     with interrupts.installed():
         sources = RunSources(config)
@@ -76,8 +76,6 @@ def run_pipeline(
             check_run_dir(run_dir, fresh=fresh)
             note, _ = check_start(sources, has_space=fresh)  # the old run that is deleted makes room
             config = sources.config = with_commits(sources.config)
-            if note and console is not None:
-                console.note(note)
         workplace = workplace_of(config.cluster)
         workplace.check_room(config)
         set_threads(config.threads)
@@ -90,6 +88,8 @@ def run_pipeline(
                 check_inputs(context, [entry for entry in planned_stages(config) if not _is_done(entry, run_dir)])
             else:
                 record = prepare_run_dir(run_dir, config, fresh=fresh)
+                if note and console is not None:  # now that there is a folder for its log
+                    console.note(note)
             context.held = HeldRun(lock, record.identities)
             write_config(config, run_dir)
             try:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from rich.console import Console
 from safetensors.torch import load_file
 from toy_runs import toy_config
 
@@ -18,6 +19,7 @@ from ansatz.config import load_run
 from ansatz.data.hygiene.report import digest, write_data_report
 from ansatz.data.store import read_problems, write_problems
 from ansatz.errors import ConfigError, DataError, ModelError, NonFiniteError, RewardError
+from ansatz.loop import pipeline
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.repeat import repeat_skipped_update
 from ansatz.loop.run_folder import resume_config
@@ -27,7 +29,7 @@ from ansatz.loop.stages.model import ModelStage
 from ansatz.models.load import load_policy
 from ansatz.models.tiny import build_tiny_model
 from ansatz.track.base import EVALUATION_NUMBERS
-from ansatz.track.console import PlainConsole
+from ansatz.track.console import LOG, PlainConsole, open_console
 from ansatz.track.exact_rows import read_solution_logps
 from ansatz.track.jsonl import read_jsonl
 from ansatz.track.metrics import load_metrics
@@ -230,6 +232,19 @@ def test_a_model_of_the_hub_is_recorded_with_its_commit(run, tmp_path, monkeypat
     with pytest.raises(ModelError, match="us/other' is neither a local folder nor complete in the hub's cache"):
         run_pipeline(toy_config(tmp_path / "other", changes | {"model": {"path": "us/other"}}))
     assert not (tmp_path / "other" / "runs").exists()
+
+
+def test_a_note_before_the_first_stage_is_in_the_log_of_a_run_that_begins_and_of_no_other(run, tmp_path, monkeypatch):
+    changes = {"data": {"sft": None, "template": "auto"}, "train": {"steps": 0}, "model": {"path": str(run / "model")}}
+    config = toy_config(tmp_path, changes)
+    console = open_console(Console(file=io.StringIO()), log=config.run_dir / LOG)
+    with monkeypatch.context() as changed:
+        changed.setattr(pipeline, "build_grader", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run_pipeline(config, console=console)
+    for fresh in (False, True):  # a log without a run would make the folder one that a run must not touch
+        folder = run_pipeline(config, console=console, fresh=fresh)
+        assert (folder / LOG).read_text().count("data.template: ") == 1
 
 
 def test_a_recipe_without_training_evaluates_the_model(run, tmp_path):
