@@ -53,6 +53,7 @@ def guess_or_compute(
 
     grid: each problem comes with both markers and every number of lines, so that `count` is that of the combinations.
     """
+    problems = _plain(split, count, seed, 0.0)
     combinations = [(marker, lines) for marker in "?=" for lines in range(most_lines + 1)]
     for index in range(count):
         if grid:
@@ -60,7 +61,7 @@ def guess_or_compute(
         else:
             rng = KeyedRandom(seed, "guess", index)
             place, marker, lines = index, "?="[rng.between(0, 1)], rng.between(0, most_lines)
-        problem = _plain(split, count, seed, 0.0)[place]
+        problem = problems[place]
         chain = str(problem.solution).splitlines()
         text = "\n".join([marker, *(chain if marker == "=" else chain[-1:]), *["ok"] * lines])
         name = f"{problem.id} {marker} {lines}" if grid else problem.id

@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from ansatz.errors import AnsatzError
+from ansatz.track.console import LOG
 from ansatz.track.health import HealthCheck, health_checks, section_of
 from ansatz.track.runs import PipelineRun, read_pipeline
 from ansatz.ui.index import RolloutIndex
@@ -20,7 +21,7 @@ from ansatz.ui.index import RolloutIndex
 MARKS = ("config.yaml", "rollouts.jsonl")
 GROWING = (
     "summary.json",
-    "log.txt",
+    LOG,
     "*/config.yaml",
     "*/metrics.jsonl",
     "*/evaluations.jsonl",
