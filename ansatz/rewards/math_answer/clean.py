@@ -46,6 +46,7 @@ _EMPTY_GROUP = re.compile(r"(?<![A-Za-z\\*])\{\}")
 _PHANTOM = re.compile(r"\\[hv]?phantom(?![A-Za-z])\s*(?:\{[^{}]*\}|[^\s{}\\&])")
 _COLOR = re.compile(r"\\(?:text)?color(?:box)?\s*(?:\[[A-Za-z]{1,8}\])?\s*\{[^{}]*\}")
 _FRACTION = re.compile(r"\\[dtc]frac(?![A-Za-z])")
+_PRIMES = re.compile(r"\^\s*(?:\{((?:\s*(?:\\prime(?![A-Za-z])|'))+)\s*\}|\\prime(?![A-Za-z])|')")
 _VECTOR = r"\\(?:mathbf|boldsymbol|vec|overrightarrow)\s*\{?\s*([A-Za-z]{1,2})\s*\}?"
 _CROSS = re.compile(rf"{_VECTOR}\s*\\times\s*{_VECTOR}")
 _FUNCTION = re.compile(rf"\\operatorname\s*\{{\s*({'|'.join(FUNCTIONS)})\s*\}}")
@@ -87,6 +88,7 @@ def clean(text: str) -> str:
             text = _PHANTOM.sub(" ", text)
         if "color" in text:
             text = _COLOR.sub("", text)
+        text = _PRIMES.sub(lambda m: "'" * max(m[0].count("prime"), m[0].count("'")), text)
         text = _FUNCTION.sub(r"\\\1 ", text)
         if "\\times" in text:  # of two vectors: b x a is -(a x b)
             text = _CROSS.sub(lambda m: f"{'(-1)' * (m[1] > m[2])}\\Xi_{{{min(m.groups())} {max(m.groups())}}}", text)

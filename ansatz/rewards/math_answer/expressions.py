@@ -233,16 +233,8 @@ class Expressions(Commands):
     def _raised(self, base: Value) -> Value:
         if self.take_op("circ", "deg"):
             return self._in_degrees(base)
-        if self.take_op("'"):
-            return _primed(base)
         if self.token.kind == "open" and self.token.text == "{":
             inner = self.tokens[self.at + 1]
-            primes = 0
-            while self.tokens[self.at + 1 + primes].text == "'":
-                primes += 1
-            if primes and self.tokens[self.at + 1 + primes].text == "}":
-                self.at += 2 + primes
-                return _primed(base, primes)
             closes = self.tokens[self.at + 2].text == "}" if self.at + 2 < len(self.tokens) else False
             if closes and inner.kind == "op" and inner.text in ("circ", "deg"):
                 self.at += 3
@@ -377,5 +369,5 @@ def _times(value: Value, sign: int) -> Value:
     return functions.scaled(value, v.integer(sign)) if functions.is_vector(value) else bad("a vector plus a number")
 
 
-def _primed(value: Value, primes: int = 1) -> Value:
-    return v.Name(value.name + primes * "'") if isinstance(value, v.Name) else bad("a prime")
+def _primed(value: Value) -> Value:
+    return v.Name(value.name + "'") if isinstance(value, v.Name) else bad("a prime")
