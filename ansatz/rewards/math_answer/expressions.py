@@ -216,13 +216,13 @@ class Expressions(Commands):
         return following.kind == "op" and following.text in ("+", "-", "*", "/")
 
     def _in_degrees(self, value: Value) -> Value:
-        if self.in_function:
-            return v.multiply(expression(value), _DEGREE)
         for sixties, marks in ((60, 1), (3600, 2)):  # 37^\circ 30' 15''
             minutes, place = self.token.number, self.at + 1 + marks
             if minutes is not None and all(token.text == "'" for token in self.tokens[self.at + 1 : place]):
                 value = v.add(expression(value), v.multiply(minutes, v.Num(Fraction(1, sixties))))
                 self.at = place
+        if self.in_function:
+            return v.multiply(expression(value), _DEGREE)
         following, after = self.token, self.tokens[self.at + 1]
         self.degrees = "deg"
         if following.kind in ("name", "word") and following.text in ("C", "F") and after.text not in ("^", "_", "("):
