@@ -1,9 +1,9 @@
 // Kernels of a decode step on a CPU: what happens between its matrix products, and the choice of the tokens.
 //
-// The functions are those of kernels.py and gumbel_kernels.py, with the same arguments. Sums are float32, and results
-// are rounded to the model's type where training rounds them on a CPU, so that both give nearly the same log-probs. A
-// row, or a row and a key/value head, is computed by one thread in an order that only sizes of the model determine, so it
-// has the same bits in every batch.
+// They compute what those of kernels.py and gumbel_kernels.py do. Sums are float32, and results are rounded to the
+// model's type where training rounds them on a CPU, so that both give nearly the same log-probs. A row, or a row and a
+// key/value head, is computed by one thread in an order that only sizes of the model determine, so it has the same bits
+// in every batch. The products are torch's own.
 //
 // Sizes: rows, heads = key/value heads, group = query heads per key/value head, head = head size, span = cached
 // positions of a slot, columns = cached positions of a shared prompt.
@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -363,6 +364,132 @@ void attend(const T* query, const T* key, const T* value, const T* prompt_key, c
     }
 }
 
+template <class T> auto attend_for(int64_t head) {
+    return head == 32    ? attend<T, 32>
+           : head == 64  ? attend<T, 64>
+           : head == 96  ? attend<T, 96>
+           : head == 128 ? attend<T, 128>
+                         : attend<T, 0>;
+}
+
+// What torch's library offers to C: tensors over given memory, and its own products of matrices.
+struct Torch {
+    int32_t (*from_blob)(const void*, int64_t, const int64_t*, const int64_t*, int64_t, int32_t, int32_t, int32_t,
+                         void**);
+    int32_t (*remove)(void*);
+    int32_t (*multiply)(void* out, void* left, void* right);
+    int32_t (*multiply_and_add)(void* out, void* added, void* left, void* right, double, double);
+    int64_t type, device;
+};
+
+// A matrix [rows, columns], or its transpose, as a tensor of torch.
+struct Matrix {
+    const Torch& torch;
+    void* tensor = nullptr;
+
+    Matrix(const Torch& torch, const void* data, int64_t rows, int64_t columns, bool turned = false) : torch(torch) {
+        const int64_t sizes[] = {turned ? columns : rows, turned ? rows : columns};
+        const int64_t strides[] = {turned ? 1 : columns, turned ? columns : 1};
+        if (torch.from_blob(data, 2, sizes, strides, 0, torch.type, torch.device, 0, &tensor)) tensor = nullptr;
+    }
+    Matrix(const Matrix&) = delete;
+    ~Matrix() {
+        if (tensor) torch.remove(tensor);
+    }
+};
+
+template <class T> struct Linear {
+    const T *weight, *bias;  // bias: null for none
+};
+
+template <class T> struct Layer {
+    const T* norm_before;
+    Linear<T> query, key, value, output;
+    const T *query_norm, *key_norm, *norm_after;  // both null, or neither
+    Linear<T> gate, up, down;
+    T *cached_key, *cached_value;
+    const T *prompt_key, *prompt_value;
+};
+
+// What all rows of a step share. block: products with at least min_terms terms have this number of rows, because their
+// bits depend on it; 0 if no product is so.
+template <class T> struct Step {
+    const Torch* torch;
+    const Layer<T>* layers;
+    const T *embedding, *norm, *cosine, *sine;
+    const int64_t *token, *absolute, *place, *prompt, *shared;
+    T* out;
+    double epsilon, head_epsilon, scale;
+    int64_t rows, num_layers, hidden, heads, group, head, intermediate, span, columns, block, min_terms;
+
+    bool linear(const Linear<T>& linear, const T* input, T* output, int64_t count, int64_t terms, int64_t width) const {
+        const int64_t step = block && terms >= min_terms ? block : count;
+        Matrix weight(*torch, linear.weight, width, terms, true), bias(*torch, linear.bias, 1, width);
+        for (int64_t first = 0; first < count; first += step) {  // the last block goes on beyond the rows
+            Matrix left(*torch, input + first * terms, step, terms), out(*torch, output + first * width, step, width);
+            if (!weight.tensor || !left.tensor || !out.tensor) return false;
+            if (linear.bias ? torch->multiply_and_add(out.tensor, bias.tensor, left.tensor, weight.tensor, 1.0, 1.0)
+                            : torch->multiply(out.tensor, left.tensor, weight.tensor))
+                return false;
+        }
+        return true;
+    }
+
+    // All layers for `count` rows from row `first` on.
+    bool run(int64_t first, int64_t count, int threads) const {
+        const int64_t room = block ? (count + block - 1) / block * block : count;
+        const int64_t queries = heads * group * head, keys = heads * head;
+        std::vector<T> memory(room * (3 * hidden + 2 * queries + 2 * keys + 2 * intermediate));
+        T* next = memory.data();
+        const auto take = [&](int64_t width) { return std::exchange(next, next + room * width); };
+        T *state = take(hidden), *normed = take(hidden), *delta = take(hidden), *query = take(queries);
+        T *key = take(keys), *value = take(keys), *seen = take(queries);
+        T *gates = take(intermediate), *ups = take(intermediate);
+        for (int64_t row = 0; row < count; ++row)
+            std::memcpy(state + row * hidden, embedding + token[first + row] * hidden, hidden * sizeof(T));
+        const int64_t own = first * keys * span;
+        add_and_normalise<T>(state, nullptr, layers[0].norm_before, normed, epsilon, count, hidden, threads);
+        for (int64_t index = 0; index < num_layers; ++index) {
+            const Layer<T>& layer = layers[index];
+            if (!linear(layer.query, normed, query, count, hidden, queries) ||
+                !linear(layer.key, normed, key, count, hidden, keys) ||
+                !linear(layer.value, normed, value, count, hidden, keys))
+                return false;
+            rotate_and_write<T>(query, key, value, cosine, sine, layer.query_norm, layer.key_norm, head_epsilon,
+                                absolute + first, place + first, layer.cached_key + own, layer.cached_value + own, count,
+                                heads, group, head, span, threads);
+            attend_for<T>(head)(query, layer.cached_key + own, layer.cached_value + own, layer.prompt_key, layer.prompt_value,
+                        place + first, prompt + first, shared + first, seen, scale, count, heads, group, head, span,
+                        columns, threads);
+            if (!linear(layer.output, seen, delta, count, queries, hidden)) return false;
+            add_and_normalise<T>(state, delta, layer.norm_after, normed, epsilon, count, hidden, threads);
+            if (!linear(layer.gate, normed, gates, count, hidden, intermediate) ||
+                !linear(layer.up, normed, ups, count, hidden, intermediate))
+                return false;
+            gate<T>(gates, ups, count, intermediate, threads);
+            if (!linear(layer.down, gates, delta, count, intermediate, hidden)) return false;
+            const bool is_last = index + 1 == num_layers;
+            add_and_normalise<T>(state, delta, is_last ? norm : layers[index + 1].norm_before,
+                                 is_last ? out + first * hidden : normed, epsilon, count, hidden, threads);
+        }
+        return true;
+    }
+};
+
+// A whole step. Each thread takes so many rows through all layers; a single share of rows has all threads. Returns 0, or
+// 1 if torch could not multiply.
+template <class T> int64_t decode(const Step<T>& step, int64_t share, int threads) {
+    if (share >= step.rows) return step.run(0, step.rows, threads) ? 0 : 1;
+    const int64_t shares = (step.rows + share - 1) / share;
+    bool is_done = true;
+#pragma omp parallel for num_threads(threads) schedule(static, 1) reduction(&& : is_done)
+    for (int64_t index = 0; index < shares; ++index) {
+        const int64_t first = index * share;
+        is_done = step.run(first, std::min(share, step.rows - first), 1) && is_done;
+    }
+    return is_done ? 0 : 1;
+}
+
 // Bits of the noise of tokens, as sampling._mix computes them. half: 0 for the upper ones.
 template <class W> inline W noise_bits(W token, const uint32_t* seeds, int half) {
     W value = token * 0x9E3779B1u + seeds[2 * half];
@@ -488,13 +615,11 @@ extern "C" void noise_float32(const uint32_t* seeds, double* out, int64_t rows, 
                                   const T* prompt_value, const int64_t* place, const int64_t* prompt,                  \
                                   const int64_t* shared, T* out, double scale, int64_t rows, int64_t heads,            \
                                   int64_t group, int64_t head, int64_t span, int64_t columns, int threads) {           \
-        auto run = head == 32    ? attend<T, 32>                                                                       \
-                   : head == 64  ? attend<T, 64>                                                                       \
-                   : head == 96  ? attend<T, 96>                                                                       \
-                   : head == 128 ? attend<T, 128>                                                                      \
-                                 : attend<T, 0>;                                                                       \
-        run(query, key, value, prompt_key, prompt_value, place, prompt, shared, out, float(scale), rows, heads, group, \
-            head, span, columns, threads);                                                                             \
+        attend_for<T>(head)(query, key, value, prompt_key, prompt_value, place, prompt, shared, out, float(scale),     \
+                            rows, heads, group, head, span, columns, threads);                                        \
+    }                                                                                                                  \
+    extern "C" int64_t decode_##NAME(const Step<T>* step, int64_t share, int threads) {                                \
+        return decode<T>(*step, share, threads);                                                                       \
     }
 
 FUNCTIONS(float32, float)

@@ -1,22 +1,23 @@
 """The kernels of a decode step on a CPU: `cpu_kernels.cpp`, compiled when it is first needed.
 
-They take the arguments of those in `kernels` and `gumbel_kernels`, which say what they compute, and use torch's own
-threads. The compiled file is kept in the user's cache folder, under a name that depends on source, compiler and
-processor.
-
-Axes: B rows, H hidden, Q query heads, K key/value heads, D head size, I intermediate.
+They use torch's own threads. The compiled file is kept in the user's cache folder, under a name that depends on source,
+compiler and processor.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
+import itertools
 import os
 import platform
 import shutil
+import struct
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ SOURCE = Path(__file__).with_suffix(".cpp")
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
 _TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 _LIMIT_S = 300
+_IN_TORCH = ("create_tensor_from_blob", "delete_tensor_object", "cpu_mm_out", "cpu_addmm_out")
 
 
 @functools.cache
@@ -88,54 +90,42 @@ def _call(name: str, like: Tensor, *arguments: Tensor | float | None) -> None:
     _function(f"{name}_{_TYPES[like.dtype]}", kinds)(*values, torch.get_num_threads())
 
 
-def add_and_normalise(hidden_BH: Tensor, delta_BH: Tensor | None, weight_H: Tensor, epsilon: float) -> Tensor:
-    """Add delta to hidden in place, and return the RMS norm of the sum."""
-    out_BH = torch.empty_like(hidden_BH)
-    _call("add_and_normalise", hidden_BH, hidden_BH, delta_BH, weight_H, out_BH, epsilon, *hidden_BH.shape)
-    return out_BH
+@functools.cache
+def products(dtype: torch.dtype) -> ctypes.Array[ctypes.c_int64] | None:
+    """Return the struct `Torch` of the kernels, with torch's own products of matrices; None if this torch has none."""
+    for path in Path(torch.__file__).parent.glob("lib/libtorch_cpu.*"):
+        found = ctypes.CDLL(str(path))
+        with contextlib.suppress(AttributeError):
+            functions = [getattr(found, f"aoti_torch_{name}") for name in _IN_TORCH]
+            places = [ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions]
+            codes = getattr(found, f"aoti_torch_dtype_{_TYPES[dtype]}")(), found.aoti_torch_device_type_cpu()
+            return (ctypes.c_int64 * (len(places) + 2))(*places, *codes)
+    return None
 
 
-def gate(gate_BI: Tensor, up_BI: Tensor) -> Tensor:
-    """Compute silu(gate) * up, in the memory of gate."""
-    _call("gate", gate_BI, gate_BI, up_BI, *gate_BI.shape)
-    return gate_BI
-
-
-def rotate_and_write(
-    query_BQD: Tensor,
-    key_BKD: Tensor,
-    value_BKD: Tensor,
-    rotation: tuple[Tensor, Tensor],
-    norms: tuple[Tensor, Tensor] | None,
-    epsilon: float,
-    absolute_B: Tensor,
-    place_B: Tensor,
-    cache: tuple[Tensor, Tensor],
-) -> None:
-    """Rotate the queries in place, and write the rotated keys and the values into the cache."""
-    rows, heads, head = key_BKD.shape
-    sizes = rows, heads, query_BQD.shape[1] // heads, head, cache[0].shape[2]
-    tensors = query_BQD, key_BKD, value_BKD, *rotation, *(norms or (None, None))
-    _call("rotate_and_write", query_BQD, *tensors, epsilon, absolute_B, place_B, *cache, *sizes)
-
-
-def attend(
-    query_BQD: Tensor,
-    cache: tuple[Tensor, Tensor],
-    prompts: tuple[Tensor, Tensor] | None,
-    *,
-    place_B: Tensor,
-    prompt_B: Tensor,
-    shared_B: Tensor,
+def decode(
+    layers: Sequence[Sequence[Tensor | None]],
+    tensors: Sequence[Tensor],
+    epsilons: tuple[float, float],
     scale: float,
-) -> Tensor:
-    """Attend [B, Q, D] with one query per row over its shared prompt, if it has one, and its own positions."""
-    rows, query_heads, head = query_BQD.shape
-    heads, span = cache[0].shape[1:3]
-    out_BQD, prompts = torch.empty_like(query_BQD), prompts or cache
-    sizes = rows, heads, query_heads // heads, head, span, prompts[0].shape[2]
-    _call("attend", query_BQD, query_BQD, *cache, *prompts, place_B, prompt_B, shared_B, out_BQD, scale, *sizes)
-    return out_BQD
+    sizes: Sequence[int],
+    *,
+    share: int,
+) -> None:
+    """Compute a whole decode step. layers, tensors and sizes have the order of the structs `Layer` and `Step`.
+
+    share: rows that a thread takes through all layers on its own; as many as there are: all threads share each
+        operation.
+    """
+    dtype = tensors[0].dtype
+    places = [0 if each is None else each.data_ptr() for each in itertools.chain(*layers)]
+    table, torch_table = (ctypes.c_int64 * len(places))(*places), products(dtype)
+    assert torch_table is not None
+    heads = ctypes.addressof(torch_table), ctypes.addressof(table), *(each.data_ptr() for each in tensors)
+    packed = struct.pack(f"{len(heads)}q3d{len(sizes)}q", *heads, *epsilons, scale, *sizes)
+    function = getattr(library(), f"decode_{_TYPES[dtype]}")
+    if function(packed, ctypes.c_int64(share), ctypes.c_int(torch.get_num_threads())):
+        raise RuntimeError("torch did not multiply the matrices of a decode step")
 
 
 def find_winners(logits_BV: Tensor, seed_B22: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 from ansatz.models.load import Policy
 
-_MIN_TERMS = 512
-_ROWS = 128
+MIN_TERMS = 512
+BLOCK_ROWS = 128
 
 
 def needs_blocks(policy: Policy, terms: int) -> bool:
     """Tell whether a product with this many terms could give a row other bits in another batch."""
-    is_exposed = terms >= _MIN_TERMS and policy.device.type == "cpu" and policy.dtype == torch.bfloat16
+    is_exposed = terms >= MIN_TERMS and policy.device.type == "cpu" and policy.dtype == torch.bfloat16
     return is_exposed and bool(torch.cpu.get_capabilities().get("amx_bf16"))
 
 
@@ -45,8 +45,8 @@ def in_blocks(function: Callable[[Tensor], Tensor], input: Tensor) -> Tensor:
     """Map an input [..., K] to [..., N] by a function of rows, which always gets 128 of them: [128, K] -> [128, N]. The
     last block is filled up with zeros."""
     blocks = list[Tensor]()
-    for block_MK in input.reshape(-1, input.shape[-1]).split(_ROWS):
-        missing = _ROWS - len(block_MK)
+    for block_MK in input.reshape(-1, input.shape[-1]).split(BLOCK_ROWS):
+        missing = BLOCK_ROWS - len(block_MK)
         filled = nn.functional.pad(block_MK, (0, 0, 0, missing)) if missing else block_MK
         blocks.append(function(filled)[: len(block_MK)])
     return torch.cat(blocks).view(*input.shape[:-1], -1)

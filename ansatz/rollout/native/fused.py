@@ -13,16 +13,20 @@ import torch
 from torch import Tensor, nn
 
 from ansatz.models.load import Policy
-from ansatz.rollout.native.cache import SlotCache
+from ansatz.models.packing import round_up
+from ansatz.models.threads import SMALL_MODEL
+from ansatz.rollout.native import cpu_kernels
+from ansatz.rollout.native.cache import ROW_STEP, SlotCache
+from ansatz.rollout.native.equal_rows import BLOCK_ROWS, MIN_TERMS, needs_blocks
 from ansatz.rollout.native.forward import RotaryTable
 
 _ALIGNMENT = 256  # bytes
 
 
 class FusedDecodeStep:
-    """A `DecodeStep`. The weights are looked up at every call, because a cast replaces them.
+    """A `DecodeStep` on an NVIDIA GPU. The weights are looked up at every call, because a cast replaces them.
 
-    kernels: the module that has them: `kernels` on an NVIDIA GPU, `cpu_kernels` on a CPU.
+    kernels: the module of that name.
     """
 
     def __init__(self, policy: Policy, kernels: Any) -> None:
@@ -81,10 +85,62 @@ class FusedDecodeStep:
         )
 
 
+class CompiledDecodeStep:
+    """A `DecodeStep` on a CPU, in one call: `cpu_kernels.cpp` with torch's own products.
+
+    The operations of a small model are short, and threads that share each of them spend most of their time waiting for
+    each other. Instead, each thread takes some of its rows through all layers.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy, self.base = policy, policy.model.base_model
+        self._rotary = RotaryTable(self.base)
+        self._is_small = sum(each.numel() for each in policy.model.parameters()) < SMALL_MODEL
+
+    def __call__(self, token_B: Tensor, position_B: Tensor, cache: SlotCache, mask_B11X: Tensor | None) -> Tensor:
+        """Compute the last hidden states of one token per row. mask_B11X is not needed, as for `FusedDecodeStep`."""
+        base, rows = self.base, cache.rows
+        embedding_VH, first = base.embed_tokens.weight, base.layers[0]
+        out_BH = embedding_VH.new_empty(len(token_B), embedding_VH.shape[1])
+        rotation = self._rotary.tables(cache.position_bound, embedding_VH)
+        layers = [_tensors_of(layer, cache, index) for index, layer in enumerate(base.layers)]
+        places = token_B, position_B, rows.place_B, rows.prompt_B, rows.shared_B
+        key_SKPD, prompt_RKCD = layers[0][-4], layers[0][-2]
+        assert key_SKPD is not None
+        assert prompt_RKCD is not None
+        _, heads, span, head = key_SKPD.shape
+        attention = first.self_attn
+        sizes = len(token_B), len(layers), out_BH.shape[1], heads, attention.q_proj.out_features // (heads * head), head
+        block = BLOCK_ROWS if needs_blocks(self.policy, MIN_TERMS) else 0
+        cpu_kernels.decode(
+            layers,
+            (embedding_VH, base.norm.weight, *rotation, *places, out_BH),
+            (base.norm.variance_epsilon, attention.q_norm.variance_epsilon if hasattr(attention, "q_norm") else 0.0),
+            attention.scaling,
+            (*sizes, first.mlp.gate_proj.out_features, span, prompt_RKCD.shape[2], block, MIN_TERMS),
+            share=round_up(-(-len(token_B) // torch.get_num_threads()), ROW_STEP) if self._is_small else len(token_B),
+        )
+        return out_BH
+
+
+def _tensors_of(layer: Any, cache: SlotCache, index: int) -> list[Tensor | None]:
+    """Return a layer's weights and its caches, in the order of the struct `Layer` of `cpu_kernels.cpp`."""
+    attention, mlp, stored = layer.self_attn, layer.mlp, cache.stored(index)
+    norms = [getattr(getattr(attention, name, None), "weight", None) for name in ("q_norm", "k_norm")]
+    projections = [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj]
+    return [
+        layer.input_layernorm.weight,
+        *(each for linear in projections for each in (linear.weight, linear.bias)),
+        *(*norms, layer.post_attention_layernorm.weight),
+        *(each for linear in (mlp.gate_proj, mlp.up_proj, mlp.down_proj) for each in (linear.weight, linear.bias)),
+        *(*stored, *(cache.stored_prompts(index) or stored)),
+    ]
+
+
 def _products(normed_BH: Tensor, linears: Sequence[nn.Linear]) -> Sequence[Tensor]:
-    """Compute linear layers of one input: on a GPU in one product, because the small ones leave most of it idle."""
+    """Compute linear layers of one input in one product, because the small ones leave most of a GPU idle."""
     biases = [linear.bias for linear in linears if linear.bias is not None]
-    if normed_BH.is_cuda and len(biases) in (0, len(linears)):
+    if len(biases) in (0, len(linears)):
         weight = _join([linear.weight for linear in linears])
         bias = _join(biases) if biases else None
         if weight is not None and (bias is None) == (not biases):

@@ -15,7 +15,7 @@ from ansatz.models.load import Policy
 from ansatz.rollout.native import cpu_kernels
 from ansatz.rollout.native.cache import PrefillCache, RowPlaces, SlotCache
 from ansatz.rollout.native.forward import DecodeStep, FastDecodeStep, ReferenceDecodeStep
-from ansatz.rollout.native.fused import FusedDecodeStep
+from ansatz.rollout.native.fused import CompiledDecodeStep, FusedDecodeStep
 from ansatz.rollout.sampling import kernels_on
 
 _NORMS = ("input_layernorm", "post_attention_layernorm")
@@ -34,8 +34,7 @@ def choose_decode_step(policy: Policy) -> DecodeStep:
     fast = FastDecodeStep(policy)
     if not _probe(policy, fast).equal(_probe(policy, reference)):
         return reference
-    if (kernels := _kernels_for(policy)) is not None:
-        fused = FusedDecodeStep(policy, kernels)
+    if (fused := _fused_step(policy)) is not None:
         with _first_layers(policy.model.base_model):
             expected, found = _probe(policy, fast), _probe(policy, fused)
         if _differ_by_rounding(found, expected):
@@ -63,15 +62,22 @@ def _differ_by_rounding(found: Tensor, expected: Tensor) -> bool:
     return bool((found.float() - expected.float()).norm() <= tolerance * expected.float().norm())
 
 
-def _kernels_for(policy: Policy) -> Any:
-    """Return the module with the kernels of the device; None if they cannot run, or if a layer has a sliding window."""
+def _fused_step(policy: Policy) -> DecodeStep | None:
+    """Return the step with the kernels of the device; None if they cannot run, or if a layer has a sliding window."""
     if policy.window is not None:
         return None
     if policy.device.type == "cpu":
-        return cpu_kernels if cpu_kernels.library() is not None else None
+        can_run = cpu_kernels.library() is not None and cpu_kernels.products(policy.dtype) is not None
+        return CompiledDecodeStep(policy) if can_run and _are_alike(policy.model.base_model.layers) else None
     if torch.version.cuda is None or kernels_on(policy.device) is None:
         return None
-    return importlib.import_module("ansatz.rollout.native.kernels")
+    return FusedDecodeStep(policy, importlib.import_module("ansatz.rollout.native.kernels"))
+
+
+def _are_alike(layers: Any) -> bool:
+    """Tell whether all layers have the same shapes, with rows one after the other in memory."""
+    shapes = [[(name, each.shape, each.is_contiguous()) for name, each in layer.named_parameters()] for layer in layers]
+    return all(shape == shapes[0] for shape in shapes) and all(is_contiguous for _, _, is_contiguous in shapes[0])
 
 
 def _has_llama_layout(base: Any) -> bool:
