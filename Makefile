@@ -117,7 +117,6 @@ docs: env
 	$(BIN)/python -m tools.paradigm_reference
 	$(BIN)/python -m tools.component_inputs
 	$(BIN)/python -m tools.findings
-	$(BIN)/python -m tools.renamed_names
 	$(BIN)/python -m tools.compatibility render
 
 # The documentation as a site, in site/: without a network, and with no link that leads nowhere.

@@ -34,9 +34,6 @@ class Verbs(TyperGroup):
             return name, command, rest
         if ctx.resilient_parsing:
             return name, load_verb(name), rest
-        from ansatz.config import renamed
-
-        renamed.check_options(args)
         loaded = load_verb(name)
         inner = loaded.commands.get(rest[0]) if rest and isinstance(loaded, TyperGroup) else loaded
         if inner is not None:

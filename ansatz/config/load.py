@@ -15,7 +15,6 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from ansatz.config import renamed
 from ansatz.config.layers import laid_over, merge, merge_notes
 from ansatz.config.own_model import with_own_model_defaults
 from ansatz.config.packaged import is_packaged, recipe_path, recipe_text
@@ -161,9 +160,8 @@ def dump(config: BaseModel) -> str:
 
 
 def check(data: Mapping[str, Any]) -> Config:
-    """The mapping as a config, with the defaults of a model that it names. ConfigError for renamed, unknown, missing
-    and wrong keys."""
-    renamed.check_recipe(data)
+    """The mapping as a config, with the defaults of a model that it names. ConfigError for unknown, missing and wrong
+    keys."""
     for key, value in flat_keys(data).items():
         if (problem := number_problem(value)) is not None:
             raise ConfigError(f"{key} = {value!r}: {problem}.")

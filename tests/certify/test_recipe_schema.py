@@ -14,7 +14,6 @@ from ansatz.certify.recipe_schema import recipe_schema
 from ansatz.config.load import dump, load_recipe, parse_yaml
 from ansatz.config.packaged import FOLDER, OVERLAYS, STARTER
 from ansatz.config.recipe import default_class
-from ansatz.config.renamed import RECIPE_KEYS
 
 RECIPES = [*sorted(FOLDER.glob("*.yaml")), STARTER / "recipe.yaml"]
 WRONG = {
@@ -106,14 +105,6 @@ def test_required_keys_and_settings_are_missed_in_a_recipe_and_not_in_an_overlay
     assert any("'path' is a required property" in fault for fault in faults(text, overlay=False))
     assert faults(text) == []
     assert any("'name' is a required property" in fault for fault in faults("seed: 1", overlay=False))
-
-
-@pytest.mark.parametrize("old", [key for key in RECIPE_KEYS if not key.startswith(("rejection", "data.curriculum"))])
-def test_an_old_name_is_refused(old):
-    text = "1"
-    for part in reversed(old.split(".")):
-        text = f"{{{part}: {text}}}"
-    assert faults(text) != []
 
 
 def test_only_an_overlay_removes_a_reward_with_null():

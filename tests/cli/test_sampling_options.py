@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from ansatz.cli.sampling_options import as_flags, model_sampling
-from ansatz.config import renamed
 from ansatz.config.sampling import SamplingOptions
 from ansatz.errors import ConfigError
 
@@ -49,12 +48,3 @@ def test_options_are_passed_on(ansatz):
 
 def test_only_names_of_options_become_flags():
     assert as_flags("top_p = 2: bad; stop it") == "--top-p = 2: bad; stop it"
-
-
-@pytest.mark.parametrize(
-    ("command", "old", "new"),
-    [(command, old, new) for command in COMMANDS for old, new in renamed.OPTIONS[command].items()],
-)
-def test_an_old_option_name_is_refused_with_the_new_one(ansatz, command, old, new):
-    code, _, err = ansatz(*command, "x", old, "4")
-    assert (code, err) == (2, f"ansatz: {old} is now called {new}. Use that name; it means the same.\n")
