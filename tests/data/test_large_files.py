@@ -52,9 +52,10 @@ def test_a_line_without_end_is_refused(tmp_path, kind, end):
 
 
 @pytest.mark.parametrize("end", ["gz", "zst"])
-def test_rows_that_expand_beyond_reason_are_refused(tmp_path, end):
+def test_rows_that_expand_beyond_reason_are_refused(tmp_path, monkeypatch, end):
+    monkeypatch.setattr(files, "_ALWAYS_ALLOWED_BYTES", 1 << 20)
     row = b'{"question": "1 + 1?", "answer": "2"}\n' * 1000
-    assert "expand to more than 100 times as many" in message(compressed(tmp_path / f"rows.jsonl.{end}", row, 1000))
+    assert "expand to more than 100 times as many" in message(compressed(tmp_path / f"rows.jsonl.{end}", row, 50))
 
 
 @pytest.mark.parametrize("end", ["gz", "zst"])

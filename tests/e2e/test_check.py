@@ -23,7 +23,12 @@ def config(folder: Path, **algorithm: object) -> Config:
 
 
 @pytest.mark.parametrize(
-    "algorithm", [{}, {"kl": "full", "kl_coef": 0.1}, {"kl": "full", "kl_coef": 0.1, "kl_in": "reward"}]
+    "algorithm",
+    [
+        {},
+        pytest.param({"kl": "full", "kl_coef": 0.1}, marks=pytest.mark.slow),
+        pytest.param({"kl": "full", "kl_coef": 0.1, "kl_in": "reward"}, marks=pytest.mark.slow),
+    ],
 )
 def test_every_row_passes_on_a_sound_recipe(tmp_path: Path, algorithm: dict[str, Any]):
     findings = list(check_recipe(config(tmp_path, **algorithm), tmp_path, num_prompts=2))

@@ -27,6 +27,7 @@ def from_files(train, heldout):
 
 
 QUICK = ["--sft.steps", "4", "--evaluate.problems", "4", "--rollout.prompts_per_step", "4", "--name", "quick"]
+QUICK += ["--evaluate.samples_per_prompt", "1", "--evaluate.k", "1"]
 
 
 def check_run(run):

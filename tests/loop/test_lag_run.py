@@ -33,7 +33,7 @@ def lagged(folder: Path, lag: int, **algorithm: object):
     return toy_config(folder, changes)
 
 
-@pytest.mark.parametrize("preset", ["grpo", "remax"])
+@pytest.mark.parametrize("preset", ["grpo", pytest.param("remax", marks=pytest.mark.slow)])
 def test_a_run_with_open_tickets_is_resumed_to_the_same_bits(tmp_path, preset):
     for name in "abc":
         (tmp_path / name).mkdir()

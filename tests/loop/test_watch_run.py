@@ -134,7 +134,7 @@ PLACES = [
 ]
 
 
-@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("before", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["before", "after"])
 @pytest.mark.parametrize(("module", "name", "at"), [place[1:] for place in PLACES], ids=[each[0] for each in PLACES])
 def test_a_kill_around_a_rollback_ends_in_the_same_bits(whole, tmp_path, monkeypatch, module, name, at, before):
     config = config_of(tmp_path)
@@ -213,6 +213,7 @@ def test_with_a_lag_the_open_step_keeps_its_rollouts_and_later_ones_are_sampled_
     assert not list((folder / "ledger").iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize(
     ("module", "name", "at"),

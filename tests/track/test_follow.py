@@ -153,14 +153,12 @@ def test_a_run_that_is_tracked_and_resumed_has_the_bits_of_one_that_is_not_and_n
         newest = max((tmp_path / "runs" / name / "rl" / "checkpoints").iterdir())
         return (newest / "model.safetensors").read_bytes()
 
-    def train_twice(name, tracked):
-        """A run of two steps that is extended to four."""
-        recipe = str(REPOSITORY / "recipes" / "tiny_arithmetic_grpo_cpu.yaml")
-        few = ["--model.toy", "true", "--sft.steps", "2", "--save.tensorboard", "false", "--train.steps", "2"]
-        train(name, recipe, "--name", name, *few, tracked=tracked)
-        return train(name, "--resume", f"runs/{name}", "--train.steps", "4", tracked=tracked)
-
-    assert train_twice("tracked", ["--track", FILE_SINK]) == train_twice("plain", [])
+    recipe = str(REPOSITORY / "recipes" / "tiny_arithmetic_grpo_cpu.yaml")
+    few = [recipe, "--model.toy", "true", "--sft.steps", "2", "--save.tensorboard", "false", "--train.steps"]
+    tracked = ["--track", FILE_SINK]
+    train("tracked", *few, "2", "--name", "tracked", tracked=tracked)
+    weights = train("tracked", "--resume", "runs/tracked", "--train.steps", "4", tracked=tracked)
+    assert weights == train("plain", *few, "4", "--name", "plain")
     points = places(row for row in sent("metrics") if row[2] == "rl" and "train/loss" in row[4])
     assert points == [("rl", step) for step in range(1, 5)]
     assert [row[4] for row in sent("open")] == [False, True]

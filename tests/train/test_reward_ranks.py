@@ -108,6 +108,7 @@ def assert_same_weights(found: dict[str, torch.Tensor], expected: dict[str, torc
     assert difference < 1e-6, f"{name}: the weights differ by {difference}"
 
 
+@pytest.mark.cluster
 def test_reward_models_on_two_ranks_agree_with_one_process(folder: Path) -> None:
     expected = trained(ONE_PROCESS, folder)
     found = on_ranks(2, trained, folder)
@@ -151,6 +152,7 @@ def resumed(placement: Placement, folder: Path, out: Path, run: dict[str, Any]) 
     return results
 
 
+@pytest.mark.cluster
 def test_a_checkpoint_of_ranks_is_loaded_by_one_process_and_the_other_way_round(folder: Path, tmp_path: Path) -> None:
     by_ranks = on_ranks(2, saved, folder, tmp_path / "ranks")
     here = saved(ONE_PROCESS, folder, tmp_path / "here")
