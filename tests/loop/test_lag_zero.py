@@ -11,7 +11,9 @@ from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.stages.rl import RlStage
 
 
-@pytest.mark.parametrize(("preset", "steps"), [("grpo", 30), pytest.param("ppo", 30, marks=pytest.mark.slow), pytest.param("remax", 8, marks=pytest.mark.slow)]
+@pytest.mark.parametrize(
+    ("preset", "steps"),
+    [("grpo", 30), pytest.param("ppo", 30, marks=pytest.mark.slow), pytest.param("remax", 8, marks=pytest.mark.slow)],
 )
 def test_lag_zero_gives_the_bits_of_the_synchronous_loop(tmp_path, monkeypatch, preset, steps):
     """With a curriculum, dynamic sampling and partial rollouts; with PPO also a critic, with ReMax greedy baselines."""
