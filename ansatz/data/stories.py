@@ -7,30 +7,13 @@ place, and {a} and {b} are the move's numbers. All plurals are regular.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
 
 from ansatz.data.chains import Chain, Move
 from ansatz.data.keyed_random import KeyedRandom
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
-NAMES = _words(
-    """
-    Ana Ben Cara Dan Ella Finn Gus Hana Ian Jill Ken Lena Max Nina Omar Pia Quinn Rosa Sam Tara Uma Vera Will Xena
-    Yara Zoe Ali Bea Carl Dina Eva Fred Gina Hugo Iris Jack Kim Leo Mia Noah Olga Paul Rita Sara Tom Ugo Viola Walt
-    """
-)
-THINGS = _words(
-    """
-    apple book coin pen card shell stone egg ball stamp cup plum pear nut doll car kite ring rose bean bead hat toy
-    lemon melon cookie button sticker marble ticket pencil flower candle block bell seed
-    """
-)
-CONTAINERS = _words("bag pack jar tray basket crate tin sack case pot")
-PLACES = _words("market school farm park shop fair beach garden zoo club lake station")
 
 
 class Saying(NamedTuple):
@@ -55,94 +38,11 @@ class Saying(NamedTuple):
         return (self.holder, self.thing) == ("p", "o") and not any(word in self.text for word in not_plain)
 
 
-OPENINGS = (
-    "{p} has {n} {o}.",
-    "{p} starts with {n} {o}.",
-    "{p} owns {n} {o}.",
-    "At the {place}, {p} has {n} {o}.",
-    "{p} brings {n} {o} to the {place}.",
-    "{p} buys {n} {o} at the {place}.",
-    "{p} counts {n} {o}.",
+_TABLE: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+NAMES, THINGS, CONTAINERS, PLACES, OPENINGS, QUESTIONS = (
+    tuple[str, ...](_TABLE[key]) for key in ("names", "things", "containers", "places", "openings", "questions")
 )
-
-SAYINGS: dict[str, tuple[Saying, ...]] = {
-    "add": (
-        Saying("{p} buys {a} more {o}."),
-        Saying("{p} finds {a} {o} at the {place}."),
-        Saying("{p} gets {a} {o} from {q}."),
-        Saying("{q} gives {p} {a} {o}."),
-        Saying("Then {p} wins {a} more."),
-        Saying("{q} has {a} {o} and gives all of them to {p}."),
-        Saying("{q} has {a} more {o} than {p}.", holder="q"),
-        Saying("{q} has {a} more than {p}.", holder="q"),
-        Saying("{p} has {a} fewer {o} than {q}.", holder="q"),
-    ),
-    "take": (
-        Saying("{p} gives {a} {o} to {q}."),
-        Saying("{p} loses {a} {o}."),
-        Saying("{p} sells {a} of them."),
-        Saying("{p} leaves {a} {o} at the {place}."),
-        Saying("Then {p} uses {a} of the {o}."),
-        Saying("{q} takes {a} {o} from {p}."),
-        Saying("{q} has {a} fewer {o} than {p}.", holder="q"),
-        Saying("{q} has {a} fewer than {p}.", holder="q"),
-        Saying("{p} has {a} more {o} than {q}.", holder="q"),
-    ),
-    "times": (
-        Saying("{p} trades each {s} for {a} {r}.", thing="r"),
-        Saying("{p} swaps each {s} for {a} {r}.", thing="r"),
-        Saying("{p} gets {a} {r} for each {s}.", thing="r"),
-        Saying("Soon {p} has {a} times as many."),
-        Saying("{q} has {a} times as many {o} as {p}.", holder="q"),
-        Saying("{q} has twice as many {o} as {p}.", holder="q", only=2),
-        Saying("{p} doubles the number of {o}.", only=2),
-        Saying("{p} triples the number of {o}.", only=3),
-    ),
-    "share": (
-        Saying("{p} packs them into {bags} of {a}.", thing="bags"),
-        Saying("{p} trades every {a} {o} for one {rs}.", thing="r"),
-        Saying("{p} splits them into {a} equal groups and keeps one."),
-        Saying("{p} shares them equally among {a} friends, and {q} is one.", holder="q"),
-        Saying("{p} has {a} times as many {o} as {q}.", holder="q"),
-        Saying("{p} gives half of the {o} to {q}.", only=2),
-        Saying("{p} loses half of them.", only=2),
-        Saying("{q} has half as many {o} as {p}.", holder="q", only=2),
-    ),
-    "add_groups": (
-        Saying("{p} buys {a} {bags} of {b} {o}."),
-        Saying("{p} finds {a} {bags} with {b} {o} each."),
-        Saying("{q} gives {p} {a} {bags} of {b} {o}."),
-        Saying("Each of {a} friends gives {p} {b} {o}."),
-    ),
-    "take_groups": (
-        Saying("{p} sells {a} {bags} of {b} {o}."),
-        Saying("{p} gives {b} {o} to each of {a} friends."),
-        Saying("{p} fills {a} {bags} with {b} {o} each and gives them to {q}."),
-        Saying("{p} loses {a} {bags} of {b} {o}."),
-    ),
-    "join_times": (
-        Saying("{q} has {a} times as many {o} as {p} and gives all of them to {p}."),
-        Saying("{q} brings {a} times as many {o} as {p} has and gives them to {p}."),
-        Saying("{q} has twice as many {o} as {p} and gives all of them to {p}.", only=2),
-    ),
-    "join_more": (
-        Saying("{q} has {a} more {o} than {p} and gives all of them to {p}."),
-        Saying("{q} brings {a} more {o} than {p} has and gives them to {p}."),
-    ),
-    "join_fewer": (
-        Saying("{q} has {a} fewer {o} than {p} and gives all of them to {p}."),
-        Saying("{q} brings {a} fewer {o} than {p} has and gives them to {p}."),
-    ),
-}
-
-QUESTIONS = (
-    "How many {o} does {p} have now?",
-    "How many {o} does {p} have in the end?",
-    "How many {o} has {p} now?",
-    "So how many {o} does {p} have?",
-)
-
-
+SAYINGS = {kind: tuple(Saying(**row) for row in rows) for kind, rows in _TABLE["sayings"].items()}
 PLAIN_MOVES = tuple(kind for kind, sayings in SAYINGS.items() if any(saying.plain for saying in sayings))
 """Kinds of move that have a plain sentence."""
 
