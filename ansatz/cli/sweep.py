@@ -48,5 +48,4 @@ def sweep(
     if not dry_run:
         with following(cells.out, track or [], group=read.name):
             run_sweep(cells, stored, processes=processes, say=lambda text: print(text, flush=True))
-        for line in stored.summarise():
-            print(line)
+        print(*stored.summarise(), f"pages: ansatz view {rows} {out}", sep="\n")

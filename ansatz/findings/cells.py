@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from ansatz.findings.sweep_file import Keys, SweepFile, digest, label_of
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.start_checks import check_recipe, check_start
 from ansatz.registry import settings_of
+from ansatz.track.sweep_rows import begin_of_run
 from ansatz.train import checkpoint
 
 BLOCK_STEP = 1000
@@ -80,7 +80,7 @@ class Cells:
         Sweeps with an equal cell or start find the one that has been run. begun: how it begins.
         """
         own = digest(cell.digest, *begun)[:12]
-        name = re.sub(r"[^A-Za-z0-9.]+", "-", cell.title.partition(", ")[2]).strip("-")
+        name = begin_of_run(cell.arm, cell.times)
         known = sorted(self.out.glob(f"block-*/*-{own}"))
         folder = known[0] if known else self.out / f"block-{cell.block:04d}" / f"{name}-{own}"
         place = {"name": folder.name, "out": str(folder.parent)}

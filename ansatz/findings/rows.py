@@ -1,6 +1,7 @@
 """The rows of a sweep: docs/findings/NAME.jsonl, committed, about 2 kB for each cell.
 
-The first row registers the sweep: the digests of its parts before the first result. Each other row is a cell:
+The first row registers the sweep: the digests of its parts before the first result, its control, and the blocks on
+which arms are tuned. Each other row is a cell:
 
     {"block": 0, "arm": "other", "times": 1.0, "status": "done", "why": "", "outcomes": {"exact_pass@k k=1": 0.71},
      "guards": {"exact": 0.7}, "curves": {"exact_pass@1": [[0, 0.5], [10, 0.6]]}, "recipe": DIGEST, "commit": "1a2b3c4",
@@ -28,9 +29,9 @@ from ansatz.findings.sweep_file import SweepFile, label_of
 from ansatz.track.jsonl import Row, append_jsonl, read_jsonl, write_jsonl
 from ansatz.track.runs import read_pipeline
 from ansatz.track.svg import thin
+from ansatz.track.sweep_rows import read_rows
 
 CURVE_POINTS = 40
-_ROW = {"block": int, "arm": str, "times": float, "status": str, "outcomes": dict, "guards": dict, "curves": dict}
 
 
 def make_row(sweep: SweepFile, cell: Cell, folder: Path, *, status: str, why: str) -> Row:
@@ -69,7 +70,8 @@ class RowFile:
         self.path, self._sweep = folder / f"{sweep.name}.jsonl", sweep
         self._costs = folder / f"{sweep.name}.cost.jsonl"
         self.header, self.rows = read_rows(self.path)
-        self.header = self.header or {"sweep": sweep.name, "file": str(file), "registered": sweep.digests()}
+        new = {"sweep": sweep.name, "file": str(file), "registered": sweep.digests(), "control": sweep.control}
+        self.header = self.header or new | ({"tuning": list(sweep.tune.seeds)} if sweep.tune else {})
 
     def has(self, cell: Cell) -> bool:
         """Tell whether the cell has a row. Raise ConfigError if that was made with another recipe."""
@@ -114,16 +116,6 @@ class RowFile:
             mean = f"{fmean(column.values()):.4g}" if column else "none"
             difference = f", {fmean(pairs):+.4g} to {sweep.control}" if pairs and arm != sweep.control else ""
             yield f"{arm:32} {label}: {mean}{difference}, n = {len(column)}"
-
-
-def read_rows(path: Path) -> tuple[Row, list[Row]]:
-    """Return the first row, empty if there is none, and those of the cells. Raise DataError for another row."""
-    header, *rows = read_jsonl(path) or [{}]
-    for number, row in enumerate(rows, start=2):
-        wrong = [key for key, kind in _ROW.items() if not isinstance(row.get(key), kind)]
-        if wrong:
-            raise DataError(f"{path}, line {number}: {wrong[0]!r} is {row.get(wrong[0])!r:.60}. Restore the file.")
-    return header, rows
 
 
 def _round(value: float | None) -> float | None:

@@ -16,6 +16,7 @@ from ansatz.errors import AnsatzError
 from ansatz.track.console import LOG
 from ansatz.track.health import HealthCheck, health_checks, section_of
 from ansatz.track.runs import PipelineRun, read_pipeline
+from ansatz.track.sweep_rows import holds_rows
 from ansatz.ui.index import RolloutIndex
 
 MARKS = ("config.yaml", "rollouts.jsonl")
@@ -88,6 +89,11 @@ class Library:
             for path in _runs_in(folder, depth=_DEPTH):
                 out.setdefault("-".join(path.relative_to(folder).parts[-2:]) or path.name, path)
         return out
+
+    def find_sweeps(self) -> dict[str, Path]:
+        """Return the files with the rows of sweeps by name. They lie in the folders themselves."""
+        files = (path for folder in self.folders for path in sorted(folder.glob("*.jsonl")) if not path.is_symlink())
+        return {path.stem: path for path in files if holds_rows(path)}
 
     def summarise(self, name: str, path: Path) -> RunSummary:
         """Return what a run has logged. It is read again when one of its files has changed."""

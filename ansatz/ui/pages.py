@@ -31,6 +31,7 @@ from ansatz.ui.library import Library
 from ansatz.ui.mathematics import set_mathematics
 from ansatz.ui.open_run import NotFound, OpenRun, Page, compare_ends
 from ansatz.ui.response_pages import SAVED, ResponsePages, draw_bins, group_place, read_number
+from ansatz.ui.sweep_pages import SweepPages
 
 MAX_RECORD_BYTES = 1 << 22
 """The size of a run.json that is read."""
@@ -64,6 +65,7 @@ class Pages:
         """Return the methods by address."""
         return {
             **ResponsePages(self.library).routes(),
+            **SweepPages(self.library).routes(),
             "/": self.show_runs,
             "/help": self.show_help,
             "/compare": self.compare_runs,
@@ -81,7 +83,8 @@ class Pages:
     def show_runs(self, query: Mapping[str, str]) -> Page:
         runs = [self.library.summarise(name, path) for name, path in self.library.find_runs().items()]
         live = {"address": "/api/state", **self.library.describe_state()}
-        return "runs.html", {"runs": runs, "folders": self.library.folders, "live": live}
+        found = {"runs": runs, "sweeps": list(self.library.find_sweeps()), "folders": self.library.folders}
+        return "runs.html", {**found, "live": live}
 
     def show_help(self, query: Mapping[str, str]) -> Page:
         return "help.html", {"fields": FIELDS, "saved": SAVED}

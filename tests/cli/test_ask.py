@@ -41,12 +41,6 @@ def test_a_question_that_does_not_fit_is_one_sentence(ansatz, model):
     assert "the longest prompt of the question has" in err
 
 
-def test_the_old_short_option_is_refused_with_the_name_that_is_used_everywhere(ansatz, model):
-    code, _, err = ansatz("ask", model, "What is 2 + 2?", "--k", 4)
-    assert code == 2
-    assert "--samples-per-prompt" in err
-
-
 def test_a_question_that_fills_the_context_is_refused_without_a_number_that_nobody_gave(ansatz, model):
     code, _, err = ansatz("ask", model, "1 + 1 = 2. " * 400, "--template", "tiny")
     assert code == 2

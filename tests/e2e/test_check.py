@@ -38,6 +38,7 @@ def test_every_row_passes_on_a_sound_recipe(tmp_path: Path, algorithm: dict[str,
     assert all(finding.measured is not None for finding in findings)
 
 
+@pytest.mark.slow
 def test_the_limits_and_forced_tokens_of_the_recipe_are_checked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     asked: list[Sampling] = []
     generate = NativeSampler.generate

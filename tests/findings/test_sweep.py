@@ -200,6 +200,7 @@ def test_a_cell_that_collapses_is_a_row_with_what_was_measured(tmp_path: Path) -
     assert str(tmp_path) not in rows[1]["why"]
 
 
+@pytest.mark.slow
 def test_each_arm_is_tuned_on_its_own_blocks_and_tested_at_its_best_and_at_the_common_value(tmp_path: Path) -> None:
     sweep = {
         "start": {"stages": ["sft"]},

@@ -19,7 +19,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "best_response.py"
 STAGE = f"{EXAMPLE}:BestResponse"
 CHANGES = {
     "stages": ["sft", STAGE],
-    "best_response": {"steps": 30, "problems": 8, "samples_per_prompt": 4, "batch_size": 4},
+    "best_response": {"steps": 12, "problems": 8, "samples_per_prompt": 4, "batch_size": 4},
     "save": {"every": 5, "tensorboard": False},
 }
 
@@ -35,18 +35,18 @@ def test_it_trains_resumes_after_a_kill_and_is_in_explain_check_and_report(tmp_p
     code, out, err = command("train", tmp_path / "a" / "toy.yaml")
     assert code == 0, err
     whole, killed = (tmp_path / name / "runs" / "toy" for name in "ab")
-    steps = kill_in(killed / "best_response", after=8, arguments=["train", toy_recipe(tmp_path / "b", CHANGES)])
-    assert 8 <= len(steps) < 31
+    steps = kill_in(killed / "best_response", after=6, arguments=["train", toy_recipe(tmp_path / "b", CHANGES)])
+    assert 6 <= len(steps) < 13
     sampled = (killed / "best_response" / "best.jsonl").read_bytes()
     code, out, err = command("train", "--resume", killed)
     assert code == 0, err
 
     rows = [untimed(read_jsonl(run / "best_response" / "metrics.jsonl")) for run in (whole, killed)]
     assert rows[0] == rows[1]
-    assert [row["step"] for row in rows[0]] == list(range(31))
+    assert [row["step"] for row in rows[0]] == list(range(13))
     assert 0 <= rows[0][0]["best_response/reward"] <= 1
     assert (whole / "best_response" / "best.jsonl").read_bytes() == sampled
-    models = [run / "best_response" / "checkpoints" / "step-000030" / "model.safetensors" for run in (whole, killed)]
+    models = [run / "best_response" / "checkpoints" / "step-000012" / "model.safetensors" for run in (whole, killed)]
     assert models[0].read_bytes() == models[1].read_bytes()
     assert models[0].read_bytes() != (whole / "sft" / "checkpoints" / "step-000004" / "model.safetensors").read_bytes()
     summary = json.loads((whole / "summary.json").read_text())

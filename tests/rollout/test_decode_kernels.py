@@ -255,9 +255,9 @@ def test_a_step_whose_products_fail_is_an_error(monkeypatch: pytest.MonkeyPatch)
     policy = tiny_policy(device="cpu")
     sampler = NativeSampler(policy, max_concurrent=100)
     refuse = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3)(lambda *_: 1)
-    table = type(cpu_kernels.products(torch.float32))(*cpu_kernels.products(torch.float32))
+    table = type(cpu_kernels.find_products(torch.float32))(*cpu_kernels.find_products(torch.float32))
     table[2] = ctypes.cast(refuse, ctypes.c_void_p).value
-    monkeypatch.setattr(cpu_kernels, "products", lambda dtype: table)
+    monkeypatch.setattr(cpu_kernels, "find_products", lambda dtype: table)
     with pytest.raises(RuntimeError, match="did not multiply"):
         sampler.generate(some_prompts(40), Sampling(num_samples=2, max_response_tokens=4))
 
@@ -275,7 +275,7 @@ def test_models_with_llamas_layout_use_the_kernels_unless_a_layer_has_a_window_o
 
 def test_without_products_of_torch_for_c_the_plain_step_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_kernels, "_IN_TORCH", (*cpu_kernels._IN_TORCH, "of_another_version"))
-    monkeypatch.setattr(cpu_kernels, "products", cpu_kernels.products.__wrapped__)
+    monkeypatch.setattr(cpu_kernels, "find_products", cpu_kernels.find_products.__wrapped__)
     assert isinstance(step_choice.choose_decode_step(tiny_policy(device="cpu")), FastDecodeStep)
 
 

@@ -289,7 +289,7 @@ def test_an_update_in_place_takes_effect_at_once() -> None:
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_the_fast_path_is_used_for_models_with_llamas_layout(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_choice, "_fused_step", lambda policy: None)
+    monkeypatch.setattr(step_choice, "_choose_fused", lambda policy: None)
     step = step_choice.choose_decode_step(tiny_policy(name))
     assert isinstance(step, forward.FastDecodeStep) == (
         not name.startswith(("gemma", "qwen3 mixture", "gpt-oss", "deepseek"))
@@ -304,7 +304,7 @@ def test_the_fast_path_is_not_used_if_its_bits_differ(policy: Policy, monkeypatc
 
 
 def test_both_decode_paths_sample_the_same_rollouts(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_choice, "_fused_step", lambda policy: None)
+    monkeypatch.setattr(step_choice, "_choose_fused", lambda policy: None)
     fast = generate(policy)
     monkeypatch.setattr("ansatz.rollout.native.sampler.choose_decode_step", forward.ReferenceDecodeStep)
     assert generate(policy) == fast

@@ -144,6 +144,7 @@ def test_an_unknown_tracker_and_one_that_is_not_installed_are_refused_with_what_
 
 
 @pytest.mark.e2e
+@pytest.mark.slow
 def test_a_run_that_is_tracked_and_resumed_has_the_bits_of_one_that_is_not_and_no_point_twice(tmp_path, sent):
     def train(name, *words, tracked=()):
         common = [sys.executable, "-m", "ansatz", "train"]

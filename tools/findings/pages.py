@@ -10,9 +10,9 @@ from pathlib import Path
 from statistics import fmean
 
 from ansatz.errors import DataError
-from ansatz.findings.rows import read_rows
 from ansatz.findings.sweep_file import SweepFile, label_of, read_sweep
 from ansatz.track.jsonl import Row, read_jsonl
+from ansatz.track.sweep_rows import read_rows
 from tools.findings.figures import draw_curves, draw_differences, draw_heat, draw_ratios, variance_ratios
 from tools.findings.statistics import holm
 from tools.findings.verdicts import Guard, Result, Rows, check_guards, find_changes, judge

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+from ansatz.track.sweep_rows import t_quantile, t_tail
+
 SUPPORTED, REFUTED, SMALL = "supported", "refuted", "supported, but small"
 UNDECIDED, NOT_TESTABLE = "undecided", "not testable here"
 MOST_BLOCKS = 200
@@ -24,31 +26,6 @@ class Interval:
     high: float
     num_blocks: int
     p: float
-
-
-def t_tail(t: float, degrees: int) -> float:
-    """Return the probability that |T| is at most |t| (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
-    angle = math.atan(abs(t) / math.sqrt(degrees))
-    cosine, sine = math.cos(angle), math.sin(angle)
-    odd = degrees % 2
-    term, total = (cosine, cosine) if odd else (1.0, 1.0)
-    for k in range(2 + odd, degrees - 1, 2):
-        term *= cosine**2 * (k - 1) / k
-        total += term
-    if odd:
-        return 2 / math.pi * (angle + (sine * total if degrees > 1 else 0.0))
-    return sine * total
-
-
-def t_quantile(level: float, degrees: int) -> float:
-    """Return t with P(|T| <= t) = level, by bisection."""
-    low, high = 0.0, 1.0
-    while t_tail(high, degrees) < level:
-        high *= 2
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if t_tail(middle, degrees) < level else (low, middle)
-    return (low + high) / 2
 
 
 def mean_interval(values: Sequence[float], *, level: float, direction: str, delta: float) -> Interval | None:

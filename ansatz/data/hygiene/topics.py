@@ -35,11 +35,9 @@ Classifier = Callable[[Problem], str | Sequence[str]]
 def _patterns() -> dict[str, list[tuple[float, re.Pattern[str]]]]:
     """Return the weights and patterns of every topic."""
     table: dict[str, dict[float, list[str]]] = yaml.safe_load(_TABLE.read_text(encoding="utf-8"))
+    flags = {topic: 0 if topic in _CASE_MATTERS else re.IGNORECASE for topic in table}
     return {
-        topic: [
-            (weight, re.compile("|".join(parts), 0 if topic in _CASE_MATTERS else re.IGNORECASE))
-            for weight, parts in rules.items()
-        ]
+        topic: [(weight, re.compile("|".join(parts), flags[topic])) for weight, parts in rules.items()]
         for topic, rules in table.items()
     }
 

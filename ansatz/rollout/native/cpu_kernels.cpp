@@ -476,7 +476,7 @@ template <class T> struct Step {
     }
 };
 
-// A whole step. Each thread takes so many rows through all layers; a single share of rows has all threads. Returns 0, or
+// A whole step. Each thread takes its share of rows through all layers; a single share of rows has all threads. Returns 0, or
 // 1 if torch could not multiply.
 template <class T> int64_t decode(const Step<T>& step, int64_t share, int threads) {
     if (share >= step.rows) return step.run(0, step.rows, threads) ? 0 : 1;

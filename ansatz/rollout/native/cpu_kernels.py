@@ -91,7 +91,7 @@ def _call(name: str, like: Tensor, *arguments: Tensor | float | None) -> None:
 
 
 @functools.cache
-def products(dtype: torch.dtype) -> ctypes.Array[ctypes.c_int64] | None:
+def find_products(dtype: torch.dtype) -> ctypes.Array[ctypes.c_int64] | None:
     """Return the struct `Torch` of the kernels, with torch's own products of matrices; None if this torch has none."""
     for path in Path(torch.__file__).parent.glob("lib/libtorch_cpu.*"):
         found = ctypes.CDLL(str(path))
@@ -119,7 +119,7 @@ def decode(
     """
     dtype = tensors[0].dtype
     places = [0 if each is None else each.data_ptr() for each in itertools.chain(*layers)]
-    table, torch_table = (ctypes.c_int64 * len(places))(*places), products(dtype)
+    table, torch_table = (ctypes.c_int64 * len(places))(*places), find_products(dtype)
     assert torch_table is not None
     heads = ctypes.addressof(torch_table), ctypes.addressof(table), *(each.data_ptr() for each in tensors)
     packed = struct.pack(f"{len(heads)}q3d{len(sizes)}q", *heads, *epsilons, scale, *sizes)

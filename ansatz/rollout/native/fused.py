@@ -105,10 +105,8 @@ class CompiledDecodeStep:
         rotation = self._rotary.tables(cache.position_bound, embedding_VH)
         layers = [_tensors_of(layer, cache, index) for index, layer in enumerate(base.layers)]
         places = token_B, position_B, rows.place_B, rows.prompt_B, rows.shared_B
-        key_SKPD, prompt_RKCD = layers[0][-4], layers[0][-2]
-        assert key_SKPD is not None
-        assert prompt_RKCD is not None
-        _, heads, span, head = key_SKPD.shape
+        _, heads, span, head = cache.stored(0)[0].shape
+        columns = (cache.stored_prompts(0) or cache.stored(0))[0].shape[2]
         attention = first.self_attn
         sizes = len(token_B), len(layers), out_BH.shape[1], heads, attention.q_proj.out_features // (heads * head), head
         block = BLOCK_ROWS if needs_blocks(self.policy, MIN_TERMS) else 0
@@ -117,7 +115,7 @@ class CompiledDecodeStep:
             (embedding_VH, base.norm.weight, *rotation, *places, out_BH),
             (base.norm.variance_epsilon, attention.q_norm.variance_epsilon if hasattr(attention, "q_norm") else 0.0),
             attention.scaling,
-            (*sizes, first.mlp.gate_proj.out_features, span, prompt_RKCD.shape[2], block, MIN_TERMS),
+            (*sizes, first.mlp.gate_proj.out_features, span, columns, block, MIN_TERMS),
             share=round_up(-(-len(token_B) // torch.get_num_threads()), ROW_STEP) if self._is_small else len(token_B),
         )
         return out_BH

@@ -34,7 +34,7 @@ def choose_decode_step(policy: Policy) -> DecodeStep:
     fast = FastDecodeStep(policy)
     if not _probe(policy, fast).equal(_probe(policy, reference)):
         return reference
-    if (fused := _fused_step(policy)) is not None:
+    if (fused := _choose_fused(policy)) is not None:
         with _first_layers(policy.model.base_model):
             expected, found = _probe(policy, fast), _probe(policy, fused)
         if _differ_by_rounding(found, expected):
@@ -62,12 +62,12 @@ def _differ_by_rounding(found: Tensor, expected: Tensor) -> bool:
     return bool((found.float() - expected.float()).norm() <= tolerance * expected.float().norm())
 
 
-def _fused_step(policy: Policy) -> DecodeStep | None:
+def _choose_fused(policy: Policy) -> DecodeStep | None:
     """Return the step with the kernels of the device; None if they cannot run, or if a layer has a sliding window."""
     if policy.window is not None:
         return None
     if policy.device.type == "cpu":
-        can_run = cpu_kernels.library() is not None and cpu_kernels.products(policy.dtype) is not None
+        can_run = cpu_kernels.library() is not None and cpu_kernels.find_products(policy.dtype) is not None
         return CompiledDecodeStep(policy) if can_run and _are_alike(policy.model.base_model.layers) else None
     if torch.version.cuda is None or kernels_on(policy.device) is None:
         return None

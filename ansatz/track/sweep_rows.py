@@ -1,0 +1,94 @@
+"""The rows of a sweep as pages read them, and the interval of a mean over its blocks. `ansatz.findings` writes them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+
+from pydantic import BaseModel, FiniteFloat, ValidationError
+
+from ansatz.errors import DataError
+from ansatz.track.jsonl import Row, read_jsonl
+
+LEVEL = 0.95
+
+
+class Header(BaseModel):
+    """The first row, which registers a sweep; for its keys see `ansatz.findings.rows`."""
+
+    file: str = ""
+    registered: dict[str, str] = {}
+    control: str = ""
+    tuning: list[int] = []
+
+
+class Cell(BaseModel):
+    """What pages read of another row."""
+
+    block: int
+    arm: str
+    times: FiniteFloat
+    status: str
+    outcomes: dict[str, FiniteFloat | None]
+    guards: dict[str, FiniteFloat | None]
+    curves: dict[str, list[tuple[FiniteFloat, FiniteFloat]]]
+
+
+def holds_rows(path: Path) -> bool:
+    """Tell whether a file has the rows of a sweep, by its beginning."""
+    with path.open("rb") as file:
+        return file.read(10) == b'{"sweep": '
+
+
+def read_rows(path: Path) -> tuple[Row, list[Row]]:
+    """Return the first row, empty if there is none, and those of the cells. Raise DataError for another row."""
+    header, *rows = read_jsonl(path) or [{}]
+    for number, row in enumerate([header, *rows], start=1):
+        try:
+            (Header if number == 1 else Cell).model_validate(row)
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            place = ".".join(map(str, wrong["loc"]))
+            raise DataError(f"{path}, line {number}: {place!r} is {wrong['input']!r:.60}. Restore the file.") from error
+    return header, rows
+
+
+def begin_of_run(arm: str, times: float) -> str:
+    """Return how the folder of a cell's run begins; a digest follows."""
+    tuned = "" if times == 1 else f", x {times:g}"
+    return re.sub(r"[^A-Za-z0-9.]+", "-", f"{arm or 'start'}{tuned}").strip("-")
+
+
+def mean_and_margin(values: Sequence[float]) -> tuple[float, float | None]:
+    """Return the mean and half of its t interval at LEVEL; None for fewer than two values."""
+    if len(values) < 2:
+        return fmean(values), None
+    return fmean(values), t_quantile(LEVEL, len(values) - 1) * stdev(values) / math.sqrt(len(values))
+
+
+def t_tail(t: float, degrees: int) -> float:
+    """Return the probability that |T| is at most |t| (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    angle = math.atan(abs(t) / math.sqrt(degrees))
+    cosine, sine = math.cos(angle), math.sin(angle)
+    odd = degrees % 2
+    term, total = (cosine, cosine) if odd else (1.0, 1.0)
+    for k in range(2 + odd, degrees - 1, 2):
+        term *= cosine**2 * (k - 1) / k
+        total += term
+    if odd:
+        return 2 / math.pi * (angle + (sine * total if degrees > 1 else 0.0))
+    return sine * total
+
+
+def t_quantile(level: float, degrees: int) -> float:
+    """Return t with P(|T| <= t) = level, by bisection."""
+    low, high = 0.0, 1.0
+    while t_tail(high, degrees) < level:
+        high *= 2
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_tail(middle, degrees) < level else (low, middle)
+    return (low + high) / 2
