@@ -1,0 +1,53 @@
+"""The times of the tests are recorded by file, and a folder that becomes expensive fails `make test`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tools import test_times
+
+REPORT = """<testsuites><testsuite>
+<testcase classname="tests.loop.test_a" name="x" time="30.04"/>
+<testcase classname="tests.loop.test_a.TestClass" name="y" time="10"/>
+<testcase classname="tests.ui.test_b" name="z[a.b]" time="{ui}"/>
+<testcase classname="tests.test_c" name="w" time="1"/>
+</testsuite></testsuites>"""
+
+
+def write(folder: Path, ui: float) -> str:
+    path = folder / f"{ui}.xml"
+    path.write_text(REPORT.format(ui=ui), encoding="utf-8")
+    return str(path)
+
+
+def test_seconds_are_recorded_by_file_and_a_share_that_grows_by_half_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(test_times, "RECORD", tmp_path / "seconds.json")
+    assert test_times.main("record", write(tmp_path, 10)) == 0
+    assert json.loads((tmp_path / "seconds.json").read_text()) == {
+        "tests/loop/test_a.py": 40.0,
+        "tests/ui/test_b.py": 10.0,
+        "tests/test_c.py": 1.0,
+    }
+    assert test_times.main("check", write(tmp_path, 16)) == 0
+    assert capsys.readouterr().err == ""
+    assert test_times.main("check", write(tmp_path, 19)) == 1
+    assert capsys.readouterr().err.startswith("tests/ui takes 31.7% of the time of all tests, 19.6% were recorded.")
+
+
+def test_small_folders_may_grow() -> None:
+    before, now = {"tests/loop/test_a.py": 99.0, "tests/ui/test_b.py": 1.0}, {"tests/ui/test_b.py": 2.9}
+    assert test_times.find_growth(before, {**before, **now}) == []
+    assert len(test_times.find_growth(before, {**before, "tests/new/test_d.py": 4.0})) == 1
+
+
+def test_the_record_names_files_that_exist() -> None:
+    recorded = json.loads(test_times.RECORD.read_text(encoding="utf-8"))
+    root = test_times.RECORD.parents[1]
+    assert len(recorded) > 300
+    assert sum(not (root / name).is_file() for name in recorded) <= 0.05 * len(recorded)
+    assert [*recorded.values()] == sorted(recorded.values(), reverse=True)

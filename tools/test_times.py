@@ -1,0 +1,64 @@
+"""Seconds of the tests by file, recorded in tests/seconds.json: a folder that becomes expensive is seen at once.
+
+python -m tools.test_times record|check REPORT
+
+REPORT is what pytest writes with --junitxml. `check` compares shares of the whole, which depend little on the machine
+and its load. It fails if the share of a folder has grown by half.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from xml.etree import ElementTree
+
+RECORD = Path(__file__).parents[1] / "tests" / "seconds.json"
+GROWTH, LEAST_SHARE = 1.5, 0.03
+"""A folder may have GROWTH times its share. Those below LEAST_SHARE are not looked at, because chance moves them."""
+
+
+def seconds_by_file(report: Path) -> dict[str, float]:
+    """Return the seconds of each file of tests in a report, the slowest first."""
+    seconds: dict[str, float] = {}
+    for case in ElementTree.parse(report).iter("testcase"):
+        parts = case.get("classname", "").split(".")
+        end = next((index for index, part in enumerate(parts) if part.startswith("test_")), len(parts) - 1)
+        name = "/".join(parts[: end + 1]) + ".py"
+        seconds[name] = seconds.get(name, 0.0) + float(case.get("time", 0.0))
+    return {name: round(seconds[name], 1) for name in sorted(seconds, key=lambda name: -seconds[name])}
+
+
+def shares(seconds: Mapping[str, float]) -> dict[str, float]:
+    """Return each folder's share of all seconds. Files that lie in tests itself are a folder of their own."""
+    folders: dict[str, float] = {}
+    for name, value in seconds.items():
+        folder = "/".join(name.split("/")[:2]) if name.count("/") > 1 else "tests"
+        folders[folder] = folders.get(folder, 0.0) + value
+    return {folder: value / sum(folders.values()) for folder, value in folders.items()}
+
+
+def find_growth(before: Mapping[str, float], now: Mapping[str, float]) -> list[str]:
+    """Return a sentence for each folder whose share has grown too much. before, now: seconds by file."""
+    old = shares(before)
+    return [
+        f"{folder} takes {share:.1%} of the time of all tests, {old.get(folder, 0.0):.1%} were recorded. Make its "
+        "slowest tests faster or mark them slow, or record the new seconds: python -m tools.test_times record REPORT"
+        for folder, share in shares(now).items()
+        if share >= LEAST_SHARE and share > GROWTH * old.get(folder, 0.0)
+    ]
+
+
+def main(verb: str, report: str) -> int:
+    found = seconds_by_file(Path(report))
+    if verb == "record":
+        RECORD.write_text(json.dumps(found, indent=0) + "\n", encoding="utf-8")
+        return 0
+    grown = find_growth(json.loads(RECORD.read_text(encoding="utf-8")), found)
+    print(*grown, sep="\n", file=sys.stderr, end="\n" if grown else "")
+    return 1 if grown else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
