@@ -14,7 +14,7 @@ pytestmark = pytest.mark.e2e
 HALVES = f"{Path(__file__).parents[1] / 'environments' / 'halves.py'}:Halves"
 
 
-@pytest.mark.parametrize("form", ["text", "messages"])
+@pytest.mark.parametrize("form", [pytest.param("text", marks=pytest.mark.slow), "messages"])
 def test_half_characters_of_an_environment_end_neither_a_run_nor_its_resume(tmp_path: Path, form: str) -> None:
     recipe = toy_recipe(
         tmp_path,

@@ -113,6 +113,7 @@ def test_a_second_signal_ends_the_process_at_once(tmp_path):
     assert process.returncode == 128 + signal.SIGINT
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_does_not_end_a_run(tmp_path):
     process = start_anew("train", recipe(tmp_path, train={"steps": 3}))
     assert process.stdout is not None

@@ -69,6 +69,7 @@ def architecture_of(run: Path) -> str:
 
 
 @pytest.mark.e2e
+@pytest.mark.slow
 def test_the_24_gb_countdown_run_takes_three_steps_at_toy_size(tmp_path: Path, hub: Path) -> None:
     put(hub, "Qwen/Qwen2.5-3B-Instruct", "qwen2")
     run, config = toy_run(tmp_path, COUNTDOWN, "--overlay", OVERLAY)

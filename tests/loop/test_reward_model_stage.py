@@ -99,7 +99,7 @@ def test_a_stage_that_is_cut_off_ends_in_the_same_bytes(outcome_run, tmp_path, c
     assert [row["reward"] for row in rollout_rows(run)] == [row["reward"] for row in rollout_rows(outcome_run)]
 
 
-@pytest.mark.parametrize("labels", ["exact", "soft"])
+@pytest.mark.parametrize("labels", ["exact", pytest.param("soft", marks=pytest.mark.slow)])
 def test_a_process_model_rewards_the_steps_of_rl(tmp_path, labels):
     recipe = changes("process", "process", labels=labels, slips=SLIPS)
     recipe |= {"algorithm": {"preset": "grpo_process"}, "train": {"steps": 1}}

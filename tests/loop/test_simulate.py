@@ -68,6 +68,7 @@ def test_more_trainers_pay_where_the_update_is_the_longer_part():
     assert few < 8 < many
 
 
+@pytest.mark.slow
 def test_a_thousand_gpus_for_a_hundred_steps_take_twenty_seconds():
     work = Work(groups=512, samples=8, median_tokens=800.0, max_tokens=8000.0, steps=100, lag=1)
     costs = Costs(update_s=60.0, token_s=0.01, row_token_s=2e-4, publish_s=2.0, push_s=2.0)

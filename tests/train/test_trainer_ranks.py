@@ -66,6 +66,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return model_folder(tmp_path_factory.mktemp("ranks") / "model")
 
 
+@pytest.mark.cluster
 def test_two_ranks_agree_with_one_process(model: Path) -> None:
     expected = trained(ONE_PROCESS, model, CASES, 3)
     found = on_ranks(2, trained, model, CASES, 3)
