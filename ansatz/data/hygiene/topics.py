@@ -25,7 +25,6 @@ MOST = 2
 ARITHMETIC, OTHER = "arithmetic", "other"
 """OTHER: the topic of a problem to which no rule applies."""
 
-_TABLE = Path(__file__).with_suffix(".yaml")
 _CASE_MATTERS = ("geometry",)  # points are capital letters
 
 Classifier = Callable[[Problem], str | Sequence[str]]
@@ -34,7 +33,7 @@ Classifier = Callable[[Problem], str | Sequence[str]]
 @functools.cache
 def _patterns() -> dict[str, list[tuple[float, re.Pattern[str]]]]:
     """Return the weights and patterns of every topic."""
-    table: dict[str, dict[float, list[str]]] = yaml.safe_load(_TABLE.read_text(encoding="utf-8"))
+    table: dict[str, dict[float, list[str]]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
     flags = {topic: 0 if topic in _CASE_MATTERS else re.IGNORECASE for topic in table}
     return {
         topic: [(weight, re.compile("|".join(parts), flags[topic])) for weight, parts in rules.items()]

@@ -68,16 +68,18 @@ def _choose_fused(policy: Policy) -> DecodeStep | None:
         return None
     if policy.device.type == "cpu":
         can_run = cpu_kernels.library() is not None and cpu_kernels.find_products(policy.dtype) is not None
-        return CompiledDecodeStep(policy) if can_run and _are_alike(policy.model.base_model.layers) else None
+        return CompiledDecodeStep(policy) if can_run and _are_alike(policy) else None
     if torch.version.cuda is None or kernels_on(policy.device) is None:
         return None
     return FusedDecodeStep(policy, importlib.import_module("ansatz.rollout.native.kernels"))
 
 
-def _are_alike(layers: Any) -> bool:
-    """Tell whether all layers have the same shapes, with rows one after the other in memory."""
-    shapes = [[(name, each.shape, each.is_contiguous()) for name, each in layer.named_parameters()] for layer in layers]
-    return all(shape == shapes[0] for shape in shapes) and all(is_contiguous for _, _, is_contiguous in shapes[0])
+def _are_alike(policy: Policy) -> bool:
+    """Tell whether all layers have the same shapes, and all parameters the policy's type and rows side by side."""
+    base = policy.model.base_model
+    shapes = [[(name, each.shape) for name, each in layer.named_parameters()] for layer in base.layers]
+    is_plain = all(each.dtype == policy.dtype and each.is_contiguous() for each in base.parameters())
+    return is_plain and all(shape == shapes[0] for shape in shapes)
 
 
 def _has_llama_layout(base: Any) -> bool:
