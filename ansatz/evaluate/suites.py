@@ -10,10 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from ansatz.data import hub
 from ansatz.data.base import load_problems
@@ -68,41 +70,14 @@ class Suite:
     version: str
 
 
-def _card(name: str, hub: str, licence: str, size: int, answers: str, version: str) -> Suite:
-    return Suite(
-        name=name, file=f"{name}/test.jsonl", hub=hub, licence=licence, size=size, answers=answers, version=version
-    )
+def _read_cards() -> Iterator[Suite]:
+    """Yield the cards of `suites.yaml`. Those without a dataset on the hub are of generators."""
+    made = {"hub": "", "licence": "Apache-2.0", "size": GENERATED}
+    for row in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")):
+        yield Suite(file=f"{row['name']}/test.jsonl" if "hub" in row else "", **{**made, **row})
 
 
-def _make_generated(name: str, answers: str, version: str) -> Suite:
-    """Return the card of the generator of that name."""
-    return Suite(name=name, file="", hub="", licence="Apache-2.0", size=GENERATED, answers=answers, version=version)
-
-
-_MAA = "problems: Mathematical Association of America, all rights reserved"
-_CARDS = (
-    _card("gsm8k", "openai/gsm8k", "MIT", 1319, "integer", "6d082fa257ed"),
-    _card("math500", "HuggingFaceH4/MATH-500", "MIT", 500, "LaTeX expression", "bae82a01c3e3"),
-    _card("aime24", "HuggingFaceH4/aime_2024", _MAA, 30, "integer from 0 to 999", "9d4abf5b6131"),
-    _card("aime25", "math-ai/aime25", _MAA, 30, "integer from 0 to 999", "f25b722a466a"),
-    _card("amc23", "math-ai/amc23", _MAA, 40, "number", "3bfdb7617f28"),
-    _card("minerva_math", "math-ai/minervamath", "CC BY-NC-SA 4.0", 272, "number or expression", "65294bc573d3"),
-    _card("olympiadbench", "Hothan/OlympiadBench", "MIT", 675, "number, tuple, interval or expression", "19c5b047ebb3"),
-    _card("svamp", "ChilleD/SVAMP", "MIT", 1000, "number", "c9b6b1ac7d9e"),
-    _card("gpqa_diamond", "Idavidrein/gpqa", "CC BY 4.0", 198, "letter of one of four choices", ""),
-    _card("cmath", "weitianwen/cmath", "CC BY 4.0", 1098, "number", ""),
-    _make_generated("word_problems", "integer", "full wording, 2 to 6 steps, seed 0"),
-    _make_generated(
-        "word_problems_plain", "integer", "plain wording, 2 to 6 steps, values to 100, as in the demo, seed 0"
-    ),
-    _make_generated("arithmetic", "integer", "levels 1 to 6, seed 0"),
-    _make_generated("fractions", "integer or fraction", "levels 1 to 4, seed 0"),
-    _make_generated("linear_equations", "number, or two of them", "levels 1 to 5, seed 0"),
-    _make_generated("number_theory", "integer", "levels 1 to 5, seed 0"),
-    _make_generated("code_tasks", "a function that passes tests", "levels 1 to 3, seed 0"),
-    _make_generated("countdown", "any expression with the target's value", "levels 1 to 4, seed 0"),
-)
-SUITES = {card.name: card for card in _CARDS}
+SUITES = {card.name: card for card in _read_cards()}
 _GENERATORS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "word_problems_plain": ("word_problems", {"wording": "plain", "max_value": 100, "max_term": 12})
 }

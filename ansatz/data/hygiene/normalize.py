@@ -9,39 +9,13 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
 
 from ansatz.types import golds_of
 
-_NAMES = {
-    "dfrac": "frac",
-    "tfrac": "frac",
-    "cfrac": "frac",
-    "dbinom": "binom",
-    "tbinom": "binom",
-    "leq": "le",
-    "leqslant": "le",
-    "geq": "ge",
-    "geqslant": "ge",
-    "neq": "ne",
-    "rightarrow": "to",
-    "longrightarrow": "to",
-    "lbrace": "{",
-    "rbrace": "}",
-    "lvert": "|",
-    "rvert": "|",
-    "vert": "|",
-    "mid": "|",
-    "cdot": "*",
-    "times": "*",
-    "ldots": "",
-    "cdots": "",
-    "dots": "",
-    "dotsc": "",
-    "dotsb": "",
-    "degree": "circ",
-    "lt": "<",
-    "gt": ">",
-}
+_NAMES: dict[str, str] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 """LaTeX commands that mean the same as another command or sign."""
 
 _SIGNS = str.maketrans({"\u2212": "-", "\u00d7": "*", "\u00b7": "*", "\u22c5": "*", "\u2026": " ", "\u2019": "'"})
