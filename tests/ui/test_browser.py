@@ -17,6 +17,7 @@ pytest.importorskip("starlette", reason="the extra ui is not installed")
 if shutil.which("chromium") is None:
     pytest.skip("chromium is not installed", allow_module_level=True)
 
+from test_sweep_pages import row_of, write_rows  # noqa: E402
 from test_viewer_pages import HOSTILE, make_run  # noqa: E402
 
 from ansatz.ui.demo import DemoRun  # noqa: E402
@@ -39,6 +40,10 @@ def address(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """The address of a viewer in a process of its own, as it prints it."""
     make_run(folder / "plain")
     make_run(folder / "hostile", text=HOSTILE)
+    rows = [row_of(block, f"lr {lr}, kl {kl}", lr + kl) for block in (0, 1) for lr in (0.1, 0.2) for kl in (0, 1)]
+    write_rows(folder / "grid.jsonl", rows)
+    odd = HOSTILE.replace("\ud800", "")  # rows with half a character are refused
+    write_rows(folder / "odd.jsonl", [row_of(0, odd, 0.5, curves={odd: [[0, 1.0], [9, 2.0]]})], file=odd)
     command = [sys.executable, "-m", "ansatz", "view", str(folder), "--port", "0"]
     environment = {"XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache")), "PATH": "/usr/bin:/bin"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
@@ -86,7 +91,8 @@ def test_no_page_has_an_error_loads_from_elsewhere_or_is_wider_than_the_window(
     chromium: Any, address: str, width: int, scheme: str
 ):
     tab = Tab(chromium, address, viewport={"width": width, "height": 800}, color_scheme=scheme)
-    for page in ["/", "/help", *(f"/run/{run}{page}" for run in ("plain", "hostile") for page in PAGES)]:
+    runs = [f"/run/{run}{page}" for run in ("plain", "hostile") for page in PAGES]
+    for page in ["/", "/help", "/sweep/grid", "/sweep/odd", *runs]:
         shown = tab.open(page)
         sizes = shown.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
         assert sizes[0] <= sizes[1], page
