@@ -14,7 +14,7 @@ Factor = tuple[str, bool, bool]
 """A letter, whether it is inverted, and whether it is transposed."""
 
 
-def same_product(gold: str, answer: str) -> bool | None:
+def compare_products(gold: str, answer: str) -> bool | None:
     """Tell whether two products of matrices are equal, as in (AB)^{-1} = B^{-1}A^{-1}.
 
     None unless both are such products, and the gold has an inverse or a transpose and two different factors: letters
