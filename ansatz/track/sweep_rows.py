@@ -7,8 +7,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Annotated
 
-from pydantic import BaseModel, FiniteFloat, ValidationError
+from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from ansatz.errors import DataError
 from ansatz.track.jsonl import Row, read_jsonl
@@ -34,7 +35,7 @@ class Cell(BaseModel):
     status: str
     outcomes: dict[str, FiniteFloat | None]
     guards: dict[str, FiniteFloat | None]
-    curves: dict[str, list[tuple[FiniteFloat, FiniteFloat]]]
+    curves: dict[str, list[Annotated[list[FiniteFloat], Field(min_length=2, max_length=2)]]]
 
 
 def holds_rows(path: Path) -> bool:
@@ -48,7 +49,7 @@ def read_rows(path: Path) -> tuple[Row, list[Row]]:
     header, *rows = read_jsonl(path) or [{}]
     for number, row in enumerate([header, *rows], start=1):
         try:
-            (Header if number == 1 else Cell).model_validate(row)
+            (Header if number == 1 else Cell).model_validate(row, strict=True)
         except ValidationError as error:
             wrong = error.errors()[0]
             place = ".".join(map(str, wrong["loc"]))

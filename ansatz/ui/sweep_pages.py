@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import NormalDist, fmean, stdev
@@ -54,6 +55,7 @@ class SweepPages:
             for arm, column in values.items()
             if arm != control
         }
+        runs = list(self.library.find_runs())
         guards = list(dict.fromkeys(guard for row in rows for guard in row["guards"]))
         return "sweep.html", {
             "name": name,
@@ -62,7 +64,7 @@ class SweepPages:
             "label": label,
             "blocks": sorted({block for cells in arms.values() for block in cells}),
             "arms": arms,
-            "runs": {arm: {block: self._run_of(row) for block, row in cells.items()} for arm, cells in arms.items()},
+            "runs": {arm: {block: _run_of(row, runs) for block, row in cells.items()} for arm, cells in arms.items()},
             "values": values,
             "means": {arm: mean_and_margin([*column.values()]) for arm, column in values.items() if column},
             "differences": {arm: mean_and_margin(each) for arm, each in differences.items() if each},
@@ -83,11 +85,12 @@ class SweepPages:
             raise NotFound(f"{name!r} is not a sweep. The sweeps are {', '.join(known) or 'none'}.")
         return known[name]
 
-    def _run_of(self, row: Row) -> str:
-        """Return the name of a cell's run; empty if it is not there any more, or if several could be it."""
-        begin = f"block-{row['block']:04d}-{begin_of_run(row['arm'], row['times'])}-"
-        found = [name for name in self.library.find_runs() if name.rpartition("-")[0] + "-" == begin]
-        return found[0] if len(found) == 1 else ""
+
+def _run_of(row: Row, runs: Sequence[str]) -> str:
+    """Return the name of a cell's run; empty if it is not there any more, or if several could be it."""
+    begin = f"block-{row['block']:04d}-{begin_of_run(row['arm'], row['times'])}"
+    found = [name for name in runs if name.rpartition("-")[0] == begin]
+    return found[0] if len(found) == 1 else ""
 
 
 def _numbers(cells: Cells, part: str, name: str) -> dict[int, float]:
@@ -108,9 +111,9 @@ def _luck_of_the_best(differences: Iterable[Sequence[float]]) -> float | None:
 def _grid(arms: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Return the two keys and values of each arm of a grid, which are called "key value, key value"; nothing for other
     arms."""
-    places = {arm: tuple(" ".join(arm.split(", ")).split(" ")) for arm in arms}
-    keys = {place[::2] for place in places.values()}
-    return places if len(keys) == 1 and all(len(place) == 4 for place in places.values()) else {}
+    found = {arm: re.fullmatch(r"(\S+) (\S+), (\S+) (\S+)", arm) for arm in arms}
+    places = {arm: match.groups() for arm, match in found.items() if match}
+    return places if len(places) == len(found) and len({place[::2] for place in places.values()}) == 1 else {}
 
 
 def _heat(values: Mapping[str, Mapping[int, float]]) -> dict[str, Any] | None:
@@ -137,10 +140,8 @@ def _charts(arms: Mapping[str, Cells]) -> list[tuple[str, Markup]]:
             for x, y in (point for row in cells.values() for point in row["curves"].get(name, ())):
                 at.setdefault(x, []).append(y)
             if at and (not group or places[arm][:2] == group):
-                points, band = (
-                    [(x, fmean(at[x])) for x in sorted(at)],
-                    [(x, min(at[x]), max(at[x])) for x in sorted(at)],
-                )
+                steps = sorted(at)
+                points, band = [(x, fmean(at[x])) for x in steps], [(x, min(at[x]), max(at[x])) for x in steps]
                 series.append(Series(name=" ".join(places[arm][2:]) if group else arm, points=points, band=band))
         if series:
             chart = Chart(title=name, series=series, is_fraction="pass@" in name)

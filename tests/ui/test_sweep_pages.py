@@ -91,6 +91,14 @@ def test_a_grid_is_a_heat_map_and_the_page_says_what_luck_alone_would_give(tmp_p
     assert "would still seem about 0.00869 better" in page
 
 
+def test_arms_of_four_words_are_no_grid(tmp_path: Path) -> None:
+    rows = [row_of(0, "grpo with half rate", 0.5), row_of(0, "grpo and full rate", 0.6)]
+    page = open_viewer(write_rows(tmp_path / "words.jsonl", rows).parent).get("/sweep/words").text
+    assert "darker is larger" not in page
+    alone = write_rows(tmp_path / "alone.jsonl", [row_of(0, "grpo with half rate", 0.5)])
+    assert "darker is larger" not in open_viewer(alone.parent).get("/sweep/alone").text
+
+
 def test_blocks_on_which_arms_were_tuned_are_left_out(tmp_path: Path) -> None:
     rows = [row_of(0, "plain", 0.5), row_of(0, "plain", 0.7, times=2.0), row_of(100, "plain", 0.9)]
     text = shown(open_viewer(write_rows(tmp_path / "tuned.jsonl", rows, tuning=[100]).parent), "/sweep/tuned")
@@ -121,17 +129,18 @@ def test_hostile_texts_are_texts(tmp_path: Path) -> None:
 def test_rows_that_are_damaged_or_not_there_yet_are_a_sentence(tmp_path: Path) -> None:
     write_rows(tmp_path / "empty.jsonl", [])
     damages = [{"block": "first"}, row_of(0, "a", "x"), row_of(0, "a", 1.0, curves={"c": [[0]]}), {}]
+    damages.append({**row_of(0, "a", 1.0), "block": "0"})
     for number, row in enumerate(damages):
         write_rows(tmp_path / f"damaged-{number}.jsonl", [row])
-    write_rows(tmp_path / "damaged-4.jsonl", [], tuning=5)
+    write_rows(tmp_path / "damaged-5.jsonl", [], tuning=5)
     (tmp_path / "other.jsonl").write_text('{"question": "1 + 1?"}\n')
     (tmp_path / "link.jsonl").symlink_to(tmp_path / "empty.jsonl")
     viewer = open_viewer(tmp_path)
     assert "No cell has ended yet." in shown(viewer, "/sweep/empty")
-    for number in range(5):
+    for number in range(6):
         answer = viewer.get(f"/sweep/damaged-{number}")
         assert answer.status_code == 400
-        assert f"line {1 if number == 4 else 2}: " in answer.text
+        assert f"line {1 if number == 5 else 2}: " in answer.text
     for name in ("other", "link", "none"):
         assert viewer.get(f"/sweep/{name}").status_code == 404
     assert viewer.get("/sweep/empty/rows.jsonl").text == (tmp_path / "empty.jsonl").read_text()

@@ -89,7 +89,7 @@ class CompiledDecodeStep:
     """A `DecodeStep` on a CPU, in one call: `cpu_kernels.cpp` with torch's own products.
 
     The operations of a small model are short, and threads that share each of them spend most of their time waiting for
-    each other. Instead, each thread takes some of its rows through all layers.
+    each other. Instead, each thread takes its share of the rows through all layers.
     """
 
     def __init__(self, policy: Policy) -> None:
