@@ -32,7 +32,7 @@ PACKAGES = ("starlette", "uvicorn", "duckdb", "latex2mathml")
 def view(
     folders: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="RUN_OR_FOLDER...", help="Runs or their folders. Default: runs."),
+        typer.Argument(metavar="RUN_OR_FOLDER...", help="Runs, or folders with runs or rows of sweeps. Default: runs."),
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 7790,
     host: Annotated[str, typer.Option(help="Address to listen at, and name that the browser uses.")] = "127.0.0.1",
