@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import cast
+
+import yaml
 
 from ansatz.config.watchdog import CONDITIONS, Action, RuleSettings, WatchdogSection
 from ansatz.errors import ConfigError
@@ -70,97 +73,16 @@ class Rule:
 
 
 def collapse_rules(action: Action) -> tuple[Rule, ...]:
-    """Return the rules of collapse. Each describes a policy that has stopped to work, not one that could work better.
+    """Return the rules of collapse, which rules.yaml lists.
 
     Two things excuse a low entropy. Either the policy solves most problems, so that it is sure of its answers with good
     reason, or the samples of many prompts differ in their reward, so that it explores.
     """
     signal = load_metrics()["rollout/groups_with_signal_frac"]
     assert signal.low is not None
-    return (
-        Rule(
-            name="reward",
-            metric="rollout/rewards",
-            condition="falls_by",
-            limit=0.5,
-            action=action,
-            advice="The policy gets worse. Lower train.lr.",
-        ),
-        Rule(
-            name="entropy",
-            metric="train/entropy",
-            condition="below",
-            limit=0.005,
-            action=action,
-            unless=(*signal.unless, Minimum(signal.name, signal.low)),
-            advice="The policy is nearly deterministic and cannot explore. Lower train.lr, raise the upper clip, or "
-            "add an entropy bonus.",
-        ),
-        Rule(
-            name="entropy_rise",
-            metric="train/entropy",
-            condition="rises_by",
-            limit=0.5,
-            action=action,
-            advice="The policy falls apart into random tokens. Lower train.lr or the entropy coefficient.",
-        ),
-        Rule(
-            name="kl",
-            metric="train/kl_ref",
-            condition="above",
-            limit=1.0,
-            action=action,
-            advice="The policy is far from the reference. Raise the coefficient of the KL term, or lower train.lr.",
-        ),
-        Rule(
-            name="update_kl",
-            metric="train/approx_kl",
-            condition="above",
-            limit=0.5,
-            action=action,
-            advice="Single updates change the policy too much. Lower train.lr, or make fewer updates per step.",
-        ),
-        Rule(
-            name="ratio",
-            metric="train/ratio_mean",
-            condition="above",
-            limit=1.5,
-            action=action,
-            advice="Single updates change the policy too much. Lower train.lr, or make fewer updates per step.",
-        ),
-        Rule(
-            name="length",
-            metric="rollout/response_length",
-            condition="grows_by",
-            limit=2.0,
-            action=action,
-            advice="Read rl/samples: growth that fast is padding or repetition more often than reasoning.",
-        ),
-        Rule(
-            name="length_fall",
-            metric="rollout/response_length",
-            condition="falls_to",
-            limit=0.25,
-            action=action,
-            advice="Read rl/samples: responses that short are guesses. Does a reward pay for brevity?",
-        ),
-        Rule(
-            name="truncated",
-            metric="rollout/truncated_frac",
-            condition="above",
-            limit=0.3,
-            action=action,
-            advice="The policy forgets to stop, or rollout.max_response_tokens is too low.",
-        ),
-        Rule(
-            name="repetition",
-            metric="rollout/repetition",
-            condition="above",
-            limit=0.2,
-            action=action,
-            advice="Responses are filled with loops. Lower train.lr.",
-        ),
-    )
+    excuses = {"entropy": (*signal.unless, Minimum(signal.name, signal.low))}
+    rows = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+    return tuple(Rule(**row, action=action, unless=excuses.get(row["name"], ())) for row in rows)
 
 
 def range_rules() -> tuple[Rule, ...]:

@@ -11,7 +11,7 @@ from ansatz.errors import ConfigError
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
 from ansatz.objectives.projects import PROJECTS, nemo, openrlhf, project_spec, trl
-from ansatz.objectives.projects.options import Option, Options, flat, merged, nested
+from ansatz.objectives.projects.options import Option, Options, flat, merged, nested, read_options
 
 
 def built(project: str, changes: dict[str, Any] | None = None) -> Objective:
@@ -147,7 +147,7 @@ def test_verls_losses_with_their_own_mean_leave_the_kl_to_loss_agg_mode():
 
 
 def test_openrlhf_centres_without_dividing_and_clips_for_every_estimator_that_shares_the_option():
-    defaults = nested(openrlhf.OPTIONS)
+    defaults = nested(read_options("openrlhf"))
     for estimator in ("gae", "reinforce", "reinforce_baseline"):
         spec = openrlhf.advantage(Options({**defaults, "estimator": estimator, "no_std_norm": True}))
         assert spec["whiten"]["scale"] is False
@@ -157,12 +157,14 @@ def test_openrlhf_centres_without_dividing_and_clips_for_every_estimator_that_sh
 
 
 def test_gmpos_kl_is_plain_k3_averaged_per_rollout():
-    spec = trl.spec(Options({**nested(trl.OPTIONS), "loss_type": "gmpo", "beta": 0.1}))
+    spec = trl.spec(Options({**nested(read_options("trl")), "loss_type": "gmpo", "beta": 0.1}))
     assert (spec["kl"], spec["weights"]) == ({"name": "k3", "weight": "none"}, "sequence_mean")
     assert spec["correction"] == []
 
 
 def test_a_forced_on_policy_ratio_of_nemo_has_no_clip():
-    spec = nemo.spec(Options(merged(nested(nemo.OPTIONS), {"force_on_policy_ratio": True, "ratio_clip_min": 0.1})))
+    spec = nemo.spec(
+        Options(merged(nested(read_options("nemo-rl")), {"force_on_policy_ratio": True, "ratio_clip_min": 0.1}))
+    )
     assert spec["surrogate"] == {"name": "plain"}
     assert spec["anchor"] == "policy"

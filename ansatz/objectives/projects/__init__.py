@@ -1,7 +1,7 @@
 """Other projects' options, translated into ours: `defaults_of: NAME` in a recipe takes a project's defaults.
 
-Each module lists the project's options with their defaults and their meaning here, and translates them into the keys
-of a recipe's `algorithm:` section. The certificates (`ansatz parity`) use the same functions.
+Each module translates the options of a project into the keys of a recipe's `algorithm:` section. `options.yaml` lists
+them, with their defaults and their meaning here. The certificates (`ansatz parity`) use the same functions.
 """
 
 from __future__ import annotations
@@ -12,37 +12,44 @@ from typing import Any
 
 from ansatz.errors import ConfigError
 from ansatz.objectives.projects import nemo, oat, open_instruct, openrlhf, prime, skyrl, slime, small, trl, verl
-from ansatz.objectives.projects.options import Option, Options, merged, nested
+from ansatz.objectives.projects.options import Option, Options, merged, nested, read_options
 from ansatz.registry import suggest
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """spec: options -> the `algorithm:` section. options: those of the trainer; other: those of its other losses."""
+    """name: of its table in options.yaml. spec: options -> the `algorithm:` section. losses: with tables of their
+    own."""
 
+    name: str
     spec: Callable[[Options], dict[str, Any]]
-    options: tuple[Option, ...]
-    other: tuple[tuple[str, tuple[Option, ...]], ...] = ()
+    losses: tuple[str, ...] = ()
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        return read_options(self.name)
+
+    @property
+    def other(self) -> tuple[tuple[str, tuple[Option, ...]], ...]:
+        """Each other loss, with its options."""
+        return tuple((loss, read_options(f"{self.name} {loss}")) for loss in self.losses)
 
 
-PROJECTS: dict[str, Project] = {
-    "trl": Project(
-        trl.spec,
-        trl.OPTIONS,
-        (("RLOOConfig", trl.RLOO_OPTIONS), ("DPOConfig", trl.DPO_OPTIONS), ("CPOConfig", trl.CPO_OPTIONS)),
-    ),
-    "verl": Project(verl.spec, verl.OPTIONS),
-    "openrlhf": Project(openrlhf.spec, openrlhf.OPTIONS, (("DPO", openrlhf.DPO_OPTIONS),)),
-    "oat": Project(oat.spec, oat.OPTIONS),
-    "nemo-rl": Project(nemo.spec, nemo.OPTIONS, (("DPO", nemo.DPO_OPTIONS),)),
-    "skyrl": Project(skyrl.spec, skyrl.OPTIONS),
-    "slime": Project(slime.spec, slime.OPTIONS),
-    "open-instruct": Project(open_instruct.spec, open_instruct.OPTIONS, (("DPO, SimPO", open_instruct.DPO_OPTIONS),)),
-    "prime-rl": Project(prime.spec, prime.OPTIONS),
-    "grpo-zero": Project(small.grpo_zero, small.GRPO_ZERO_OPTIONS),
-    "nano-aha": Project(small.nano, small.NANO_OPTIONS),
-    "torchtune": Project(small.torchtune, small.TORCHTUNE_OPTIONS),
-}
+_PROJECTS = (
+    Project("trl", trl.spec, ("RLOOConfig", "DPOConfig", "CPOConfig")),
+    Project("verl", verl.spec),
+    Project("openrlhf", openrlhf.spec, ("DPO",)),
+    Project("oat", oat.spec),
+    Project("nemo-rl", nemo.spec, ("DPO",)),
+    Project("skyrl", skyrl.spec),
+    Project("slime", slime.spec),
+    Project("open-instruct", open_instruct.spec, ("DPO, SimPO",)),
+    Project("prime-rl", prime.spec),
+    Project("grpo-zero", small.grpo_zero),
+    Project("nano-aha", small.nano),
+    Project("torchtune", small.torchtune),
+)
+PROJECTS: dict[str, Project] = {project.name: project for project in _PROJECTS}
 ALIASES = {
     "trl-1.16": "trl",
     "nemo": "nemo-rl",

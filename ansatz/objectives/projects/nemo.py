@@ -5,50 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansatz.errors import ConfigError
-from ansatz.objectives.projects.options import Option, Options
-
-OPTIONS = (
-    Option("adv.name", "grpo", "advantage"),
-    Option("adv.normalize_rewards", True, "group_zscore or group_mean; leave_one_out_std or leave_one_out"),
-    Option("adv.use_leave_one_out_baseline", True, "leave_one_out_std or leave_one_out"),
-    Option("adv.minus_baseline", True, "advantage: group_mean or reward (reinforce_plus_plus)"),
-    Option("adv.normalize_advantages", True, "whiten (raw, gae)"),
-    Option("adv.use_kl_in_reward", False, "kl_in: advantage or reward"),
-    Option("adv.reference_policy_kl_penalty", 0.01, "kl_coef, with use_kl_in_reward"),
-    Option("adv.reference_policy_kl_type", "k3", "kl, with use_kl_in_reward"),
-    Option("adv.gae_lambda", 0.95, "advantage.lam (gae)"),
-    Option("adv.gae_lambda_policy", None, "advantage.lam (gae)"),
-    Option("adv.gae_lambda_value", None, "advantage.lam of the critic's returns (gae)"),
-    Option("adv.gae_gamma", 1.0, "advantage.gamma (gae)"),
-    Option("adv.length_adaptive_alpha", 0, "advantage.lam_length (gae)"),
-    Option("adv.reward_weights", None, "advantage.component_weights (gdpo)"),
-    Option("disable_ppo_ratio", False, "surrogate: log_prob"),
-    Option("token_level_loss", True, "weights: token_mean or sequence_mean"),
-    Option("sequence_level_importance_ratios", False, "ratio: sequence"),
-    Option("ratio_clip_min", 0.2, "surrogate.low"),
-    Option("ratio_clip_max", 0.2, "surrogate.high"),
-    Option("ratio_clip_c", None, "surrogate dual_clip, dual"),
-    Option("reference_policy_kl_penalty", 0.01, "kl_coef"),
-    Option("reference_policy_kl_type", "k3", "kl"),
-    Option("kl_input_clamp_value", 20.0, "kl.clamp_in"),
-    Option("kl_output_clamp_value", 10.0, "kl.clamp_out"),
-    Option("use_importance_sampling_correction", False, "correction"),
-    Option("truncated_importance_sampling_type", None, "correction truncate, mask_outside or drop_outside"),
-    Option("truncated_importance_sampling_ratio", None, "correction.high"),
-    Option("truncated_importance_sampling_ratio_min", None, "correction.low"),
-    Option("use_on_policy_kl_approximation", False, "kl.weight: behavior"),
-    Option("force_on_policy_ratio", False, "anchor: policy"),
-    Option("use_cispo", False, "surrogate: cispo"),
-    Option("positive_example_nll_weight", 0.0, "likelihood_coef"),
-    Option("overlong_filtering", False, "masks: not_truncated"),
-)
-DPO_OPTIONS = (
-    Option("reference_policy_kl_penalty", 0.05, "beta"),
-    Option("preference_loss_weight", 1.0, "weight of the preference loss"),
-    Option("preference_average_log_probs", False, "preference loss: dpo or dpo_norm"),
-    Option("sft_loss_weight", 0.0, "weight of the likelihood term"),
-    Option("sft_average_log_probs", False, "likelihood, kind: sequence_sum or sequence_mean"),
-)
+from ansatz.objectives.projects.options import Options
 
 _TRUNCATION = (
     "truncated_importance_sampling_type",

@@ -5,25 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansatz.errors import ConfigError
-from ansatz.objectives.projects.options import Option, Options
-
-OPTIONS = (
-    Option("critic_type", "drgrpo", "advantage and weights"),
-    Option("beta", 0.0, "kl_coef, kl_in: loss"),
-    Option("kl_penalty_coef", 0.0, "kl_coef, kl_in: reward"),
-    Option("reinforce_update", False, "surrogate: log_prob"),
-    Option("whiten_adv", False, "whiten: tokens (ppo; ignored by the others)"),
-    Option("reward_scale", 1.0, "factor of the rewards"),
-    Option("tis_c", 2.0, "correction truncate, high"),
-    Option("cliprange", 0.2, "surrogate.low and surrogate.high"),
-    Option("vf_coef", 1.0, "value.coef (ppo)"),
-    Option("cliprange_value", 0.2, "value.clip (ppo)"),
-    Option("gamma", 1.0, "advantage.gamma (ppo)"),
-    Option("lam", 1.0, "advantage.lam (ppo)"),
-    Option("generate_max_length", "max_response_tokens", "weights fixed_length, max_tokens (drgrpo)"),
-    Option("ignore_no_eos", False, "masks: not_truncated"),
-    Option("micro_batches", 1, "train.tokens_per_microbatch; the loss does not depend on it"),
-)
+from ansatz.objectives.projects.options import Options
 
 
 def spec(options: Options) -> dict[str, Any]:

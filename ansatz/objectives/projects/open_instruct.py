@@ -4,30 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansatz.objectives.projects.options import Option, Options
-
-OPTIONS = (
-    Option("advantage_normalization_type", "centered", "advantage: group_mean or group_zscore"),
-    Option("beta", 0.05, "kl_coef"),
-    Option("kl_estimator", 2, "kl: k1, k2, k3, or k1 with weight: ratio"),
-    Option("load_ref_policy", True, "whether beta acts"),
-    Option("loss_fn", "dapo", "surrogate: clip or cispo"),
-    Option("clip_lower", 0.2, "surrogate.low (dapo)"),
-    Option("clip_higher", 0.272, "surrogate.high; in cispo the cap less 1"),
-    Option("loss_denominator", "token", "weights: token_mean, or token_sum with this divisor"),
-    Option("use_rho_correction", True, "correction"),
-    Option("rho_clamp_lower_bound", 0.0, "correction truncate, low"),
-    Option("rho_clamp_upper_bound", 2.0, "correction truncate, high"),
-    Option("rho_mask_lower_bound", 0.0, "correction drop_outside or total_variation, low"),
-    Option("rho_mask_upper_bound", 0.0, "correction drop_outside or total_variation, high"),
-    Option("rho_mask_sequence_level", False, "correction.level: mean"),
-    Option("rho_mask_tv_divergence", False, "correction total_variation"),
-)
-DPO_OPTIONS = (
-    Option("beta", 0.1, "beta"),
-    Option("label_smoothing", 0.0, "label_smoothing"),
-    Option("gamma_beta_ratio", 0.3, "margin over beta (simpo)"),
-)
+from ansatz.objectives.projects.options import Options
 
 _RHO = (
     "rho_clamp_lower_bound",

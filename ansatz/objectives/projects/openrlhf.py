@@ -4,36 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansatz.objectives.projects.options import Option, Options
-
-OPTIONS = (
-    Option("estimator", "group_norm", "advantage"),
-    Option("gamma", 1.0, "advantage.gamma (gae, reinforce); 1 with a group baseline"),
-    Option("lambd", 1.0, "advantage.lam (gae)"),
-    Option("no_std_norm", False, "whiten.scale (gae, reinforce, reinforce_baseline)"),
-    Option("reward_clip_range", [-10, 10], "advantage_clip, after the group baseline and before the KL"),
-    Option("init_kl_coef", 0.01, "kl_coef"),
-    Option("kl_estimator", "k1", "kl"),
-    Option("use_loss", False, "kl_in: loss"),
-    Option("max_new_tokens", None, "reward overlong, max_tokens"),
-    Option("overlong_buffer_len", None, "reward overlong, buffer"),
-    Option("overlong_penalty_factor", 1.0, "reward overlong, strength"),
-    Option("stop_properly_penalty_coef", None, "factor (or, below 0, value) of the reward of a truncated response"),
-    Option("clip_eps_low", 0.2, "surrogate.low"),
-    Option("clip_eps_high", 0.2, "surrogate.high"),
-    Option("dual_clip", None, "surrogate dual_clip, dual"),
-    Option("token_level_loss", True, "weights: token_mean or sequence_mean"),
-    Option("policy_loss_type", "ppo", "ratio: token, or sequence for gspo"),
-    Option("enable_vllm_is_correction", False, "correction; for gspo anchor: behavior"),
-    Option("vllm_is_correction_type", "tis", "correction truncate, mask_outside or drop_outside"),
-    Option("vllm_is_truncated_threshold", [0.5, 5.0], "correction.low and correction.high"),
-    Option("micro_batches", 1, "train.tokens_per_microbatch; the loss does not depend on it"),
-)
-DPO_OPTIONS = (
-    Option("beta", 0.1, "beta"),
-    Option("label_smoothing", 0.0, "label_smoothing (ignored by ipo)"),
-    Option("ipo", False, "preference loss: dpo or ipo"),
-)
+from ansatz.objectives.projects.options import Options
 
 _SEQUENCE_MEAN = {"name": "sequence_mean", "rollouts": "nonempty", "eps": 1e-8}
 

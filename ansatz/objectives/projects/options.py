@@ -6,9 +6,13 @@ so no option can be ignored by accident. Options that the project itself ignores
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
+
+import yaml
 
 from ansatz.errors import ConfigError
 
@@ -21,6 +25,17 @@ class Option:
     default: Any
     meaning: str
     refused: bool = False
+
+
+@functools.cache
+def _read_tables() -> dict[str, tuple[Option, ...]]:
+    tables = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+    return {name: tuple(Option(**row) for row in rows) for name, rows in tables.items()}
+
+
+def read_options(table: str) -> tuple[Option, ...]:
+    """Return the options in a table of options.yaml: a project's name, or that and one of its losses."""
+    return _read_tables()[table]
 
 
 class Options(Mapping[str, Any]):

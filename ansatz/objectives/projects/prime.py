@@ -5,20 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansatz.errors import ConfigError
-from ansatz.objectives.projects.options import Option, Options
-
-OPTIONS = (
-    Option("algo", "grpo", "advantage: group_mean, or mean_ratio for max_rl"),
-    Option("length_penalty.num_output_tokens_weight", 0.0, "reward relative_length, weight"),
-    Option("length_penalty.num_input_tokens_weight", 0.0, "as num_output_tokens_weight, of input tokens"),
-    Option("length_penalty.num_turns_weight", 0.0, "as num_output_tokens_weight, of turns"),
-    Option("loss.type", "default", "correction trust_region, sided or (ipo) not"),
-    Option("loss.dppo_mask_low", 0.2, "correction trust_region, low (default)"),
-    Option("loss.dppo_mask_high", 0.2, "correction trust_region, high (default)"),
-    Option("loss.ipo_threshold", 0.1, "correction trust_region, low and high (ipo)"),
-    Option("loss.adv_tau", 1.0, "policy_coef"),
-    Option("loss.kl_tau", 0.001, "half of kl_coef"),
-)
+from ansatz.objectives.projects.options import Options
 
 
 def spec(options: Options) -> dict[str, Any]:

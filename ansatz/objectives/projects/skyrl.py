@@ -5,51 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansatz.errors import ConfigError
-from ansatz.objectives.projects.options import Option, Options
-
-OPTIONS = (
-    Option("adv.advantage_estimator", "grpo", "advantage"),
-    Option("adv.grpo_norm_by_std", True, "group_zscore or group_mean (grpo)"),
-    Option("adv.gamma", 1.0, "advantage.gamma (gae, reinforce++)"),
-    Option("adv.lambd", 1.0, "advantage.lam (gae)"),
-    Option("adv.dense_rewards", False, "token rewards in certificate files"),
-    Option("policy_loss_type", "regular", "surrogate"),
-    Option("loss_reduction", "token_mean", "weights"),
-    Option("eps_clip_low", 0.2, "surrogate.low"),
-    Option("eps_clip_high", 0.2, "surrogate.high"),
-    Option("clip_ratio_c", 3.0, "surrogate dual_clip, dual (dual_clip)"),
-    Option("max_seq_len", "max_response_tokens", "weights fixed_length, max_tokens (seq_mean_token_sum_norm)"),
-    Option("micro_train_batch_size_per_gpu", None, "microbatches that are averaged separately (token_mean_legacy)"),
-    Option("advantage_batch_normalize", False, "its mean runs over padding, its variance does not", True),
-    Option("sapo.tau_pos", 1.0, "surrogate sapo, tau_pos"),
-    Option("sapo.tau_neg", 1.05, "surrogate sapo, tau_neg"),
-    Option("cispo.cispo_eps_clip_low", 1.0, "surrogate cispo: floor = 1 - this"),
-    Option("cispo.cispo_eps_clip_high", 4.0, "surrogate cispo: cap = 1 + this"),
-    Option("cispo.cispo_anchor", "old", "anchor (cispo)"),
-    Option("dppo.dppo_type", "binary_tv", "correction trust_region, divergence (dppo)"),
-    Option("dppo.delta_low", 0.2, "correction trust_region, low (dppo)"),
-    Option("dppo.delta_high", 0.2, "correction trust_region, high (dppo)"),
-    Option("clip_cov.clip_ratio", 0.0002, "its covariances are of advantages divided by the token count", True),
-    Option("clip_cov.clip_cov_lb", 1.0, "as clip_cov.clip_ratio", True),
-    Option("clip_cov.clip_cov_ub", 5.0, "as clip_cov.clip_ratio", True),
-    Option("kl_cov.kl_cov_frac", 0.2, "its KL term is summed where the surrogate is averaged", True),
-    Option("kl_cov.ppo_kl_coef", 1.0, "as kl_cov.kl_cov_frac", True),
-    Option("use_kl_loss", True, "whether kl_loss_coef acts"),
-    Option("kl_estimator_type", "k3", "kl"),
-    Option("kl_loss_coef", 0.001, "kl_coef"),
-    Option("off_policy_correction.tis_ratio_type", None, "correction truncate, level"),
-    Option("off_policy_correction.token_tis_ratio_clip_high", 2.0, "correction truncate, high (token)"),
-    Option("off_policy_correction.sequence_tis_ratio_clip_high", 5.0, "correction truncate, high (sequence)"),
-    Option("off_policy_correction.sequence_mask_metric", None, "correction drop_outside, level mean or sequence"),
-    Option("off_policy_correction.geo_mask_low", 0.99, "correction drop_outside, low (geometric)"),
-    Option("off_policy_correction.geo_mask_high", 1.01, "correction drop_outside, high (geometric)"),
-    Option("off_policy_correction.product_mask_low", 0.5, "correction drop_outside, low (product)"),
-    Option("off_policy_correction.product_mask_high", 2.0, "correction drop_outside, high (product)"),
-    Option("off_policy_correction.outlier_token_is_threshold_low", None, "correction drop_outside, level any: low"),
-    Option("off_policy_correction.outlier_token_is_threshold_high", None, "correction drop_outside, level any: high"),
-    Option("off_policy_correction.token_mask_is_threshold_low", None, "correction drop_outside, level token: low"),
-    Option("off_policy_correction.token_mask_is_threshold_high", None, "correction drop_outside, level token: high"),
-)
+from ansatz.objectives.projects.options import Options
 
 _FROM_SAMPLER = ("dppo", "rollout_is")
 

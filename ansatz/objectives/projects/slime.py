@@ -5,34 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansatz.errors import ConfigError
-from ansatz.objectives.projects.options import Option, Options
-
-OPTIONS = (
-    Option("advantage_estimator", "grpo", "advantage, ratio and surrogate"),
-    Option("rewards_normalization", True, "group baseline or the reward itself (estimators with a group)"),
-    Option("grpo_std_normalization", True, "group_zscore or group_mean (grpo, gspo, cispo)"),
-    Option("kl_coef", 0.0, "kl_coef in the reward (ppo, reinforce_plus_plus) or advantage (.._baseline)"),
-    Option("kl_loss_type", "k1", "kl"),
-    Option("use_kl_loss", False, "kl_in: loss"),
-    Option("kl_loss_coef", 0.0, "kl_coef in the loss"),
-    Option("use_unbiased_kl", False, "kl.weight: ratio"),
-    Option("eps_clip", 0.2, "surrogate.low, and surrogate.high if eps_clip_high is null"),
-    Option("eps_clip_high", None, "surrogate.high"),
-    Option("eps_clip_c", None, "surrogate dual_clip, dual"),
-    Option("entropy_coef", 0.0, "entropy_coef"),
-    Option("normalize_advantages", False, "whiten: tokens"),
-    Option("gamma", 1.0, "advantage.gamma (ppo, reinforce_plus_plus)"),
-    Option("lambd", 1.0, "advantage.lam (ppo)"),
-    Option("use_tis", False, "correction"),
-    Option("tis_clip", 2.0, "correction.high"),
-    Option("tis_clip_low", 0.0, "correction.low"),
-    Option("custom_tis_function_path", None, "correction mask_outside for icepop"),
-    Option("use_opsm", False, "correction stale_negatives"),
-    Option("opsm_delta", 1e-4, "correction stale_negatives, threshold"),
-    Option("calculate_per_token_loss", False, "weights: token_mean or sequence_mean"),
-    Option("loss_type", "policy_loss", "policy or value loss"),
-    Option("value_clip", 0.2, "value.clip (ppo)"),
-)
+from ansatz.objectives.projects.options import Options
 
 
 def spec(options: Options) -> dict[str, Any]:

@@ -5,17 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansatz.errors import ConfigError
-from ansatz.objectives.projects.options import Option, Options
-
-GRPO_ZERO_OPTIONS = (
-    Option("micro_batch_size", "all rollouts", "train.tokens_per_microbatch; the loss does not depend on it"),
-)
-NANO_OPTIONS = (Option("kl_coeff", 0.001, "kl_coef"),)
-TORCHTUNE_OPTIONS = (
-    Option("loss", "GRPOSimpleLoss", "anchor: policy for GRPOSimpleLoss, else old; weights"),
-    Option("epsilon", 0.1, "surrogate.low and surrogate.high"),
-    Option("kl_coeff", 0.1, "kl_coef"),
-)
+from ansatz.objectives.projects.options import Options
 
 
 def grpo_zero(options: Options) -> dict[str, Any]:

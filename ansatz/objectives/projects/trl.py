@@ -5,63 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansatz.errors import ConfigError
-from ansatz.objectives.projects.options import Option, Options
-
-OPTIONS = (
-    Option("loss_type", "dapo", "surrogate and weights; gmpo stands for GMPOTrainer"),
-    Option("epsilon", 0.2, "surrogate.low, and surrogate.high if epsilon_high is null"),
-    Option("epsilon_high", None, "surrogate.high; in cispo the cap of the ratio itself"),
-    Option("delta", None, "surrogate two_sided, delta (losses with a clip)"),
-    Option("beta", 0.0, "kl_coef"),
-    Option("use_bias_correction_kl", True, "kl.weight: ratio (if beta is not 0)"),
-    Option("importance_sampling_level", "token", "ratio: token or sequence"),
-    Option("scale_rewards", "group", "advantage group_zscore (std_over group or batch) or group_mean"),
-    Option("top_entropy_quantile", 1.0, "correction high_entropy, share"),
-    Option("entropy_coef", 0.0, "entropy_coef, over the tokens that top_entropy_quantile keeps"),
-    Option("off_policy_mask_threshold", None, "correction stale_negatives, threshold"),
-    Option("mask_truncated_completions", False, "masks: not_truncated"),
-    Option("use_vllm", True, "whether sampler and trainer are two programs"),
-    Option("vllm_importance_sampling_correction", True, "correction for sampler mismatch"),
-    Option("vllm_importance_sampling_mode", "sequence_mask", "truncate or mask_outside, level token or sequence"),
-    Option("vllm_importance_sampling_clip_max", 3.0, "correction.high"),
-    Option("vllm_importance_sampling_clip_min", None, "correction.low"),
-    Option("sapo_temperature_pos", 1.0, "surrogate sapo, tau_pos"),
-    Option("sapo_temperature_neg", 1.05, "surrogate sapo, tau_neg"),
-    Option("vespo_k_pos", 2.0, "surrogate vespo, gate_pos"),
-    Option("vespo_lambda_pos", 3.0, "surrogate vespo, gate_pos"),
-    Option("vespo_k_neg", 3.0, "surrogate vespo, gate_neg"),
-    Option("vespo_lambda_neg", 2.0, "surrogate vespo, gate_neg"),
-    Option("max_completion_length", "max_response_tokens", "weights fixed_length, max_tokens (dr_grpo)"),
-    Option("num_iterations", 1, "anchor: policy if 1 and old log-probs are not needed otherwise"),
-    Option("multi_objective_aggregation", "sum_then_normalize", "advantage gdpo for normalize_then_sum"),
-    Option("reward_weights", None, "weights of the reward components"),
-)
-RLOO_OPTIONS = (
-    Option("beta", 0.05, "kl_coef, with kl_in: reward"),
-    Option("epsilon", 0.2, "surrogate.low, and surrogate.high if epsilon_high is null"),
-    Option("epsilon_high", None, "surrogate.high"),
-    Option("normalize_advantages", False, "whiten: rollouts"),
-    Option("reward_clip_range", None, "rewards are clipped before anything else"),
-    Option("num_iterations", 1, "ignored by RLOOTrainer, which always computes old log-probs"),
-)
-DPO_OPTIONS = (
-    Option("loss_type", "sigmoid", "preference loss, or a list of losses"),
-    Option("loss_weights", None, "weights of the losses in the list"),
-    Option("beta", 0.1, "beta"),
-    Option("label_smoothing", 0.0, "label_smoothing (robust, exo_pair, aot, aot_unpaired)"),
-    Option("ld_alpha", None, "weight of tokens beyond the shorter response"),
-    Option("f_divergence_type", "reverse_kl", "score of a response (losses on score differences)"),
-    Option("f_alpha_divergence_coef", 0.5, "alpha of the score (alpha_divergence)"),
-    Option("discopop_tau", 0.05, "tau (discopop)"),
-)
-CPO_OPTIONS = (
-    Option("loss_type", "sigmoid", "preference loss: cpo or simpo"),
-    Option("beta", 0.1, "beta"),
-    Option("label_smoothing", 0.0, "label_smoothing"),
-    Option("simpo_gamma", 0.5, "margin (simpo)"),
-    Option("alpha", 0.0, "alpha (simpo; AlphaPO)"),
-    Option("cpo_alpha", 1.0, "weight of the likelihood term"),
-)
+from ansatz.objectives.projects.options import Options
 
 _WEIGHTS = {
     "grpo": "sequence_mean",

@@ -6,46 +6,7 @@ import math
 from typing import Any
 
 from ansatz.errors import ConfigError
-from ansatz.objectives.projects.options import Option, Options
-
-OPTIONS = (
-    Option("adv.adv_estimator", "grpo", "advantage"),
-    Option("adv.norm_adv_by_std_in_grpo", True, "group_zscore or group_mean; ignored by most estimators"),
-    Option("adv.gamma", 1.0, "advantage.gamma (gae, reinforce_plus_plus)"),
-    Option("adv.lam", 1.0, "advantage.lam (gae)"),
-    Option("adv.gdpo_reward_weights", None, "advantage.component_weights (gdpo)"),
-    Option("adv.dense_rewards", False, "token rewards in certificate files"),
-    Option("gamma", 1.0, "as adv.gamma"),
-    Option("lam", 1.0, "as adv.lam"),
-    Option("clip_ratio", 0.2, "stands in for clip_ratio_low or clip_ratio_high if that is null"),
-    Option("clip_ratio_low", 0.2, "surrogate.low"),
-    Option("clip_ratio_high", 0.2, "surrogate.high"),
-    Option("clip_ratio_c", 3.0, "surrogate dual_clip, dual (vanilla); cap (dppo)"),
-    Option("loss_agg_mode", "token-mean", "weights; of the KL and entropy alone where the loss fixes its own"),
-    Option("loss_scale_factor", None, "weights fixed_length, max_tokens (seq-mean-token-sum-norm)"),
-    Option("entropy_coeff", 0.0, "entropy_coef"),
-    Option("use_kl_loss", False, "whether kl_loss_coef acts"),
-    Option("kl_loss_coef", 0.001, "kl_coef"),
-    Option("kl_loss_type", "low_var_kl", "kl"),
-    Option("tau_pos", 1.0, "surrogate sapo, tau_pos"),
-    Option("tau_neg", 1.05, "surrogate sapo, tau_neg"),
-    Option("policy_loss.loss_mode", "vanilla", "surrogate"),
-    Option("policy_loss.clip_cov_ratio", 0.0002, "surrogate clip_cov, share"),
-    Option("policy_loss.clip_cov_lb", 1.0, "surrogate clip_cov, cov_low"),
-    Option("policy_loss.clip_cov_ub", 5.0, "surrogate clip_cov, cov_high"),
-    Option("policy_loss.kl_cov_ratio", 0.0002, "surrogate kl_cov, share"),
-    Option("policy_loss.ppo_kl_coef", 0.1, "surrogate kl_cov, coef"),
-    Option("policy_loss.dro_beta", None, "kl_coef of k2 to the old policy (dro)"),
-    Option("policy_loss.rollout_correction", {}, "as rollout_correction (bypass_mode)"),
-    Option("rollout_correction.rollout_is", None, "correction truncate or mask_outside, level"),
-    Option("rollout_correction.rollout_is_threshold", 2.0, "correction.high, or low and high"),
-    Option("rollout_correction.rollout_is_batch_normalize", False, "correction truncate, self_normalize"),
-    Option("rollout_correction.rollout_rs", None, "masks rejection, estimator and level"),
-    Option("rollout_correction.rollout_rs_threshold", None, "masks rejection, low and high"),
-    Option("rollout_correction.bypass_mode", False, "use loss_mode: bypass_mode, which replaces old log-probs", True),
-    Option("rollout_correction.loss_type", "ppo_clip", "surrogate (bypass_mode)"),
-    Option("global_batch_info", True, "weights.rollouts: all or nonempty"),
-)
+from ansatz.objectives.projects.options import Options
 
 WHITEN = {"name": "tokens", "ddof": 1, "eps": 1e-8, "eps_in": "var", "mean_eps": 1e-8}
 _TOKEN_RATIO = {"name": "token", "clamp": 20.0}

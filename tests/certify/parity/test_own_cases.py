@@ -15,8 +15,8 @@ import torch
 
 from ansatz.certify.parity.cases import Case, error
 from ansatz.certify.parity.families import find
-from ansatz.objectives.projects import PROJECTS, trl
-from ansatz.objectives.projects.options import merged, nested
+from ansatz.objectives.projects import PROJECTS
+from ansatz.objectives.projects.options import merged, nested, read_options
 
 # Options that the harness of a certificate adds to those of the project.
 HARNESS: dict[str, dict[str, Any]] = {
@@ -51,7 +51,7 @@ FAMILIES = {
     "nano-aha": "nano.grpo",
     "torchtune": "torchtune.GRPO",
 }
-OPTIONS = {"trl_gmpo": trl.OPTIONS, "trl_rloo": trl.RLOO_OPTIONS}
+OPTIONS = {"trl_gmpo": read_options("trl"), "trl_rloo": read_options("trl RLOOConfig")}
 
 CHOICES: dict[str, list[dict[str, list[Any]]]] = {
     "trl": [
