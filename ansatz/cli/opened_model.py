@@ -69,8 +69,8 @@ def open_model(model: Path, sampling: ModelSampling) -> Iterator[OpenedModel]:
     check_model(model)
 
     from ansatz.environments.base import bind_environment, prompt_template
+    from ansatz.loop.model_recipe import choose_template
     from ansatz.loop.run_models import model_of
-    from ansatz.loop.template_choice import choose_template
     from ansatz.models.load import cast, compute_dtype, load_policy
     from ansatz.models.threads import set_threads, usable_cores
     from ansatz.rollout.engines import engine_of

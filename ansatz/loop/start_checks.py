@@ -25,9 +25,9 @@ from ansatz.errors import (
 )
 from ansatz.hub import stored_only
 from ansatz.loop.disk import check_run_space
+from ansatz.loop.model_recipe import with_template
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.plan import PlannedStage, find_stage, planned_stages
-from ansatz.loop.template_choice import with_template
 
 ELSEWHERE = (MissingFileError, MissingModelError, MissingExtraError, NoSpaceError, UnreachableError)
 """What is wrong with this machine, and not with a recipe that is meant for another one."""

@@ -11,8 +11,8 @@ from toy_runs import toy_config
 from ansatz.config.load import dump
 from ansatz.errors import ConfigError
 from ansatz.locks import folder_lock
+from ansatz.loop.model_recipe import choose_template
 from ansatz.loop.run_record import record_of
-from ansatz.loop.template_choice import choose_template
 from ansatz.rollout import engines
 from ansatz.rollout.vllm.sampler import VllmSampler
 

@@ -20,8 +20,8 @@ from ansatz.config import load_recipe
 from ansatz.config.chat import ChatTemplate
 from ansatz.config.load import load_run
 from ansatz.data.store import read_problems
+from ansatz.loop.model_recipe import choose_template
 from ansatz.loop.pipeline import run_pipeline
-from ansatz.loop.template_choice import choose_template
 from ansatz.prompts.render import render
 from ansatz.prompts.templates import STEP_BY_STEP
 from ansatz.track.jsonl import read_jsonl
