@@ -26,7 +26,7 @@ from ansatz.end_of_turn import end_of_turn
 from ansatz.errors import ModelError
 from ansatz.hub import model_folder
 from ansatz.json_text import parse_json
-from ansatz.models import attention, four_bit, norm
+from ansatz.models import attention, four_bit, layer_operations
 from ansatz.models.families import DEQUANTIZED, check_family, max_context, quantization, sliding_window
 from ansatz.models.packing import pack, round_up
 from ansatz.models.threads import parallel_microbatches
@@ -380,7 +380,7 @@ def _unsupported_feature(policy: Policy) -> str | None:
             f"{_one_line(error)}. Sizes in its config.json may not fit together; download the model again."
         ) from error
     attention.install(model)
-    norm.install(model)
+    layer_operations.install(model)
     if config._attn_implementation != attention.NAME:
         return "attention that cannot be replaced"
     twice_T = torch.cat([six_T, six_T[:2]])  # the same six tokens, then the first two again as a second segment

@@ -103,7 +103,7 @@ class _ChunkedLogps(torch.autograd.Function):
                 grad_CV -= surprise_CV * grad_entropy_M[rows, None]
             if softcap is not None:  # d (c tanh(z / c)) / dz = 1 - tanh^2
                 grad_CV *= 1 - (logits_CV * (temperature / softcap)).square_()
-            grad_CV = (grad_CV / temperature).to(weight_VH.dtype)
+            grad_CV = (grad_CV if temperature == 1.0 else grad_CV / temperature).to(weight_VH.dtype)
             grad_hidden_MH[rows] = grad_CV @ weight_VH
             if grad_sum_VH is not None:
                 grad_sum_VH += grad_CV.t() @ hidden_MH[rows]

@@ -4,7 +4,7 @@ Letters in the formulas: P parameters, C trained parameters of a critic, b bytes
 layers, H hidden, I intermediate, Q = query heads x head size, K = key heads x head size, V vocabulary, S rollouts
 decoded at the same time, T tokens of a microbatch, padding included, Z weights of 4 bits.
 
-The activations of a microbatch are what autograd saves, counted for `models.attention`, `models.norm` and
+The activations of a microbatch are what autograd saves, counted for `models.attention`, `models.layer_operations` and
 transformers' own layers on a GPU (or in float32). The parts of a phase are added up although they peak at different
 moments, so the sum is an upper bound.
 """

@@ -73,7 +73,7 @@ class PackedInputs:
 
 def to_flat(cells_NHD: Tensor, cell_C: Tensor, num_tokens: int) -> Tensor:
     """Return the values in the cells of the first C tokens, and 0 for the tokens after them: [1, T, H, D]."""
-    value_CHD = cells_NHD[cell_C]
+    value_CHD: Tensor = _FromCells.apply(cells_NHD, cell_C)  # pyright: ignore[reportAssignmentType]
     return nn.functional.pad(value_CHD, (0, 0, 0, 0, 0, num_tokens - len(cell_C)))[None]
 
 
@@ -193,3 +193,20 @@ class _ToCells(torch.autograd.Function):
         if len(layout.copy_cell_K):
             grad_THD.index_add_(0, layout.copied_K, grads[0].index_select(0, layout.copy_cell_K))
         return grad_THD, None
+
+
+class _FromCells(torch.autograd.Function):
+    """Without this, autograd's backward pass of the index would add up the values of each cell, although it has only
+    one."""
+
+    @staticmethod
+    def forward(ctx: Any, cells_NHD: Tensor, cell_C: Tensor) -> Tensor:
+        ctx.cell_C, ctx.shape = cell_C, cells_NHD.shape
+        return cells_NHD[cell_C]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        grad_NHD = grads[0].new_zeros(ctx.shape)
+        with any_order(grad_NHD.device):
+            return grad_NHD.index_copy_(0, ctx.cell_C, grads[0]), None

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from ansatz.config.fields import StepEnd
 from ansatz.errors import ModelError
 from ansatz.json_text import read_object
-from ansatz.models import attention, norm
+from ansatz.models import attention, layer_operations
 from ansatz.models.families import max_context
 from ansatz.models.load import Policy, check_folder, find_device, load_tokenizer
 
@@ -92,7 +92,7 @@ def load_reward_model(
     if step_end not in (None, "line") or hasattr(model.config, "step_end"):
         model.config.step_end = step_end
     attention.install(model)
-    norm.install(model)
+    layer_operations.install(model)
     return Policy(
         model=model.eval(), tokenizer=tokenizer, max_context=max_context(model.config), end_ids=(), path=str(folder)
     )

@@ -10,8 +10,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ansatz.models.compiled import call
 from ansatz.rollout.native import cpu_kernels
-from ansatz.rollout.native.cpu_kernels import _call
+
+
+def _call(name: str, like: Tensor, *arguments: Tensor | float | None) -> None:
+    call(cpu_kernels.library(), name, like, *arguments)
 
 
 def find_winners(logits_BV: Tensor, seed_B22: Tensor) -> tuple[Tensor, Tensor]:
@@ -21,7 +25,17 @@ def find_winners(logits_BV: Tensor, seed_B22: Tensor) -> tuple[Tensor, Tensor]:
 def add_and_normalise(hidden_BH: Tensor, delta_BH: Tensor | None, weight_H: Tensor, epsilon: float) -> Tensor:
     """Add delta to hidden in place, and return the RMS norm of the sum."""
     out_BH = torch.empty_like(hidden_BH)
-    _call("add_and_normalise", hidden_BH, hidden_BH, delta_BH, weight_H, out_BH, epsilon, *hidden_BH.shape)
+    call(
+        cpu_kernels.library(),
+        "add_and_normalise",
+        hidden_BH,
+        hidden_BH,
+        delta_BH,
+        weight_H,
+        out_BH,
+        epsilon,
+        *hidden_BH.shape,
+    )
     return out_BH
 
 
@@ -64,5 +78,18 @@ def attend(
     heads, span = cache[0].shape[1:3]
     out_BQD, prompts = torch.empty_like(query_BQD), prompts or cache
     sizes = rows, heads, query_heads // heads, head, span, prompts[0].shape[2]
-    _call("attend", query_BQD, query_BQD, *cache, *prompts, place_B, prompt_B, shared_B, out_BQD, scale, *sizes)
+    call(
+        cpu_kernels.library(),
+        "attend",
+        query_BQD,
+        query_BQD,
+        *cache,
+        *prompts,
+        place_B,
+        prompt_B,
+        shared_B,
+        out_BQD,
+        scale,
+        *sizes,
+    )
     return out_BQD

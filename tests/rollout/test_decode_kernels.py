@@ -76,9 +76,7 @@ def kernels_of(request: pytest.FixtureRequest, in_triton: str) -> Iterator[Modul
         library = request.getfixturevalue("avx2_library")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(cpu_kernels, "library", lambda: library)
-            cpu_kernels._function.cache_clear()
             yield cpu_calls
-        cpu_kernels._function.cache_clear()
     else:
         with torch.device(triton_device()):
             yield importlib.import_module(in_triton)

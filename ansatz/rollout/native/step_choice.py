@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ansatz.models import norm
+from ansatz.models import layer_operations
 from ansatz.models.load import Policy
 from ansatz.rollout.native import cpu_kernels
 from ansatz.rollout.native.cache import PrefillCache, RowPlaces, SlotCache
@@ -85,7 +85,7 @@ def _are_alike(policy: Policy) -> bool:
 def _has_llama_layout(base: Any) -> bool:
     """Tell whether a model has Llama's modules, each of the plain kind. How it combines them is left to `_probe`."""
     parts = (getattr(base, name, None) for name in ("embed_tokens", "layers", "norm", "rotary_emb"))
-    if any(part is None for part in parts) or not norm.is_installed(base.norm):
+    if any(part is None for part in parts) or not layer_operations.is_installed(base.norm):
         return False
     return all(_has_plain_modules(layer) for layer in base.layers)
 
@@ -97,7 +97,7 @@ def _has_plain_modules(layer: Any) -> bool:
     norms += [getattr(attention, name) for name in ("q_norm", "k_norm") if hasattr(attention, name)]
     return (
         all(type(linear) is nn.Linear for linear in linears)
-        and all(norm.is_installed(module) for module in norms)
+        and all(layer_operations.is_installed(module) for module in norms)
         and all(hasattr(attention, name) for name in ("head_dim", "scaling"))
     )
 
