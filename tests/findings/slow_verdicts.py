@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,21 @@ import mpmath
 import yaml
 
 
+@cache
 def t_quantile(level: float, degrees: int) -> float:
-    """The t with P(|T| <= t) = level, by integrating the density."""
+    """The t with P(|T| <= t) = level, by integrating the density from 0. The density falls, so a step of the length
+    that would be needed with its present value never goes too far."""
     n = mpmath.mpf(degrees)
     scale = mpmath.gamma((n + 1) / 2) / (mpmath.sqrt(n * mpmath.pi) * mpmath.gamma(n / 2))
 
-    def inside(t: Any) -> Any:
-        return 2 * mpmath.quad(lambda x: scale * (1 + x * x / n) ** (-(n + 1) / 2), mpmath.linspace(0, t, 9))
+    def density(x: Any) -> Any:
+        return 2 * scale * (1 + x * x / n) ** (-(n + 1) / 2)
 
-    low, high = mpmath.mpf(0), mpmath.mpf(64)
-    for _ in range(44):
-        middle = (low + high) / 2
-        low, high = (middle, high) if inside(middle) < level else (low, middle)
-    return float(low)
+    t, inside = mpmath.mpf(0), mpmath.mpf(0)
+    while (step := (level - inside) / density(t)) > 1e-13:
+        inside += mpmath.quad(density, [t, t + step])
+        t += step
+    return float(t)
 
 
 def mean_and_half(values: list[float], level: float) -> tuple[float, float]:
