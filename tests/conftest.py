@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import signal
@@ -8,8 +9,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read once, when torch sta
 
 import pytest
 import torch
+from idle_workers import start_workers_when_needed
 
 torch.set_num_threads(2)
+start_workers_when_needed()
 
 # A shell that starts the tests in the background lets them ignore these signals, and all processes that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -26,3 +29,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason="there is no CUDA GPU"))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what has been loaded out of each later search for garbage."""
+    gc.collect()
+    gc.freeze()

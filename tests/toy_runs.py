@@ -59,9 +59,11 @@ def toy_recipe(folder: Path, changes: Mapping[str, Any] | None = None, *, withou
     return path
 
 
-def start(*arguments: str | Path) -> subprocess.Popen[str] | WarmCommand:
-    """The real command in a process of its own, from the repository's folder."""
-    return start_warm([*map(str, arguments)], environment()) or start_anew(*arguments)
+def start(*arguments: str | Path, workers: bool = False) -> subprocess.Popen[str] | WarmCommand:
+    """The real command in a process of its own, from the repository's folder.
+
+    workers: those for algebra start with a run, and those of a sweep load all anew, as they do elsewhere."""
+    return start_warm([*map(str, arguments)], environment(), workers=workers) or start_anew(*arguments)
 
 
 def start_anew(*arguments: str | Path) -> subprocess.Popen[str]:
@@ -76,9 +78,9 @@ def start_anew(*arguments: str | Path) -> subprocess.Popen[str]:
     )
 
 
-def command(*arguments: str | Path, timeout_s: float = 240) -> tuple[int, str, str]:
-    """(exit code, stdout, stderr) of the real command."""
-    process = start(*arguments)
+def command(*arguments: str | Path, timeout_s: float = 240, workers: bool = False) -> tuple[int, str, str]:
+    """(exit code, stdout, stderr) of the real command. workers: as for `start`."""
+    process = start(*arguments, workers=workers)
     try:
         out, err = process.communicate(timeout=timeout_s)
     finally:

@@ -2,7 +2,8 @@
 
 Loading torch and transformers takes most of the time of a run of a few toy steps. Such a process has arguments, output,
 signals and an exit of its own, like one that has been started by itself. Two servers with different seeds of hashes
-take turns, so that two runs still differ in the order of their sets.
+take turns, so that two runs still differ in the order of their sets. Unless a test asks for workers, those for algebra
+start with the first answer that needs them, because few toy runs have one, and the processes of a sweep are forks too.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import time
 from itertools import count
+from multiprocessing import get_context
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -29,6 +31,7 @@ LOADED = (
     "ansatz.cli.eval",
     "ansatz.cli.sweep",
     "ansatz.cli.train",
+    "ansatz.findings.run",
     "ansatz.loop.pipeline",
     "ansatz.track.report",
     "transformers.models.qwen3.modeling_qwen3",
@@ -54,11 +57,11 @@ class Server:
             text=True,
         )
 
-    def start(self, arguments: list[str], folder: Path) -> int:
+    def start(self, arguments: list[str], folder: Path, workers: bool) -> int:
         requests, replies = self.process.stdin, self.process.stdout
         assert requests is not None
         assert replies is not None
-        requests.write(json.dumps([arguments, str(folder), self.environment]) + "\n")
+        requests.write(json.dumps([arguments, str(folder), self.environment, workers]) + "\n")
         requests.flush()
         return int(replies.readline())
 
@@ -66,11 +69,11 @@ class Server:
 class WarmCommand:
     """A command that has been started: what tests need of a `subprocess.Popen`."""
 
-    def __init__(self, server: Server, arguments: list[str]) -> None:
+    def __init__(self, server: Server, arguments: list[str], workers: bool) -> None:
         self.args = arguments
         self.returncode: int | None = None
         self._folder = Path(tempfile.mkdtemp(prefix="command-"))
-        self.pid = server.start(arguments, self._folder)
+        self.pid = server.start(arguments, self._folder, workers)
 
     def poll(self) -> int | None:
         if self.returncode is None and (self._folder / "code").exists():
@@ -99,21 +102,21 @@ class WarmCommand:
         self.send_signal(signal.SIGKILL)
 
 
-def start_warm(arguments: list[str], environment: dict[str, str]) -> WarmCommand | None:
+def start_warm(arguments: list[str], environment: dict[str, str], *, workers: bool) -> WarmCommand | None:
     """Start a command; None in another environment than that of the servers, which libraries have read already."""
     environment = {name: value for name, value in environment.items() if name != "PYTEST_CURRENT_TEST"}
     number = next(_numbers) % 2
     server = _servers.get(number)
     if server is None or server.process.poll() is not None:
         server = _servers[number] = Server(number, environment)
-    return WarmCommand(server, arguments) if server.environment == environment else None
+    return WarmCommand(server, arguments, workers) if server.environment == environment else None
 
 
 def serve() -> None:
     """Fork for each request on standard input, and return in the new process. The server itself never returns."""
-    sys.path.remove(str(HERE))
-    for name in LOADED:
+    for name in ("idle_workers", *LOADED):
         importlib.import_module(name)
+    sys.path.remove(str(HERE))
     gc.collect()
     gc.freeze()
     folders: dict[int, Path] = {}
@@ -127,12 +130,15 @@ def serve() -> None:
         line = sys.stdin.readline()
         if not line:
             os._exit(0)
-        arguments, folder, environment = json.loads(line)
+        arguments, folder, environment, workers = json.loads(line)
         if pid := os.fork():
             folders[pid] = Path(folder)
             print(pid, flush=True)
             continue
         become(arguments, Path(folder), environment)
+        if not workers:
+            importlib.import_module("idle_workers").start_workers_when_needed()
+            importlib.import_module("ansatz.findings.run").get_context = lambda _: get_context("fork")
         return
 
 

@@ -64,12 +64,13 @@ def test_a_reward_that_returns_none_ends_the_run_after_saving_and_the_run_can_be
 def test_a_reward_that_hangs_ends_the_run_at_its_deadline(tmp_path):
     settings = {"at": 3, "unless": str(tmp_path / "never"), "deadline_s": 1}
     rewards = {"math_answer": {"weight": 0}, f"{REWARDS}:waits": settings}
-    process = start("train", recipe(tmp_path, rewards))
+    process = start("train", recipe(tmp_path, rewards), workers=True)
     deadline = time.monotonic() + 120
     while not (tmp_path / "never.waiting").exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
     children = descendants(process.pid)
+    assert children
     _, err = process.communicate(timeout=120)
     assert process.returncode == 2
     assert "has not returned within 1 s for problem" in err
@@ -88,7 +89,7 @@ def test_one_interrupt_ends_an_evaluation_whose_reward_hangs(tmp_path):
     process = start("eval", model, *arguments, "--max-response-tokens", "4", "--samples-per-prompt", "2")
     wait_for_hang(tmp_path, process)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=10)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "Traceback" not in err
 
@@ -97,7 +98,7 @@ def test_one_interrupt_saves_a_run_whose_reward_hangs_on_two_workers(tmp_path):
     process = start("train", hanging(tmp_path, at=3, grace=0.5))
     wait_for_hang(tmp_path, process)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=15)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 75, err
     assert checkpoints(tmp_path / "runs" / "toy" / "rl") == ["step-000002"]
 

@@ -60,7 +60,7 @@ def checkpoints(stage):
     return sorted(path.name for path in (stage / "checkpoints").glob("*"))
 
 
-def all_gone(pids, *, within_s=10):
+def all_gone(pids, *, within_s=60):
     deadline = time.monotonic() + within_s
     while alive := [pid for pid in pids if Path(f"/proc/{pid}/cmdline").exists()]:
         if time.monotonic() > deadline:
@@ -79,13 +79,14 @@ def whole(tmp_path_factory):
 
 @pytest.mark.slow
 def test_a_step_that_takes_longer_than_the_grace_is_dropped_and_the_edge_before_it_is_saved(tmp_path, whole):
-    process = start("train", hanging(tmp_path, at=6, grace=0.5))
+    process = start("train", hanging(tmp_path, at=6, grace=0.5), workers=True)
     stage = tmp_path / "runs" / "toy" / "rl"
     wait_for_hang(tmp_path, process)  # sampling of step 6 is over, its reward does not return
     assert len(read_jsonl(stage / "metrics.jsonl")) == 5
     children = descendants(process.pid)
+    assert children
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 75, err
     assert "stopped by SIGTERM. Step 5 is saved in" in err
     assert f"ansatz train --resume {stage.parent}" in err

@@ -41,9 +41,9 @@ def write_sweep(folder: Path, sweep: dict[str, Any], changes: dict[str, Any] | N
     return path
 
 
-def run(path: Path, *options: str) -> tuple[int, str, str]:
-    folder = path.parent
-    return command("sweep", path, "--rows", folder / "rows", "--out", folder / "out", *options, timeout_s=1200)
+def run(path: Path, *options: str, workers: bool = False) -> tuple[int, str, str]:
+    folders = ("--rows", path.parent / "rows", "--out", path.parent / "out")
+    return command("sweep", path, *folders, *options, timeout_s=1200, workers=workers)
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def test_a_sweep_that_is_killed_again_and_again_ends_with_the_same_rows(grid: tu
         lambda: any((tmp_path / "out" / "block-0001").glob("start-*/sft")),  # within a start
     ]
     for reached in moments:
-        process = start("sweep", path, "--rows", tmp_path / "rows", "--out", tmp_path / "out")
+        process = start("sweep", path, "--rows", tmp_path / "rows", "--out", tmp_path / "out", workers=True)
         while process.poll() is None and not reached():
             time.sleep(0.05)
         process.send_signal(signal.SIGKILL)
@@ -183,7 +183,9 @@ def test_blocks_need_no_source_that_has_a_seed(tmp_path: Path) -> None:
 
 
 def test_a_cell_that_collapses_is_a_row_with_what_was_measured(tmp_path: Path) -> None:
-    """The watchdog stops one arm in its second step, when the learning rate has risen above a limit."""
+    """The watchdog stops one arm in its second step, when the learning rate has risen above a limit.
+
+    The process of these cells loads everything anew, as it does outside of the tests."""
     stop = {"rate": {"metric": "train/lr", "above": 0.25, "window": 1, "action": "stop"}}
     sweep = {
         "blocks": {"seeds": [0]},
@@ -192,7 +194,7 @@ def test_a_cell_that_collapses_is_a_row_with_what_was_measured(tmp_path: Path) -
         "outcome": {"name": "exact_pass@k"},
     }
     path = write_sweep(tmp_path, sweep)
-    code, _, err = run(path, "--processes", "1")
+    code, _, err = run(path, "--processes", "1", workers=True)
     assert code == 0, err
     rows = rows_of(tmp_path / "rows" / "mine.jsonl")
     assert [(row["arm"], row["status"]) for row in rows] == [("control", "done"), ("stopped", "collapsed")]

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from idle_workers import START
 
 from ansatz.errors import ConfigError, RewardError
 from ansatz.rewards.base import rewards
@@ -152,7 +153,8 @@ def test_rewards_import_neither_torch_nor_sympy():
 
 
 @pytest.mark.parametrize(("recipe", "processes"), [({"math_answer": {}}, 1), ({"format": {}, "countdown": {}}, 0)])
-def test_the_worker_for_algebra_starts_with_the_grader_if_a_reward_needs_it(recipe, processes: int):
+def test_the_worker_for_algebra_starts_with_the_grader_if_a_reward_needs_it(monkeypatch, recipe, processes: int):
+    monkeypatch.setattr(RewardGrader, "start", START)
     grader = build_grader(recipe)
     assert processes_of(grader) == 0
     with grader:
