@@ -16,7 +16,7 @@ demo: env
 	$(BIN)/ansatz train recipes/tiny_arithmetic_grpo_cpu.yaml --fresh
 
 test: env
-	$(BIN)/python -m pytest -m 'not slow and not vllm and not cluster' --numprocesses 2 --dist loadfile --durations 15 --junitxml=.pytest_cache/times.xml
+	$(BIN)/python -m pytest -m 'not slow and not vllm and not cluster' --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 15 --junitxml=.pytest_cache/times.xml
 	$(BIN)/python -m tools.test_times check .pytest_cache/times.xml
 
 test-slow: env

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import json
 import os
 import signal
+from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read once, when torch starts its threads
 
@@ -19,7 +21,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+SECONDS = Path(__file__).with_name("seconds.json")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:  # the longest files first, so that no worker waits for the other at the end
+        seconds = json.loads(SECONDS.read_text(encoding="utf-8"))
+        items.sort(key=lambda item: -seconds.get(item.location[0], 0.0))
     found = importlib.util.find_spec("vllm")
     if found is None or found.origin is None:  # tests/vllm itself is found as a package without an origin
         for item in items:
