@@ -14,8 +14,9 @@ pytestmark = pytest.mark.e2e
 REWARD = f"{Path(__file__).parents[1] / 'loop' / 'user_rewards.py'}:every_other"
 CHANGES = {
     "model": {"dtype": "bfloat16"},  # weights, masters and moments are three different things then
-    "sft": {"epochs": 3, "batch_size": 20, "weights": "sequence", "heldout_every": 7},  # 30 steps
-    "train": {"steps": 12, "updates_per_step": 2},
+    "data": {"sft": {"count": 100}},
+    "sft": {"epochs": 3, "batch_size": 20, "weights": "sequence", "heldout_every": 4},  # 15 steps
+    "train": {"steps": 9, "updates_per_step": 2},
     "save": {"every": 4, "dtype": "bfloat16"},
     "evaluate": {"every": 5},
     "rewards": {"math_answer": {"weight": 0}, REWARD: {}},
@@ -42,15 +43,15 @@ def test_a_run_that_is_killed_twice_ends_in_the_same_bits(tmp_path):
     assert code == 0, err
     whole, killed = runs = [tmp_path / name / "runs" / "toy" for name in "ab"]
 
-    first = kill_in(killed / "sft", after=10, arguments=["train", toy_recipe(tmp_path / "b", CHANGES)])
-    assert 10 <= first[-1] < 30
+    first = kill_in(killed / "sft", after=6, arguments=["train", toy_recipe(tmp_path / "b", CHANGES)])
+    assert 6 <= first[-1] < 15
     second = kill_in(killed / "rl", after=6, arguments=["train", "--resume", killed])
-    assert 6 <= second[-1] < 12
+    assert 6 <= second[-1] < 9
     code, out, err = command("train", "--resume", killed)
     assert code == 0, err
     assert "Report to open:" in out
 
-    for stage, steps in (("sft", 30), ("rl", 12)):
+    for stage, steps in (("sft", 15), ("rl", 9)):
         assert [row["step"] for row in read_jsonl(killed / stage / "metrics.jsonl")] == list(range(1, steps + 1))
         assert untimed(read_jsonl(whole / stage / "metrics.jsonl")) == untimed(
             read_jsonl(killed / stage / "metrics.jsonl")
@@ -63,11 +64,11 @@ def test_a_run_that_is_killed_twice_ends_in_the_same_bits(tmp_path):
         responses = [{path.name: path.read_bytes() for path in run.glob(f"{stage}/evaluations/*")} for run in runs]
         assert responses[0] == responses[1]
         assert f"heldout-{evaluations[0][-1]['step']:06d}.jsonl" in responses[0]
-    for step in range(1, 13):
+    for step in range(1, 10):
         samples = [untimed(read_jsonl(run / "rl" / "samples" / f"step-{step:06d}.jsonl")) for run in (whole, killed)]
         assert samples[0] == samples[1]
     summaries = [json.loads((run / "summary.json").read_text()) for run in (whole, killed)]
-    assert summaries[1]["model"] == str(killed / "rl" / "checkpoints" / "step-000012")
+    assert summaries[1]["model"] == str(killed / "rl" / "checkpoints" / "step-000009")
     assert untimed(summaries[0]["evaluations"]) == untimed(summaries[1]["evaluations"])
     assert summaries[1]["seconds"] > 0
 
