@@ -66,9 +66,21 @@ def dense_kl(policy: Policy, reference: Policy, sample: TrainSample) -> Tensor:
     return (policy_TV.exp() * (policy_TV - reference_TV)).sum(-1)[before]
 
 
+PLACES, KINDS = ("loss", "reward", "return", "advantage"), (list, top_k, partial)
+EVERY_PAIR = {
+    (kl_in, 1 + (i + j) % 2, bool((i // 2 + j) % 2), kind)
+    for i, kl_in in enumerate(PLACES)
+    for j, kind in enumerate(KINDS)
+}
+"""A quarter of all combinations, in which each two values meet. The others are slow tests."""
+
+
 @pytest.mark.parametrize(
     ("kl_in", "epochs", "adapters", "kind"),
-    list(itertools.product(("loss", "reward", "return", "advantage"), (1, 2), (False, True), (list, top_k, partial))),
+    [
+        pytest.param(*each, marks=() if each in EVERY_PAIR else pytest.mark.slow)
+        for each in itertools.product(PLACES, (1, 2), (False, True), KINDS)
+    ],
 )
 def test_an_exact_kl_trains_in_every_combination(kl_in: str, epochs: int, adapters: bool, kind: Any):
     trainer = trainer_of(
