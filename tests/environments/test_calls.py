@@ -91,16 +91,16 @@ def test_a_fault_is_an_observation_and_the_environment_continues(
 
 @BOTH
 def test_a_missed_deadline_is_an_observation_and_the_environment_starts_anew(make: type[Environment]) -> None:
-    with environment_calls(spec_of(make, timeout_s=0.1)) as calls:
+    with environment_calls(spec_of(make, timeout_s=0.6)) as calls:
         assert calls
         episode = Episode(calls.spec, PROBLEM)
         assert calls.answer(episode, "first") == "[7:1]"
-        assert calls.answer(episode, "hang") == "[error: no result within 0.1 s]"
+        assert calls.answer(episode, "hang") == "[error: no result within 0.6 s]"
         assert calls.answer(episode, "next") == "[7:1]"
 
 
 class Held(Environment):
-    """Holds something from the moment it is created until it is closed. Calls whose name is `late` take 0.5 s."""
+    """Holds something from the moment it is created until it is closed. Calls whose name is `late` take 1.2 s."""
 
     def __init__(self, *, late: str) -> None:
         self.late, self.events = late, list[str]()
@@ -108,7 +108,7 @@ class Held(Environment):
     def _call(self, name: str) -> str:
         self.events.append(name)
         if name == self.late:
-            time.sleep(0.5)
+            time.sleep(1.2)
             self.events.append("late")
         return name
 
@@ -130,7 +130,7 @@ class AsyncHeld(Held):
     """The same with calls that are cancelled. close: `async` too."""
 
     async def step(self, response: str) -> Any:
-        await asyncio.sleep(0.5 * (self.late == "step"))
+        await asyncio.sleep(1.2 * (self.late == "step"))
         return self._call("step")
 
     async def close(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -153,7 +153,7 @@ def held(kind: type[Held], late: str) -> list[list[str]]:
         made.append(kind(late=late))
         return made[-1]
 
-    spec = dataclasses.replace(spec_of(lambda: kind(late=late), timeout_s=0.1), make=make)
+    spec = dataclasses.replace(spec_of(lambda: kind(late=late), timeout_s=0.4), make=make)
     with environment_calls(spec) as calls:
         assert calls
         episode = Episode(spec, PROBLEM)

@@ -296,5 +296,5 @@ time.sleep(60)
     assert inner
     process.kill()
     process.wait()
-    _, alive = psutil.wait_procs(inner, timeout=5)
+    _, alive = psutil.wait_procs(inner, timeout=60)
     assert alive == []

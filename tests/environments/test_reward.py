@@ -173,17 +173,17 @@ async def sleepy_async() -> float:
 
 @pytest.mark.parametrize(("kind", "gives"), [(Counting, sleepy), (AsyncCounting, lambda environment: sleepy_async())])
 def test_a_missed_deadline_is_a_timeout(kind: type[Counting], gives: Any) -> None:
-    reward = reward_after(spec_of(kind, gives, timeout_s=0.1), "a;")
+    reward = reward_after(spec_of(kind, gives, timeout_s=0.6), "a;")
     assert reward
     assert reward.failed
     assert reward.verdict is not None
     assert reward.verdict.reason is Reason.TIMEOUT
-    assert reward.explanation == "environment 'game': reward() has not returned within 0.1 s"
+    assert reward.explanation == "environment 'game': reward() has not returned within 0.6 s"
 
 
 @WAITING
 def test_an_environment_that_lost_its_state_at_a_deadline_gives_no_reward(kind: type[Counting]) -> None:
-    reward = reward_after(spec_of(kind, 1.0, timeout_s=0.1), "hang;", "a;")
+    reward = reward_after(spec_of(kind, 1.0, timeout_s=0.6), "hang;", "a;")
     assert reward
     assert reward.verdict is not None
     assert reward.verdict.reason is Reason.TIMEOUT
