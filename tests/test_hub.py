@@ -127,7 +127,7 @@ def hub(tmp_path: Path) -> Iterator[tuple[type[Hub], str]]:
     commits = {"main": COMMIT, "v2": OTHER_COMMIT}
     handler = type("Handler", (Hub,), {"files": {**files, **extra}, "commits": commits, "downloads": []})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     yield handler, f"http://127.0.0.1:{server.server_address[1]}"
     server.shutdown()
