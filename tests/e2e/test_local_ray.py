@@ -1,4 +1,7 @@
-"""A recipe from start to finish with a worker on a Ray of this machine, which the command starts and ends."""
+"""A recipe from start to finish with a worker on a Ray of this machine, which the command starts and ends.
+
+Starting Ray takes longer than the runs, so these tests belong to `make test-cluster`.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ import pytest
 from toy_runs import command, different_results, start, toy_config, toy_recipe
 
 from ansatz.loop.pipeline import run_pipeline
+
+pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 
 CHANGES = {
     "data": {"sft": None},
@@ -25,7 +30,6 @@ def ray_processes() -> set[int]:
     return {process.pid for process in psutil.process_iter() if process.name() in ("raylet", "gcs_server")}
 
 
-@pytest.mark.e2e
 def test_a_recipe_runs_on_a_local_ray_to_the_bits_of_one_process(tmp_path: Path):
     pytest.importorskip("ray")
     (tmp_path / "inline").mkdir()
@@ -51,8 +55,6 @@ def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.cluster
-@pytest.mark.e2e
 @pytest.mark.parametrize("part", ["raylet", "gcs_server"])
 @pytest.mark.parametrize("of", [{"workers": 1}, {"workers": 1, "trainers": 2}], ids=["workers", "ranks"])
 def test_a_run_whose_ray_is_killed_says_so_and_ends_with_its_step_saved(tmp_path: Path, part: str, of: dict[str, int]):
