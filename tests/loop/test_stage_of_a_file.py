@@ -1,4 +1,7 @@
-"""A stage in a user's file is added to a run by naming the file: it edits no other one."""
+"""A stage in a user's file is added to a run by naming the file: it edits no other one.
+
+`make test-slow` also runs the whole examination of `ansatz check` on its recipe.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,13 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "best_response.py"
 STAGE = f"{EXAMPLE}:BestResponse"
 CHANGES = {
     "stages": ["sft", STAGE],
-    "best_response": {"steps": 12, "problems": 8, "samples_per_prompt": 4, "batch_size": 4},
-    "save": {"every": 5, "tensorboard": False},
+    "best_response": {"steps": 8, "problems": 8, "samples_per_prompt": 4, "batch_size": 4},
+    "save": {"every": 3, "tensorboard": False},
 }
 
 
 @pytest.mark.e2e
-def test_it_trains_resumes_after_a_kill_and_is_in_explain_check_and_report(tmp_path: Path) -> None:
+def test_it_trains_resumes_after_a_kill_and_is_in_explain_and_report(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     code, out, err = command("explain", toy_recipe(tmp_path / "a", CHANGES))
@@ -35,18 +38,18 @@ def test_it_trains_resumes_after_a_kill_and_is_in_explain_check_and_report(tmp_p
     code, out, err = command("train", tmp_path / "a" / "toy.yaml")
     assert code == 0, err
     whole, killed = (tmp_path / name / "runs" / "toy" for name in "ab")
-    steps = kill_in(killed / "best_response", after=6, arguments=["train", toy_recipe(tmp_path / "b", CHANGES)])
-    assert 6 <= len(steps) < 13
+    steps = kill_in(killed / "best_response", after=5, arguments=["train", toy_recipe(tmp_path / "b", CHANGES)])
+    assert 5 <= len(steps) < 9
     sampled = (killed / "best_response" / "best.jsonl").read_bytes()
     code, out, err = command("train", "--resume", killed)
     assert code == 0, err
 
     rows = [untimed(read_jsonl(run / "best_response" / "metrics.jsonl")) for run in (whole, killed)]
     assert rows[0] == rows[1]
-    assert [row["step"] for row in rows[0]] == list(range(13))
+    assert [row["step"] for row in rows[0]] == list(range(9))
     assert 0 <= rows[0][0]["best_response/reward"] <= 1
     assert (whole / "best_response" / "best.jsonl").read_bytes() == sampled
-    models = [run / "best_response" / "checkpoints" / "step-000012" / "model.safetensors" for run in (whole, killed)]
+    models = [run / "best_response" / "checkpoints" / "step-000008" / "model.safetensors" for run in (whole, killed)]
     assert models[0].read_bytes() == models[1].read_bytes()
     assert models[0].read_bytes() != (whole / "sft" / "checkpoints" / "step-000004" / "model.safetensors").read_bytes()
     summary = json.loads((whole / "summary.json").read_text())
@@ -54,8 +57,13 @@ def test_it_trains_resumes_after_a_kill_and_is_in_explain_check_and_report(tmp_p
     code, out, err = command("report", whole)
     assert code == 0, err
     assert "best_response" in (whole / "report.html").read_text()
-    code, out, err = command("check", tmp_path / "a" / "toy.yaml", "--prompts", "2")
-    assert code == 0, err
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_a_recipe_with_it_passes_the_whole_examination(tmp_path: Path) -> None:
+    code, out, err = command("check", toy_recipe(tmp_path, CHANGES), "--prompts", "2")
+    assert code == 0, out + err
 
 
 def test_an_entry_and_a_toy_run_change_its_section(tmp_path: Path) -> None:
