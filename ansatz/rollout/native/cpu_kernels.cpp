@@ -449,10 +449,10 @@ template <class T> struct Step {
     }
 };
 
-// A whole step. Each thread takes its share of rows through all layers; a single share of rows has all threads. Returns 0, or
-// 1 if torch could not multiply.
+// A whole step. Each thread takes `share` rows through all layers by itself, because some products have other bits with
+// other numbers of threads; 0: all threads share each operation. Returns 0, or 1 if torch could not multiply.
 template <class T> int64_t decode(const Step<T>& step, int64_t share, int threads) {
-    if (share >= step.rows) return step.run(0, step.rows, threads) ? 0 : 1;
+    if (share == 0) return step.run(0, step.rows, threads) ? 0 : 1;
     const int64_t shares = (step.rows + share - 1) / share;
     bool is_done = true;
 #pragma omp parallel for num_threads(threads) schedule(static, 1) reduction(&& : is_done)

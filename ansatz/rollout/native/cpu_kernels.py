@@ -49,8 +49,7 @@ def decode(
 ) -> None:
     """Compute a whole decode step. layers, tensors and sizes have the order of the structs `Layer` and `Step`.
 
-    share: rows that a thread takes through all layers on its own; as many as there are: all threads share each
-        operation.
+    share: rows that a thread takes through all layers on its own; 0: all threads share each operation.
     """
     dtype = tensors[0].dtype
     places = [0 if each is None else each.data_ptr() for each in itertools.chain(*layers)]

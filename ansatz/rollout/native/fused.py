@@ -17,7 +17,7 @@ from ansatz.models.packing import round_up
 from ansatz.models.threads import SMALL_MODEL
 from ansatz.rollout.native import cpu_kernels
 from ansatz.rollout.native.cache import ROW_STEP, SlotCache
-from ansatz.rollout.native.equal_rows import BLOCK_ROWS, MIN_TERMS, needs_blocks
+from ansatz.rollout.native.equal_rows import blocks_of
 from ansatz.rollout.native.forward import RotaryTable
 
 _ALIGNMENT = 256  # bytes
@@ -109,14 +109,14 @@ class CompiledDecodeStep:
         columns = (cache.stored_prompts(0) or cache.stored(0))[0].shape[2]
         attention = first.self_attn
         sizes = len(token_B), len(layers), out_BH.shape[1], heads, attention.q_proj.out_features // (heads * head), head
-        block = BLOCK_ROWS if needs_blocks(self.policy, MIN_TERMS) else 0
+        blocks = blocks_of(self.policy) or (0, 0)
         cpu_kernels.decode(
             layers,
             (embedding_VH, base.norm.weight, *rotation, *places, out_BH),
             (base.norm.variance_epsilon, attention.q_norm.variance_epsilon if hasattr(attention, "q_norm") else 0.0),
             attention.scaling,
-            (*sizes, first.mlp.gate_proj.out_features, span, columns, block, MIN_TERMS),
-            share=round_up(-(-len(token_B) // torch.get_num_threads()), ROW_STEP) if self._is_small else len(token_B),
+            (*sizes, first.mlp.gate_proj.out_features, span, columns, *blocks),
+            share=round_up(-(-len(token_B) // torch.get_num_threads()), ROW_STEP) if self._is_small else 0,
         )
         return out_BH
 

@@ -20,7 +20,7 @@ from ansatz.models.logps import mask_end_tokens, rows_per_chunk
 from ansatz.models.packing import round_up
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native.cache import ROW_STEP, SPAN_STEP, PrefillCache, RowPlaces, SlotCache
-from ansatz.rollout.native.equal_rows import in_blocks, needs_blocks
+from ansatz.rollout.native.equal_rows import for_rows
 from ansatz.rollout.native.forward import DecodeStep, FastDecodeStep, ReferenceDecodeStep
 from ansatz.rollout.native.graphs import Capture, StepGraph
 from ansatz.rollout.native.requests import FinishedResponse, PartialResponse, SampleRequest
@@ -410,9 +410,7 @@ class Slots:
         if temperature == 1.0 and self.policy.softcap is None and hidden_CH.is_cuda and kernels_on(hidden_CH.device):
             return nn.functional.linear(hidden_CH, self.policy.head.weight)  # which the kernels read as float32
         head = self.policy.head.weight, temperature, self.policy.softcap
-        if needs_blocks(self.policy, hidden_CH.shape[1]):
-            return in_blocks(lambda block_CH: head_logits(block_CH, *head), hidden_CH)
-        return head_logits(hidden_CH, *head)
+        return for_rows(self.policy, lambda block_CH: head_logits(block_CH, *head), hidden_CH.shape[1])(hidden_CH)
 
     def _draw(self, slots: Tensor | slice, logits_BV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return what `sample_tokens` returns for the next token of these slots."""
