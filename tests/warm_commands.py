@@ -138,7 +138,7 @@ def serve() -> None:
         become(arguments, Path(folder), environment)
         if not workers:
             importlib.import_module("idle_workers").start_workers_when_needed()
-            importlib.import_module("ansatz.findings.run").get_context = lambda _: get_context("fork")
+            vars(importlib.import_module("ansatz.findings.run"))["get_context"] = lambda _: get_context("fork")
         return
 
 
