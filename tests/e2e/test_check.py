@@ -63,6 +63,7 @@ def test_the_limits_and_forced_tokens_of_the_recipe_are_checked_too(tmp_path: Pa
 def test_a_trainer_that_disagrees_with_the_sampler_fails_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     honest = check.logps_of
     monkeypatch.setattr(check, "logps_of", lambda *given, **how: 0.99 * honest(*given, **how))
+    monkeypatch.setattr(check, "_invariances", lambda *_: ())  # two ranks take most of the time, and it is not theirs
     failed = [finding.what for finding in check_recipe(config(tmp_path), tmp_path, num_prompts=2) if not finding.passed]
     assert len(failed) == 6
     assert all(what.startswith("sampler and trainer, ") for what in failed)
