@@ -28,19 +28,23 @@ class ComputedProblems(Sequence[Problem]):
     @abstractmethod
     def make(self, index: int) -> Problem: ...
 
+    def at(self, index: int) -> Problem:
+        """Return the problem with this index, which is not negative."""
+        return self.make(index)
+
     @overload
     def __getitem__(self, index: int) -> Problem: ...
     @overload
     def __getitem__(self, index: slice) -> list[Problem]: ...
     def __getitem__(self, index: int | slice) -> Problem | list[Problem]:
         if isinstance(index, slice):
-            return [self.make(i) for i in range(*index.indices(len(self)))]
+            return [self.at(i) for i in range(*index.indices(len(self)))]
         if not -len(self) <= index < len(self):
             raise IndexError(f"index {index} is out of range for {len(self)} problems")
-        return self.make(index % len(self))
+        return self.at(index % len(self))
 
     def __iter__(self) -> Iterator[Problem]:
-        return map(self.make, range(len(self)))
+        return map(self.at, range(len(self)))
 
 
 def source_names() -> list[str]:

@@ -27,6 +27,10 @@ def split_of(content: str) -> str:
     return "heldout" if int.from_bytes(digest, "big") < HELDOUT_FRAC * 2**64 else "train"
 
 
+KEPT = 4096
+"""The first problems are kept once they are made, because the checks before a run read them several times."""
+
+
 class LazyProblems(ComputedProblems):
     """Problems 0 to size-1 of one source, split and seed."""
 
@@ -37,6 +41,14 @@ class LazyProblems(ComputedProblems):
         if size < 1:
             raise ConfigError(f"{source}: count = {size}, expected 1 or more.")
         self.source, self.split, self.size, self.seed = source, split, size, seed
+        self._made = dict[int, Problem]()
+
+    def at(self, index: int) -> Problem:
+        if index >= KEPT:
+            return self.make(index)
+        if index not in self._made:
+            self._made[index] = self.make(index)
+        return self._made[index]
 
     def id_of(self, index: int) -> str:
         return f"{self.source}-{self.split}-{self.seed}-{index}"
