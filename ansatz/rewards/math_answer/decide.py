@@ -10,7 +10,7 @@ from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.compare import Comparison, Hedged
 from ansatz.rewards.math_answer.equality import Algebra, Question, Undecided
 from ansatz.rewards.math_answer.functions import multiplied_out
-from ansatz.rewards.math_answer.matrix_words import compare_products
+from ansatz.rewards.math_answer.matrix_words import compare_matrices
 from ansatz.rewards.math_answer.opaque import MARKS, with_names
 from ansatz.rewards.math_answer.options import Options
 from ansatz.rewards.math_answer.relations import by_entries, residue_stated, without_bars
@@ -57,7 +57,7 @@ def _decide_as_written(gold: str, answer: str, options: Options, algebra: Algebr
         return Decision(Reason.DIFFERENT, "parse")
     if gold == answer and not options.reduced:
         return Decision(Reason.EQUAL, "string")
-    if (is_same := compare_products(gold, answer)) is not None:
+    if (is_same := compare_matrices(gold, answer)) is not None:
         return Decision(Reason.EQUAL if is_same else Reason.DIFFERENT, "string")
     parsed = parse.parse_answer(answer, options)
     if parsed.undefined:
