@@ -160,6 +160,7 @@ def _renamings(gold: Value, answer: Value) -> Iterator[tuple[Value, Value]]:
         *parameters.with_parameter_renamed(gold, answer),
     ):
         yield gold, renaming
+    yield from parameters.with_constants_absorbed(gold, answer)
     yield from parameters.with_declared_renamed(gold, answer)
     yield from parameters.with_parameters_declared(gold, answer)
     expected, stated = by_entries(gold), by_entries(answer)

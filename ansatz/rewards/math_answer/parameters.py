@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from typing import TypeGuard
+from typing import TypeGuard, cast
 
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.canonical import TooLarge, canonical, difference
@@ -144,6 +144,29 @@ def with_constants_renamed(gold: Value, answer: Value) -> Iterator[Value]:
         yield renamed(answer, names)
 
 
+def with_constants_absorbed(gold: Value, answer: Value) -> Iterator[tuple[Expr, Expr]]:
+    """Return what two antiderivatives with a free constant add to their values at one place: sin^2 x + C and -cos^2 x
+    + C are equal.
+    """
+    sides: list[Expr] = []
+    variables = set[frozenset[str]]()
+    for value in (gold, answer):
+        stated = _stated(value)
+        constants = [v.Name(name) for name in _constants(stated)] if isinstance(stated, v.Sum) else []
+        if not isinstance(stated, v.Sum) or len(constants) != 1 or constants[0].name[0] not in "CcKk":
+            return
+        rest = v.add(v.ZERO, *(term for term in stated.terms if term not in (constants[0], v.negate(constants[0]))))
+        variables.add(v.names_in(rest))
+        place: dict[str, Expr] = {name: v.divide(v.integer(3), v.integer(7)) for name in v.names_in(rest) & _VARIABLES}
+        sides.append(v.add(rest, v.negate(cast("Expr", renamed(rest, place)))))
+        if len(place) != 1 or not _is_arbitrary(stated, constants[0].name, of_gold=value is gold):
+            return
+    if len(variables) == 1 and (
+        not isinstance(gold, v.Relation) or not isinstance(answer, v.Relation) or gold.sides[0] == answer.sides[0]
+    ):
+        yield sides[0], sides[1]
+
+
 def with_parameter_renamed(gold: Value, answer: Value) -> Iterator[Value]:
     """Return the answer with the parameter of a line, such as `(1, 2) + s(3, 4)`, named as in the gold."""
     sides = [side.sides[-1] if isinstance(side, v.Relation) else side for side in (gold, answer)]
@@ -218,7 +241,7 @@ def with_parameters_declared(gold: Value, answer: Value) -> Iterator[tuple[Value
     if len(letters) != 1 or len(others) != 1:
         return
     labels = _unknown(gold), _unknown(answer)
-    if labels[0] and labels[1] and _holds_pi(gold) and _holds_pi(answer):
+    if labels[0] and labels[1] and holds_pi(gold) and holds_pi(answer):
         yield v.Family(gold, tuple(letters)), v.Family(answer, tuple(others))
     listed = isinstance(gold, v.Listing) and isinstance(answer, v.Listing)
     if letters != others and (listed or labels[0] == labels[1] != ""):
@@ -254,8 +277,8 @@ def _unknown(value: Value) -> str:
     return names.pop() if known else ""
 
 
-def _holds_pi(value: object) -> bool:
-    return value == v.PI or any(_holds_pi(part) for part in v.children(value))
+def holds_pi(value: object) -> bool:
+    return value == v.PI or any(holds_pi(part) for part in v.children(value))
 
 
 def _with_real_parameter(value: Value) -> tuple[Value, str] | None:
