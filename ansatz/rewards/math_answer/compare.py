@@ -10,10 +10,12 @@ from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.equality import Equality, Undecided
 from ansatz.rewards.math_answer.parse import parse_answer
 from ansatz.rewards.math_answer.relations import assigned, has_distinct_names, is_label, named_and_stated, same_name
+from ansatz.rewards.math_answer.stream import expression
 from ansatz.rewards.math_answer.units import compatible, conversion
 from ansatz.rewards.math_answer.values import Expr, Value
 
 _DEGREES = (("deg", 1),)
+_RADIANS = (("rad", 1),)
 _TEMPERATURES = ((("C", 1),), (("F", 1),))
 _WRITTEN = (v.Based, v.Ratio, v.Clock)
 
@@ -80,6 +82,12 @@ class Comparison(Equality):
             if {gold_unit, unit} - {percent, ()}:
                 return False  # a percentage and another unit
             return self._percents(expected, gold_unit == percent, amount, unit == percent)
+        if _DEGREES in (gold_unit, unit) and {gold_unit, unit} <= {_DEGREES, _RADIANS, ()}:
+            degrees, other = (expected, amount) if gold_unit == _DEGREES else (amount, expected)
+            if _RADIANS in (gold_unit, unit) or parameters.holds_pi(other) > parameters.holds_pi(degrees):
+                return self._converts(v.Quantity(expression(degrees), _DEGREES), other)
+            if unit == _DEGREES != gold_unit and parameters.holds_pi(other):
+                return False
         if unit == _DEGREES and gold_unit in _TEMPERATURES:
             unit = gold_unit  # 25 degrees
         if self._options.units == "ignore" or compatible(gold_unit, unit):
