@@ -44,7 +44,7 @@ _CLAUSE_END = re.compile(rf"[.!?;:,\n)](?=\s|$)|[{languages.CLAUSE_ENDS}]")
 _OPENING_MARKS = " \n$*([{\\"
 _CLOSING_MARKS = " \n$.*!)]}\\"
 _CLOSED = re.compile(r"(?:[\s$*}`\"]|\\[\]),;:! ]|\\q?quad|~|\\?%)*")
-_RELATION = re.compile(r"[<>≤≥≠]|\\(?:le|leq|ge|geq|lt|gt|ne|neq|ll|gg|not)(?![A-Za-z])")
+_RELATION = re.compile(r"[<>≤≥≠]|\^\{?[2-9]|\\(?:le|leq|ge|geq|lt|gt|ne|neq|ll|gg|not)(?![A-Za-z])")
 _EQUAL_TO = re.compile(r"=\s*([^$\n=]{1,200}?)(?=\s{0,9}(?:$|\$|\n|\\\)|\\\]|[,;.](?:\s|$)|\\\\|\\end|\}))")
 _ASIDE = re.compile(r"[,(]?\s*(?:which|that|this|it|and\s+it|and\s+this)\b", re.IGNORECASE)
 _IMPOSSIBLE = re.compile(r"\b(?:not|cannot|never|impossible|nothing|none|no)\b|n['’]t\b", re.IGNORECASE)

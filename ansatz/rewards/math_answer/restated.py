@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ansatz.rewards.math_answer.announce import announced
 from ansatz.rewards.math_answer.clean import clean
 from ansatz.rewards.math_answer.options import Options
 from ansatz.rewards.math_answer.parse import fold, parse_answer, plain
@@ -23,6 +24,9 @@ _AMOUNT = re.compile(r"(-?\d+)[.,](\d+)\s?(?:\\[,;:! ])*\s?(?:\\(?:text|mathrm)\
 _EVALUATED = re.compile(r"\\(?:i{0,2}int|oint|sum|prod|lim|gcd)(?![A-Za-z])")
 _LETTER = re.compile(r"[A-Za-z]")
 _SPACING = re.compile(r"\\[,;:! ]|\\q?quad(?![A-Za-z])")
+_SENTENCE = re.compile(
+    r"(?:\\text\s?\{\s*)?(?:So|Thus|Therefore|Hence)?,?\s?[Tt]he [a-z ]{3,30}\b(?:is|are|equals)\b[^!?;:]{1,100}"
+)
 _CLOSING = {"{": "}", "(": ")", "[": "]"}
 
 _WORDS = re.compile(r"[a-z1-4][a-z',\- ]*")
@@ -53,6 +57,8 @@ def restatements(gold: str, answer: str, options: Options, *, unevaluated: bool 
         groups = _cyclic(gold), _cyclic(answer)
         if groups != (gold, answer):
             yield groups
+    if _SENTENCE.match(answer) and (stated := announced(plain(clean(answer)))) is not None:
+        yield gold, stated
     if "," in gold and _DECIMAL_COMMA.fullmatch(gold.strip("$ ")):
         amounts = _with_points(gold.strip("$ "), clean(answer))
         if amounts is not None:
