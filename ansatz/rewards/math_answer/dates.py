@@ -9,6 +9,8 @@ _MONTH = (
     r"jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?"
     r"|nov(?:ember)?|dec(?:ember)?"
 )
+_MONTHS = "janfebmaraprmayjunjulaugsepoctnovdec"
+_ISO = re.compile(r"((?:1[5-9]|20)\d\d)-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
 _DAY = r"(?:mon|tues|wednes|thurs|fri|satur|sun)day"
 _CLOCK = r"\d{1,2}(?:[:.]\d{2})?\s?(?:[ap]\.?\s?m\.?)|\d{1,2}:\d{2}"
 _ORDINAL = r"(?:st|nd|rd|th)?"
@@ -23,6 +25,8 @@ _DATE = re.compile(
 
 def canonical_date(text: str) -> str | None:
     """Return a date in one spelling, such as "5 may 2021 9:10pm"; None if the text is not a date."""
+    if iso := _ISO.fullmatch(text):
+        return f"{int(iso[3])} {_MONTHS[3 * int(iso[2]) - 3 :][:3]} {iso[1]}"
     if " " not in text or "\\" in text or len(text) > MAX_LENGTH:
         return None
     match = _DATE.fullmatch(text.strip())
