@@ -161,9 +161,7 @@ def with_constants_absorbed(gold: Value, answer: Value) -> Iterator[tuple[Expr, 
         sides.append(v.add(rest, v.negate(cast("Expr", renamed(rest, place)))))
         if len(place) != 1 or not _is_arbitrary(stated, constants[0].name, of_gold=value is gold):
             return
-    if len(variables) == 1 and (
-        not isinstance(gold, v.Relation) or not isinstance(answer, v.Relation) or gold.sides[0] == answer.sides[0]
-    ):
+    if len(variables) == 1 and len({value.sides[0] for value in (gold, answer) if isinstance(value, v.Relation)}) < 2:
         yield sides[0], sides[1]
 
 

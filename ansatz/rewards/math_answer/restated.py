@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 
@@ -13,6 +14,7 @@ from ansatz.rewards.math_answer.clean import clean
 from ansatz.rewards.math_answer.options import Options
 from ansatz.rewards.math_answer.parse import fold, parse_answer, plain
 from ansatz.rewards.math_answer.phrases import phrases_of
+from ansatz.rewards.math_answer.truth_tables import has_same_table
 from ansatz.rewards.math_answer.words import unit_name
 
 _PHRASE = phrases_of("restated")
@@ -24,10 +26,11 @@ _AMOUNT = re.compile(r"(-?\d+)[.,](\d+)\s?(?:\\[,;:! ])*\s?(?:\\(?:text|mathrm)\
 _EVALUATED = re.compile(r"\\(?:i{0,2}int|oint|sum|prod|lim|gcd)(?![A-Za-z])")
 _LETTER = re.compile(r"[A-Za-z]")
 _SPACING = re.compile(r"\\[,;:! ]|\\q?quad(?![A-Za-z])")
-_SENTENCE = re.compile(
-    r"(?:\\text\s?\{\s*)?(?:So|Thus|Therefore|Hence)?,?\s?[Tt]he [a-z ]{3,30}\b(?:is|are|equals)\b[^!?;:]{1,100}"
-)
 _CLOSING = {"{": "}", "(": ")", "[": "]"}
+
+_CHEMICAL = re.compile(r"(?:\(?[A-Z][a-z]?\)?\d*){2,}")
+_BASE_16 = re.compile(r"[0-9A-Fa-f]{2,}16")
+_CYCLIC = re.compile(r"(?:(?:Z|C(?=_))(?:_\{?(\d{1,4})\}?)?|Z/\(?(\d{1,4})Z?\)?)(?:\^\{?([2-9])\}?)?")
 
 _WORDS = re.compile(r"[a-z1-4][a-z',\- ]*")
 _QUADRANT = re.compile(r"(?:quadrant (\w{1,6})|(\w{1,6}) quadrant)")
@@ -53,11 +56,9 @@ def restatements(gold: str, answer: str, options: Options, *, unevaluated: bool 
         yield gold, answer.replace("\\bmod", "\\pmod")
     if "\\mid" in gold + answer and "\\{" in gold + answer:
         yield gold.replace("\\mid", ":"), answer.replace("\\mid", ":")
-    if "Z" in gold and "Z" in answer and "\\mathbb" in gold + answer:
-        groups = _cyclic(gold), _cyclic(answer)
-        if groups != (gold, answer):
-            yield groups
-    if _SENTENCE.match(answer) and (stated := announced(plain(clean(answer)))) is not None:
+    if has_same_table(gold, answer) or _is_same_object(gold, answer):
+        yield gold, gold
+    if _PHRASE["sentence"].match(answer) and (stated := announced(plain(clean(answer)))) is not None:
         yield gold, stated
     if "," in gold and _DECIMAL_COMMA.fullmatch(gold.strip("$ ")):
         amounts = _with_points(gold.strip("$ "), clean(answer))
@@ -100,11 +101,34 @@ def _in_short(words: str) -> str:
     return (described[1] if described else words).replace(",but", " but").replace(",and", " and")
 
 
-def _cyclic(text: str) -> str:
-    """Write `\\mathbb{Z}/6\\mathbb{Z}` and `\\mathbb{Z}/6` as `\\mathbb{Z}_6`."""
-    text = re.sub(r"\\mathbb\s?\{?\s?Z\s?\}?", r"\\mathbb{Z}", clean(text))
-    text = re.sub(r"\\mathbb\{Z\}_(\d)", r"\\mathbb{Z}_{\1}", text)
-    return re.sub(r"\\mathbb\{Z\}\s?/\s?\(?(\d+)\s?(?:\\mathbb\{Z\})?\)?", r"\\mathbb{Z}_{\1}", text)
+def _is_same_object(gold: str, answer: str) -> bool:
+    """Return whether two texts are one finite abelian group, one chemical formula, or one number in base 16."""
+    if "\\mathbb" in gold + answer and _factors(gold) == _factors(answer) != []:
+        return True
+    expected, stated = (re.sub(r"[\s{}_]", "", plain(clean(text))) for text in (gold, answer))
+    if expected == stated and re.search(r"\\(?:text|mathrm)(?![a-z])", gold + answer) and _CHEMICAL.fullmatch(stated):
+        return True
+    return expected.lower() == stated.lower() and "_" in gold and "_" in answer and bool(_BASE_16.fullmatch(stated))
+
+
+def _factors(text: str) -> list[int]:
+    """Return the orders of the cyclic groups of prime power order whose product a group is; [] for other texts.
+
+    The group of the integers counts as one of order 0.
+    """
+    powers: list[int] = []
+    bare = re.sub(r"\s|\\mathbb\s?\{?\s?(?=Z)|(?<=Z)\}", "", clean(text))
+    for part in re.split(r"\\(?:times|oplus)", bare):
+        cyclic = _CYCLIC.fullmatch(part)
+        if cyclic is None:
+            return []
+        rest, count = int(cyclic[1] or cyclic[2] or 0), int(cyclic[3] or 1)
+        powers += [] if cyclic[1] or cyclic[2] else [0] * count
+        for prime in range(2, rest + 1):
+            power = math.gcd(rest, prime**20)
+            rest //= power
+            powers += [power] * count if power > 1 else []
+    return sorted(powers)
 
 
 def _with_points(gold: str, answer: str) -> tuple[str, str] | None:
