@@ -56,7 +56,7 @@ def restatements(gold: str, answer: str, options: Options, *, unevaluated: bool 
         yield gold, answer.replace("\\bmod", "\\pmod")
     if "\\mid" in gold + answer and "\\{" in gold + answer:
         yield gold.replace("\\mid", ":"), answer.replace("\\mid", ":")
-    if has_same_table(gold, answer) or _is_same_object(gold, answer):
+    if has_same_table(gold, answer) or (re.search(r"_|\\mathbb", gold + answer) and _is_same_object(gold, answer)):
         yield gold, gold
     if _PHRASE["sentence"].match(answer) and (stated := announced(plain(clean(answer)))) is not None:
         yield gold, stated
