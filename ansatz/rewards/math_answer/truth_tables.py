@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Callable
 
@@ -13,9 +12,9 @@ _SPELLINGS = NOTATION["connectives"]
 _COMMAND = re.compile("|".join(rf"\\(?P<n{i}>{names})(?![A-Za-z])" for i, names in enumerate(_SPELLINGS.values())))
 _LEVELS = ("=", ">", "|", "^", "&-")
 _OPERATORS: dict[str, Callable[[int, int], int]] = {
-    "&": operator.and_,
-    "|": operator.or_,
-    "^": operator.xor,
+    "&": lambda left, right: left & right,
+    "|": lambda left, right: left | right,
+    "^": lambda left, right: left ^ right,
     "-": lambda left, right: left & ~right,
     ">": lambda left, right: ~left | right,
     "=": lambda left, right: ~(left ^ right),
