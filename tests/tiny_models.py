@@ -82,7 +82,7 @@ class FlatTokens:
     token_T: torch.Tensor
     position_T: torch.Tensor
     segment_T: torch.Tensor
-    mask_T: torch.Tensor
+    sampled_mask_T: torch.Tensor
     prompt_id_T: torch.Tensor | None = None
     num_candidates_T: torch.Tensor | None = None
     no_eos_T: torch.Tensor | None = None

@@ -191,7 +191,7 @@ def _sample(index: int, *, reward: float, steps: Sequence[float] = ()) -> TrainS
 
 def _coefficients(objective: Objective, samples: Sequence[TrainSample]) -> Coefficients:
     packed = pack_rollouts(samples, device=torch.device("cpu"))
-    logp_T = -1.0 * packed.mask_T
+    logp_T = -1.0 * packed.sampled_mask_T
     extra: dict[str, Any] = {"old_logp_T": logp_T}
     if objective.value is not None:
         extra["value_T"] = torch.full_like(logp_T, EXPECTED_REWARD)
@@ -199,9 +199,9 @@ def _coefficients(objective: Objective, samples: Sequence[TrainSample]) -> Coeff
         extra["baseline_N"] = torch.zeros(len(samples))
     batch = build_batch(packed, objective, **extra)
     policy_logp_T = logp_T.clone().requires_grad_()
-    entropy_T = torch.zeros_like(logp_T).masked_scatter(packed.mask_T, torch.tensor(ENTROPY * len(samples)))
+    entropy_T = torch.zeros_like(logp_T).masked_scatter(packed.sampled_mask_T, torch.tensor(ENTROPY * len(samples)))
     loss = objective.loss(batch.for_loss(policy_logp_T), policy_logp_T, entropy_T=entropy_T).loss
-    return _by_response(loss, policy_logp_T, packed, samples, scale=float(packed.mask_T.sum()))
+    return _by_response(loss, policy_logp_T, packed, samples, scale=float(packed.sampled_mask_T.sum()))
 
 
 def _pair(name: str, gain: float) -> Coefficients:
@@ -210,10 +210,10 @@ def _pair(name: str, gain: float) -> Coefficients:
     samples = [_sample(side, reward=1.0 - side) for side in (0, 1)]
     packed = pack_rollouts(samples, device=torch.device("cpu"))
     sign_T = torch.where(packed.token_T == 2, 1.0, -1.0)
-    gain_T = sign_T * gain / TOKENS * packed.mask_T
-    logp_T = -1.0 * packed.mask_T + (0.0 if objective.needs_ref else gain_T)
+    gain_T = sign_T * gain / TOKENS * packed.sampled_mask_T
+    logp_T = -1.0 * packed.sampled_mask_T + (0.0 if objective.needs_ref else gain_T)
     policy_logp_T = logp_T.requires_grad_()
-    ref_logp_T = (-1.0 * packed.mask_T - gain_T) if objective.needs_ref else None
+    ref_logp_T = (-1.0 * packed.sampled_mask_T - gain_T) if objective.needs_ref else None
     batch = build_batch(packed, objective, ref_logp_T=ref_logp_T)
     loss = objective.loss(batch.for_loss(policy_logp_T), policy_logp_T).loss
     return _by_response(loss, policy_logp_T, packed, samples, scale=1.0)

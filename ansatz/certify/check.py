@@ -171,7 +171,7 @@ def _alignment(
         samples = [TrainSample.from_rollout(rollout, group=0, reward=0.0) for rollout in sampled]
         rollouts = pack_rollouts(samples, device=policy.device)
         logp_T = logps_of(policy, rollouts, tokens_per_microbatch=4096, temperature=variant.temperature)
-        gap_M = (logp_T - rollouts.behavior_logp_T)[rollouts.mask_T].abs()
+        gap_M = (logp_T - rollouts.behavior_logp_T)[rollouts.sampled_mask_T].abs()
         yield CheckResult(
             what=f"sampler and trainer, {name}",
             measured=float(gap_M.max()),

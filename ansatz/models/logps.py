@@ -30,7 +30,7 @@ class PackedTokens(Protocol):
     """Prompts and responses on one flat axis, as `train.packed.PackedRollouts` has them.
 
     segment_T: 0..N-1, ascending. position_T: 0, 1, ... within each segment.
-    mask_T: the tokens whose log-probs are computed. The first token of a segment has none and must not be in it.
+    sampled_mask_T: the tokens whose log-probs are computed. The first token of a segment has none, so it must be False.
     prompt_id_T: the same number for all copies of one prompt, -1 elsewhere; None: no prompt is shared.
     num_candidates_T: from how many tokens each was sampled, under top-k, top-p or min-p; None: the whole vocabulary.
     no_eos_T: True where end tokens were masked out; None: nowhere.
@@ -43,7 +43,7 @@ class PackedTokens(Protocol):
     @property
     def segment_T(self) -> Tensor: ...
     @property
-    def mask_T(self) -> Tensor: ...
+    def sampled_mask_T(self) -> Tensor: ...
     @property
     def prompt_id_T(self) -> Tensor | None: ...
     @property
@@ -216,13 +216,13 @@ def chunked_kl(
 
 
 def token_logps(policy: Policy, packed: PackedTokens, *, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Compute (policy_logp_T, entropy_T) of the tokens in mask_T, given what precedes them in their segment; 0
+    """Compute (policy_logp_T, entropy_T) of the tokens in sampled_mask_T, given what precedes them in their segment; 0
     elsewhere."""
     return policy.run(lambda: _token_logps(policy, packed, temperature))
 
 
 def _token_logps(policy: Policy, packed: PackedTokens, temperature: float) -> tuple[Tensor, Tensor]:
-    mask_T, num_candidates_T, no_eos_T = packed.mask_T, packed.num_candidates_T, packed.no_eos_T
+    mask_T, num_candidates_T, no_eos_T = packed.sampled_mask_T, packed.num_candidates_T, packed.no_eos_T
     before_M = mask_T.nonzero().squeeze(-1) - 1
     hidden_MH = policy.packed_hidden(
         packed.token_T, packed.position_T, packed.segment_T, prompt_id_T=packed.prompt_id_T, at_M=before_M

@@ -60,7 +60,7 @@ def measure_with(
     no token. step: other steps take other places of the batch.
     """
     packed = batch.packed
-    segments = torch.unique(packed.segment_T[packed.mask_T & (packed.version_T == version)])
+    segments = torch.unique(packed.segment_T[packed.sampled_mask_T & (packed.version_T == version)])
     if not len(segments):
         return {}
     packed = select_rollouts(packed, _spread(segments, torch.bincount(packed.segment_T), tokens=tokens, step=step))
@@ -72,7 +72,7 @@ def measure_with(
             logp_T, _ = token_logps(policy, packed, temperature=temperature)
     finally:
         load_trained(policy, own)
-    return _measure((packed.behavior_logp_T - logp_T).abs()[packed.mask_T & (packed.version_T == version)])
+    return _measure((packed.behavior_logp_T - logp_T).abs()[packed.sampled_mask_T & (packed.version_T == version)])
 
 
 def _spread(segments: Tensor, length_N: Tensor, *, tokens: int, step: int) -> Tensor:

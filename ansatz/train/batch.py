@@ -28,7 +28,7 @@ from ansatz.train.ranks import Ranks, split_for_rank
 class TrainBatch:
     """Packed rollouts and one number per token for each part of the objective.
 
-    mask_T: the tokens that count in the loss: the sampled ones (`packed.mask_T`) that no mask of the objective rejects.
+    mask_T: the tokens that count in the loss: those of `sampled_mask_T` that no mask of the objective rejects.
     stale_T: True where an earlier policy than the one to be updated sampled the token.
     stale_corrected: whether a correction (old / behavior) of the objective accounts for stale tokens.
     ref_logp_T: None unless the objective has a KL term.
@@ -61,7 +61,7 @@ class TrainBatch:
 
     @property
     def sampled_mask_T(self) -> Tensor:
-        return self.packed.mask_T
+        return self.packed.sampled_mask_T
 
     @property
     def behavior_logp_T(self) -> Tensor:
@@ -91,8 +91,8 @@ class TrainBatch:
 
     def microbatches(self, max_tokens: int) -> Iterator[Self]:
         """Microbatches of whole rollouts; see `split_into_microbatches`."""
-        for segments in split_into_microbatches(self.packed, max_tokens):
-            yield self.select_rollouts(segments)
+        for rollouts in split_into_microbatches(self.packed, max_tokens):
+            yield self.select_rollouts(rollouts)
 
     def microbatches_of_rank(
         self, max_tokens: int, ranks: Ranks, *, multiple: int = 1, whole_groups: bool = False
@@ -104,7 +104,7 @@ class TrainBatch:
         splits, num_counted = split_for_rank(
             self.packed, max_tokens, ranks, multiple=multiple, whole_groups=whole_groups
         )
-        parts = [self.select_rollouts(segments) for segments in splits]
+        parts = [self.select_rollouts(rollouts) for rollouts in splits]
         return [*parts[:num_counted], *(part._without_weight() for part in parts[num_counted:])], num_counted
 
     def _without_weight(self) -> Self:
@@ -115,15 +115,15 @@ class TrainBatch:
         }
         return dataclasses.replace(self, **weights)
 
-    def select_rollouts(self, segments: Tensor) -> Self:
+    def select_rollouts(self, rollouts: Tensor) -> Self:
         """The given rollouts (ascending indices), with the weights that they have in the whole batch."""
-        chosen_T = torch.isin(self.segment_T, segments)
+        chosen_T = torch.isin(self.segment_T, rollouts)
         per_token: dict[str, Tensor] = {}
         for field in dataclasses.fields(self):
             if isinstance(value := getattr(self, field.name), Tensor):
                 assert field.name.endswith("_T"), f"{field.name} is not a token axis, so no rollouts can be selected"
                 per_token[field.name] = value[chosen_T]
-        return dataclasses.replace(self, packed=select_rollouts(self.packed, segments), **per_token)
+        return dataclasses.replace(self, packed=select_rollouts(self.packed, rollouts), **per_token)
 
     def minibatches(self, count: int, objective: Objective, *, key: Sequence[object] = ()) -> list[Self]:
         """The prompts dealt into `count` minibatches, each weighted as a batch of its own: one optimizer step each.
@@ -138,11 +138,11 @@ class TrainBatch:
             index_N = torch.tensor(shuffled, device=index_N.device)[index_N]
         minibatches: list[Self] = []
         for number in range(count):
-            segments = (index_N % count == number).nonzero().squeeze(-1)
-            if len(segments):
-                part = self.select_rollouts(segments)
+            rollouts = (index_N % count == number).nonzero().squeeze(-1)
+            if len(rollouts):
+                part = self.select_rollouts(rollouts)
                 weights = minibatch_weights(part.packed, part.mask_T, objective)
-                minibatches.append(dataclasses.replace(part, num_rollouts=len(segments), **weights))
+                minibatches.append(dataclasses.replace(part, num_rollouts=len(rollouts), **weights))
         return minibatches
 
 
@@ -191,7 +191,7 @@ def build_batch(
     inputs |= {"value_T": value_T, "baseline_N": baseline_N}
     if packed.rewards_steps and objective.advantage.per_token:
         inputs["token_reward_T"] = packed.step_reward_T  # for GAE and rewards to go
-    tokens = {"segment_T": packed.segment_T, "mask_T": packed.mask_T}
+    tokens = {"segment_T": packed.segment_T, "mask_T": packed.sampled_mask_T}
     advantages = objective.advantages(packed.reward_N, packed.group_N, **tokens, **inputs)
     mask_T = objective.loss_mask(**tokens, **inputs)
     batch = TrainBatch(

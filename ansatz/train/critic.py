@@ -67,10 +67,10 @@ class Critic(nn.Module):
             packed.position_T,
             packed.segment_T,
             prompt_id_T=packed.prompt_id_T,
-            at_M=packed.mask_T.nonzero().squeeze(-1) - 1,
+            at_M=packed.sampled_mask_T.nonzero().squeeze(-1) - 1,
         )
         value_M = self.value(before_MH.to(self.value.weight.dtype)).squeeze(-1).float()
-        return torch.zeros(packed.num_tokens, device=value_M.device).masked_scatter(packed.mask_T, value_M)
+        return torch.zeros(packed.num_tokens, device=value_M.device).masked_scatter(packed.sampled_mask_T, value_M)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ def exact_kl(policy: Policy, reference: Policy, packed: PackedRollouts, *, tempe
 
 def _exact_kl(policy: Policy, reference: Policy, packed: PackedRollouts, temperature: float) -> Tensor:
     tokens = packed.token_T, packed.position_T, packed.segment_T
-    at_M = packed.mask_T.nonzero().squeeze(-1) - 1
+    at_M = packed.sampled_mask_T.nonzero().squeeze(-1) - 1
     with torch.no_grad():
         reference_MH = reference.packed_hidden(*tokens, prompt_id_T=packed.prompt_id_T, at_M=at_M)
     kl_M = chunked_kl(
@@ -54,7 +54,7 @@ def _exact_kl(policy: Policy, reference: Policy, packed: PackedRollouts, tempera
         temperature=temperature,
         softcap=policy.softcap,
     )
-    return torch.zeros(packed.num_tokens, device=kl_M.device).masked_scatter(packed.mask_T, kl_M)
+    return torch.zeros(packed.num_tokens, device=kl_M.device).masked_scatter(packed.sampled_mask_T, kl_M)
 
 
 def without_gradient(
@@ -85,7 +85,7 @@ def measure_demonstrations(
 
     def measure(segments: Tensor) -> Measurements:
         part = select_rollouts(packed, segments)
-        target_M = part.token_T[part.mask_T]
+        target_M = part.token_T[part.sampled_mask_T]
         with torch.no_grad():
             logp_M, hit_M = policy.run(lambda: _predictions(policy, part, target_M))
         return {
@@ -118,7 +118,7 @@ def response_logps(
         with torch.no_grad():
             logp_KM = policy.run(lambda: _target_logps(policy, part, temperatures))
         logp_KN = torch.zeros(len(temperatures), part.num_rollouts, dtype=torch.float64, device=logp_KM.device)
-        logp_KN.index_add_(1, part.segment_T[part.mask_T], logp_KM.double())
+        logp_KN.index_add_(1, part.segment_T[part.sampled_mask_T], logp_KM.double())
         return [[number, *logps] for number, logps in zip(part.group_N.tolist(), logp_KN.T.tolist(), strict=True)]
 
     workers = policy.parallel_microbatches
@@ -130,11 +130,11 @@ def response_logps(
 
 def _target_logps(policy: Policy, part: PackedRollouts, temperatures: Sequence[float]) -> Tensor:
     """Compute the log-probs [K, M] of the tokens in the mask, over the whole vocabulary."""
-    before_M = part.mask_T.nonzero().squeeze(-1) - 1
+    before_M = part.sampled_mask_T.nonzero().squeeze(-1) - 1
     hidden_MH = policy.packed_hidden(
         part.token_T, part.position_T, part.segment_T, prompt_id_T=part.prompt_id_T, at_M=before_M
     )
-    weight_VH, target_M = policy.head.weight, part.token_T[part.mask_T]
+    weight_VH, target_M = policy.head.weight, part.token_T[part.sampled_mask_T]
     return torch.stack(
         [
             chunked_logps(hidden_MH, weight_VH, target_M, temperature=temperature, softcap=policy.softcap)[0]
@@ -150,7 +150,7 @@ def _predictions(policy: Policy, part: PackedRollouts, target_M: Tensor) -> tupl
         part.position_T,
         part.segment_T,
         prompt_id_T=part.prompt_id_T,
-        at_M=part.mask_T.nonzero().squeeze(-1) - 1,
+        at_M=part.sampled_mask_T.nonzero().squeeze(-1) - 1,
     )
     logp_M, _ = chunked_logps(hidden_MH, policy.head.weight, target_M)
     return logp_M, most_likely(hidden_MH, policy.head.weight) == target_M

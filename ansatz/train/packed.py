@@ -32,8 +32,8 @@ class PackedRollouts:
     token_T, position_T, segment_T: int64 token ids, positions within the rollout, rollout index 0..N-1.
     prompt_id_T: number of the distinct prompt that a prompt token belongs to, -1 for response tokens; None if no two
     rollouts share a prompt.
-    mask_T: True where the policy sampled the token. behavior_logp_T: float32 nats, 0 outside the mask.
-    version_T: int64 version of the policy that sampled the token; -1 outside the mask and where it was not recorded.
+    sampled_mask_T: True where the policy sampled the token. behavior_logp_T: float32 nats, 0 elsewhere.
+    version_T: int64 version of the policy that sampled the token; -1 for other tokens, and where it was not recorded.
     num_candidates_T: how many tokens were left to sample from; None if it was always the whole vocabulary.
     no_eos_T: True where end-of-sequence tokens were masked out; None if they never were.
     step_end_T, step_reward_T: True, and the reward, at the last token of a reasoning step.
@@ -44,7 +44,7 @@ class PackedRollouts:
     position_T: Tensor
     segment_T: Tensor
     prompt_id_T: Tensor | None
-    mask_T: Tensor
+    sampled_mask_T: Tensor
     behavior_logp_T: Tensor
     version_T: Tensor
     num_candidates_T: Tensor | None
@@ -87,7 +87,7 @@ def pack_rollouts(samples: Sequence[TrainSample], *, device: torch.device) -> Pa
     position_T = torch.arange(len(segment_T), device=device) - start_N[segment_T]
     response_T = position_T >= prompt_N[segment_T]
     sampled_M = [mark for sample in ordered for mark in sample.sampled_mask or [True] * len(sample.token_ids)]
-    mask_T = response_T.masked_scatter(response_T, torch.tensor(sampled_M, device=device))
+    sampled_mask_T = response_T.masked_scatter(response_T, torch.tensor(sampled_M, device=device))
     tokens = [token for sample in ordered for token in (*sample.prompt_ids, *sample.token_ids)]
     logp_M = torch.tensor([logp for sample in ordered for logp in sample.behavior_logps], device=device)
     step_end_T, step_reward_T = _pack_steps(ordered, start_N + prompt_N, num_tokens=len(tokens))
@@ -98,11 +98,11 @@ def pack_rollouts(samples: Sequence[TrainSample], *, device: torch.device) -> Pa
         prompt_id_T=None
         if prompt_id_N is None
         else torch.tensor(prompt_id_N, device=device)[segment_T].masked_fill(response_T, -1),
-        mask_T=mask_T,
-        behavior_logp_T=torch.zeros(len(tokens), device=device).masked_scatter(response_T, logp_M) * mask_T,
-        version_T=_pack_versions(ordered, response_T).masked_fill(~mask_T, -1),
+        sampled_mask_T=sampled_mask_T,
+        behavior_logp_T=torch.zeros(len(tokens), device=device).masked_scatter(response_T, logp_M) * sampled_mask_T,
+        version_T=_pack_versions(ordered, response_T).masked_fill(~sampled_mask_T, -1),
         num_candidates_T=_pack_num_candidates(ordered, response_T),
-        no_eos_T=_pack_no_eos(ordered, mask_T, position_T - prompt_N[segment_T], segment_T),
+        no_eos_T=_pack_no_eos(ordered, sampled_mask_T, position_T - prompt_N[segment_T], segment_T),
         step_end_T=step_end_T,
         step_reward_T=step_reward_T,
         reward_N=torch.tensor([sample.reward for sample in ordered], device=device),
@@ -119,16 +119,16 @@ def pack_apart(samples: Sequence[TrainSample], *, device: torch.device) -> Packe
     )
 
 
-def select_rollouts(packed: PackedRollouts, segments: Tensor) -> PackedRollouts:
+def select_rollouts(packed: PackedRollouts, rollouts: Tensor) -> PackedRollouts:
     """The given rollouts (ascending indices) as PackedRollouts of their own, numbered from 0."""
-    chosen_T = torch.isin(packed.segment_T, segments)
+    chosen_T = torch.isin(packed.segment_T, rollouts)
     values: dict[str, Tensor | None] = {}
     for field in dataclasses.fields(packed):
         value = getattr(packed, field.name)
         per_token = field.name.endswith("_T")
         assert per_token or field.name.endswith(("_N", "_NK")), f"{field.name} names no axis that can be selected"
-        values[field.name] = value if value is None else value[chosen_T if per_token else segments]
-    values["segment_T"] = torch.searchsorted(segments, packed.segment_T[chosen_T])
+        values[field.name] = value if value is None else value[chosen_T if per_token else rollouts]
+    values["segment_T"] = torch.searchsorted(rollouts, packed.segment_T[chosen_T])
     return PackedRollouts(**values)  # pyright: ignore[reportArgumentType]
 
 
@@ -242,7 +242,7 @@ def _pack_num_candidates(ordered: Sequence[TrainSample], response_T: Tensor) -> 
 
 
 def _pack_no_eos(ordered: Sequence[TrainSample], mask_T: Tensor, index_T: Tensor, segment_T: Tensor) -> Tensor | None:
-    """index_T: place of a response token within its response; negative for prompt tokens."""
+    """mask_T: the sampled tokens. index_T: the place of a token within its response; negative for prompt tokens."""
     if not any(sample.min_response_tokens for sample in ordered):
         return None
     minimum_N = torch.tensor([sample.min_response_tokens for sample in ordered], device=mask_T.device)

@@ -153,7 +153,7 @@ class RewardTrainer:
         """
         packed = batch.packed
         parts, num_counted = self._microbatches(packed)
-        num_correct_tokens = max(float(packed.reward_N[packed.segment_T[packed.mask_T]].sum()), 1.0)
+        num_correct_tokens = max(float(packed.reward_N[packed.segment_T[packed.sampled_mask_T]].sum()), 1.0)
 
         def compute(number: int) -> MicrobatchResult:
             loss, metrics = self.model.run(lambda: self._loss(parts[number], batch.num_terms, num_correct_tokens))
@@ -184,7 +184,7 @@ class RewardTrainer:
             loss = label_loss(score_M, label_M, num_labels=num_terms)
         metrics = {"reward_model/train_accuracy": self._accuracy(score_M.detach(), label_M, part.group_N)}
         if logp_K is not None and self._language is not None:
-            weight_K = part.reward_N[part.segment_T[part.mask_T]]
+            weight_K = part.reward_N[part.segment_T[part.sampled_mask_T]]
             total = -(weight_K * logp_K).sum()
             loss = loss + self._language.coef * total / num_correct_tokens
             metrics["reward_model/language_loss"] = mean(float(total.detach()), float(weight_K.sum()))
@@ -209,7 +209,7 @@ class RewardTrainer:
         language = self._language
         if language is None:
             return self._scores(packed), None
-        read_M, token_K = (mask_T.nonzero().squeeze(-1) for mask_T in (packed.step_end_T, packed.mask_T))
+        read_M, token_K = (mask_T.nonzero().squeeze(-1) for mask_T in (packed.step_end_T, packed.sampled_mask_T))
         hidden = self.model.packed_hidden(
             packed.token_T,
             packed.position_T,

@@ -85,6 +85,7 @@ def _write(folder: Path, skipped: SkippedUpdate) -> None:
     batch = skipped.minibatch
     fields = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
     packed = {field.name: getattr(batch.packed, field.name) for field in dataclasses.fields(PackedRollouts)}
+    packed["mask_T"] = packed.pop("sampled_mask_T")  # the name in files, also in those of earlier versions
     torch.save({**fields, "packed": packed}, folder / "batch.pt")
     settings = {**dataclasses.asdict(skipped.settings), "max_logprob_gap": None}
     about = {"step": skipped.step, "cause": skipped.cause, "of": skipped.of, "dtype": skipped.dtype}
@@ -106,7 +107,8 @@ def repeat_update(folder: Path, objective: Objective) -> UpdateReport:
     optimizer = MasterAdamW(policy.model, dtype=getattr(torch, about["dtype"]), betas=(0.9, 0.999), weight_decay=0.0)
     cast(policy, getattr(torch, about["dtype"]))
     fields = torch.load(folder / "batch.pt", map_location=policy.device, weights_only=True)
-    packed = PackedRollouts(**fields.pop("packed"))
+    stored = fields.pop("packed")
+    packed = PackedRollouts(sampled_mask_T=stored.pop("mask_T"), **stored)
     batch = (LossBatch if "old_logp_T" in fields else TrainBatch)(**fields, packed=packed)
     settings = {name: value for name, value in about["settings"].items() if name != "max_logprob_gap"}
     return train_step(policy, optimizer, batch, objective, UpdateSettings(**settings), step=about["step"])

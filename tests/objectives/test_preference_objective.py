@@ -41,7 +41,7 @@ def batch_of(losses: dict, samples: list[TrainSample] | None = None) -> tuple:
     objective = build_preference_objective(losses)
     samples = [dataclasses.replace(each, behavior_logps=[0.0] * len(each.token_ids)) for each in samples or pairs()]
     packed = pack_rollouts(samples, device=CPU)
-    ref_T = by_token(packed.token_T, 0.9) * packed.mask_T if objective.needs_ref else None
+    ref_T = by_token(packed.token_T, 0.9) * packed.sampled_mask_T if objective.needs_ref else None
     return objective, build_batch(packed, objective, ref_logp_T=ref_T)
 
 

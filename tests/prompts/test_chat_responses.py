@@ -73,7 +73,7 @@ def test_all_responses_of_a_conversation_are_taught_and_nothing_else(name, syste
     assert mask == expected["assistant_masks"][:length]
     assert sum(mask) == sum(expected["assistant_masks"])
     packed = pack_rollouts([TrainSample.from_demonstration(demonstration, group=0)], device="cpu")
-    assert packed.mask_T.int().tolist() == mask
+    assert packed.sampled_mask_T.int().tolist() == mask
 
 
 def test_a_conversation_with_a_tool_teaches_the_responses_around_it() -> None:

@@ -83,7 +83,7 @@ def logp_gaps(policy: Policy, rollouts: list[Rollout]) -> torch.Tensor:
     ]
     packed = pack_rollouts(samples, device=policy.device)
     logp_T = logps_of(policy, packed, tokens_per_microbatch=512)
-    return (logp_T - packed.behavior_logp_T)[packed.mask_T].abs()
+    return (logp_T - packed.behavior_logp_T)[packed.sampled_mask_T].abs()
 
 
 @pytest.mark.parametrize("dtype", KINDS)

@@ -62,11 +62,11 @@ def assert_aligned(policy: Policy, rollouts: Sequence[Rollout], *, temperature: 
     """The trainer's log-probs of sampled tokens equal the sampler's, and forced tokens have none."""
     rows = [TrainSample.from_rollout(rollout, group=0, reward=0.0) for rollout in rollouts]
     layout = pack_rollouts(rows, device=policy.device)
-    assert int(layout.mask_T.sum()) == sum(
+    assert int(layout.sampled_mask_T.sum()) == sum(
         sum(rollout.sampled_mask or [True] * rollout.num_tokens) for rollout in rollouts
     )
     logp_T = logps_of(policy, layout, tokens_per_microbatch=512, temperature=temperature)
-    assert not logp_T[~layout.mask_T].any()
+    assert not logp_T[~layout.sampled_mask_T].any()
     assert (logp_T - layout.behavior_logp_T).abs().max() < 1e-4
 
 

@@ -54,8 +54,9 @@ def whole_batch(samples: list[TrainSample], objective: Objective) -> LossBatch:
     """Old, reference and behavior log-probs, values and baselines from the tokens themselves."""
     packed = pack_rollouts(samples, device=CPU)
     bare = build_batch(packed, build_objective({"preset": "reinforce"}, max_response_tokens=9))
-    old_T, ref_T, value_T = (by_token(bare, salt=salt) * packed.mask_T for salt in (1, 2, 3))
-    packed = dataclasses.replace(packed, behavior_logp_T=old_T + by_token(bare, salt=4, scale=0.05) * packed.mask_T)
+    old_T, ref_T, value_T = (by_token(bare, salt=salt) * packed.sampled_mask_T for salt in (1, 2, 3))
+    behavior_T = old_T + by_token(bare, salt=4, scale=0.05) * packed.sampled_mask_T
+    packed = dataclasses.replace(packed, behavior_logp_T=behavior_T)
     group_N = packed.group_N.double()
     baseline_N = (torch.sin(group_N * 7.1) * 0.5).float()
     batch = build_batch(packed, objective, old_logp_T=old_T, ref_logp_T=ref_T, value_T=value_T, baseline_N=baseline_N)

@@ -76,7 +76,7 @@ def test_a_rollouts_mismatch_weight_in_training_includes_tokens_that_a_mask_reje
 def test_every_kind_of_weight_adds_up_also_with_masks_and_penalties_of_their_own(weights: str) -> None:
     objective = objective_of("grpo", weights=weights, penalty_weights="token_mean", masks="not_truncated", kl_coef=0.1)
     batch = whole_batch(some_samples(), objective)
-    assert batch.num_loss_tokens < pack_rollouts(some_samples(), device=CPU).mask_T.sum()
+    assert batch.num_loss_tokens < pack_rollouts(some_samples(), device=CPU).sampled_mask_T.sum()
     loss, gradient = loss_and_gradient(batch, objective, 10**6)
     for max_tokens in (1, 30, 50):
         other_loss, other_gradient = loss_and_gradient(batch, objective, max_tokens)
@@ -118,8 +118,8 @@ def test_forced_tokens_have_neither_weight_nor_advantage_nor_gradient(preset: st
     ]
     objective = objective_of(preset, kl_coef=0.1)
     batch = whole_batch(samples, objective)
-    assert not batch.weight_T[~batch.packed.mask_T].any()
-    assert not batch.advantage_T[~batch.packed.mask_T].any()
+    assert not batch.weight_T[~batch.packed.sampled_mask_T].any()
+    assert not batch.advantage_T[~batch.packed.sampled_mask_T].any()
     _, gradient = loss_and_gradient(batch, objective, 10**6)
     assert set(gradient) <= {sample.token_ids[0] for sample in samples}
 

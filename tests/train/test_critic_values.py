@@ -72,7 +72,7 @@ def test_a_critic_comes_close_to_the_table_of_true_values():
     batch = trained.batch(samples)
     assert batch.old_value_T is not None
     assert batch.return_T is not None
-    value_M, return_M = (values_T[batch.packed.mask_T] for values_T in (batch.old_value_T, batch.return_T))
+    value_M, return_M = (values_T[batch.packed.sampled_mask_T] for values_T in (batch.old_value_T, batch.return_T))
     assert explained(value_M, true_M) > 0.8
     assert explained(value_M, return_M) > 0.8 * explained(true_M, return_M)
 

@@ -169,11 +169,11 @@ def carried_samples(trainer: LocalTrainer, *, gap: float) -> list[TrainSample]:
     logp_T = trainer._logps(trainer.policy, packed)
     samples: list[TrainSample] = []
     for index in range(packed.num_rollouts):
-        response_T = (packed.segment_T == index) & packed.mask_T
+        response_T = (packed.segment_T == index) & packed.sampled_mask_T
         logps, half = logp_T[response_T].tolist(), int(response_T.sum()) // 2
         samples.append(
             TrainSample(
-                prompt_ids=packed.token_T[(packed.segment_T == index) & ~packed.mask_T].tolist(),
+                prompt_ids=packed.token_T[(packed.segment_T == index) & ~packed.sampled_mask_T].tolist(),
                 token_ids=packed.token_T[response_T].tolist(),
                 behavior_logps=[logp - (1.0 if place < half else gap) for place, logp in enumerate(logps)],
                 versions=[trainer.version - (place < half) for place in range(len(logps))],
@@ -217,7 +217,7 @@ def samples_with_gap(trainer: LocalTrainer, gap_of_group: dict[int, float]) -> l
     """The rows as the current policy would have sampled them, except that groups are off by these nats per token."""
     packed = trainer.batch(rows()).packed
     logp_T = trainer._logps(trainer.policy, packed)
-    responses = [(packed.segment_T == index) & packed.mask_T for index in range(packed.num_rollouts)]
+    responses = [(packed.segment_T == index) & packed.sampled_mask_T for index in range(packed.num_rollouts)]
     logps = {tuple(packed.token_T[response_T].tolist()): logp_T[response_T].tolist() for response_T in responses}
     return [
         dataclasses.replace(
@@ -311,6 +311,7 @@ def test_a_step_that_is_made_again_replaces_its_update(tmp_path):
     (folder / "half").touch()
     write_skipped(folder, update)
     assert {"batch.pt", "update.json", "model.safetensors"} < {path.name for path in folder.iterdir()}
+    assert "mask_T" in torch.load(folder / "batch.pt", weights_only=True)["packed"]  # as earlier versions stored it
     assert not (folder / "half").exists()
     assert list(folder.parent.iterdir()) == [folder]
 

@@ -21,12 +21,12 @@ def test_packing_keeps_every_sample_and_orders_by_prompt_and_then_by_length() ->
     found: list[tuple[Any, ...]] = []
     for n in range(packed.num_rollouts):
         own_T = packed.segment_T == n
-        response_T = own_T & packed.mask_T
-        prompt = packed.token_T[own_T & ~packed.mask_T].tolist()
+        response_T = own_T & packed.sampled_mask_T
+        prompt = packed.token_T[own_T & ~packed.sampled_mask_T].tolist()
         logps = [round(logp, 5) for logp in packed.behavior_logp_T[response_T].tolist()]
         found.append((prompt, packed.token_T[response_T].tolist(), logps, packed.group_N[n].item()))
         assert packed.position_T[own_T].tolist() == list(range(int(own_T.sum())))
-        assert packed.mask_T[own_T].tolist() == [False] * len(prompt) + [True] * len(logps)
+        assert packed.sampled_mask_T[own_T].tolist() == [False] * len(prompt) + [True] * len(logps)
         sample = next(sample for sample in samples if sample.token_ids == found[-1][1])
         assert packed.reward_N[n].item() == pytest.approx(sample.reward)
         assert packed.truncated_N[n].item() is sample.truncated
@@ -44,7 +44,7 @@ def test_packing_keeps_every_sample_and_orders_by_prompt_and_then_by_length() ->
     assert all(lengths == sorted(lengths, reverse=True) for lengths in by_prompt.values())
     longest = [len(prompt) + lengths[0] for prompt, lengths in by_prompt.items()]
     assert longest == sorted(longest, reverse=True)
-    assert not packed.behavior_logp_T[~packed.mask_T].any()
+    assert not packed.behavior_logp_T[~packed.sampled_mask_T].any()
 
 
 def test_rollouts_of_one_prompt_share_its_number_and_their_responses_have_none() -> None:
@@ -54,12 +54,14 @@ def test_rollouts_of_one_prompt_share_its_number_and_their_responses_have_none()
     packed = pack_rollouts(samples, device=CPU)
     assert packed.prompt_id_T is not None
     numbers = {
-        tuple(packed.token_T[own_T & ~packed.mask_T].tolist()): set(packed.prompt_id_T[own_T & ~packed.mask_T].tolist())
+        tuple(packed.token_T[own_T & ~packed.sampled_mask_T].tolist()): set(
+            packed.prompt_id_T[own_T & ~packed.sampled_mask_T].tolist()
+        )
         for own_T in (packed.segment_T == n for n in range(len(samples)))
     }
     assert sorted(map(len, numbers.values())) == [1, 1, 1]
     assert len(set.union(*numbers.values())) == 3
-    assert set(packed.prompt_id_T[packed.mask_T].tolist()) == {-1}
+    assert set(packed.prompt_id_T[packed.sampled_mask_T].tolist()) == {-1}
     assert pack_rollouts(samples[:2], device=CPU).prompt_id_T is None
 
 
@@ -98,10 +100,10 @@ def test_forced_tokens_are_context_only() -> None:
     packed = pack_rollouts(samples, device=CPU)
     forced = {sample.token_ids[index] for sample in samples for index in (1, -2, -1)}
     response = {token for sample in samples for token in sample.token_ids}
-    assert set(packed.token_T[packed.mask_T].tolist()) == response - forced
+    assert set(packed.token_T[packed.sampled_mask_T].tolist()) == response - forced
     assert set(packed.token_T[packed.prompt_id_T < 0].tolist()) == response
-    assert not packed.behavior_logp_T[~packed.mask_T].any()
-    assert packed.step_end_T[packed.mask_T].sum() == len(samples)
+    assert not packed.behavior_logp_T[~packed.sampled_mask_T].any()
+    assert packed.step_end_T[packed.sampled_mask_T].sum() == len(samples)
     assert packed.step_reward_T.sum().item() == pytest.approx(sum(sample.reward for sample in samples))
     last = {sample.token_ids[-3] for sample in samples}
     assert set(packed.token_T[packed.step_end_T].tolist()) == last
@@ -160,7 +162,7 @@ def test_microbatches_for_several_workers_are_a_multiple_and_similar_in_size(mul
     runs = [run.tolist() for run in split_into_microbatches(packed, max_tokens, multiple=multiple)]
     assert [n for run in runs for n in run] == list(range(60))
     if max_tokens == 10**6:
-        sizes = [int(torch.isin(packed.segment_T[packed.mask_T], torch.tensor(run)).sum()) for run in runs]
+        sizes = [int(torch.isin(packed.segment_T[packed.sampled_mask_T], torch.tensor(run)).sum()) for run in runs]
         assert len(runs) == multiple
         assert max(sizes) - min(sizes) <= 2 * max(lengths) + 16
     else:

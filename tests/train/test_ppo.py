@@ -56,7 +56,7 @@ def rows(trainer: LocalTrainer) -> list[TrainSample]:
 
 
 def _responses(packed: Any) -> list[torch.Tensor]:
-    return [(packed.segment_T == index) & packed.mask_T for index in range(packed.num_rollouts)]
+    return [(packed.segment_T == index) & packed.sampled_mask_T for index in range(packed.num_rollouts)]
 
 
 def drift(trainer: LocalTrainer, step: int = 1) -> float:
@@ -70,7 +70,7 @@ def drift(trainer: LocalTrainer, step: int = 1) -> float:
     policy_T = logps_of(trainer.policy, packed, tokens_per_microbatch=1000)
     assert trainer.reference is not None
     reference_T = logps_of(trainer.reference, packed, tokens_per_microbatch=1000)
-    return float((policy_T - reference_T)[packed.mask_T].sum()) / packed.num_rollouts
+    return float((policy_T - reference_T)[packed.sampled_mask_T].sum()) / packed.num_rollouts
 
 
 def _generator(seed: int) -> torch.Generator:

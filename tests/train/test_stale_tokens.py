@@ -76,4 +76,4 @@ def test_forced_tokens_and_tokens_without_a_version_are_never_stale() -> None:
     stale_T = build_batch(packed, objective_of("grpo"), policy_version=9).stale_T
     sampled_by = packed.version_T[stale_T].tolist()
     assert sampled_by == [3, 3, 4]
-    assert not stale_T[~packed.mask_T].any()
+    assert not stale_T[~packed.sampled_mask_T].any()

@@ -169,7 +169,7 @@ def test_a_report_counts_tokens_entropy_and_alignment_as_defined() -> None:
     shift_T = torch.where(torch.arange(len(batch.mask_T)) % 2 == 0, 0.02, -0.03) * batch.mask_T
     packed = dataclasses.replace(batch.packed, behavior_logp_T=batch.behavior_logp_T + shift_T)
     with torch.no_grad():
-        rows = [*zip(*(packed.segment_T.tolist(), packed.mask_T.tolist()), strict=True)]
+        rows = [*zip(*(packed.segment_T.tolist(), packed.sampled_mask_T.tolist()), strict=True)]
         entropy = 0.0
         for segment in range(packed.num_rollouts):
             logits = world.policy.model(packed.token_T[packed.segment_T == segment][None]).logits[0]
@@ -256,6 +256,6 @@ def test_log_probs_of_a_layout_do_not_depend_on_slices_and_leave_no_gradient() -
     for tokens_per_microbatch in (1, 33):
         torch.testing.assert_close(logps_of(world.policy, packed, tokens_per_microbatch=tokens_per_microbatch), whole_T)
     assert not whole_T.requires_grad
-    assert not whole_T[~packed.mask_T].any()
-    assert (whole_T[packed.mask_T] < 0).all()
-    assert float(whole_T[packed.mask_T].mean()) < -math.log(VOCAB_SIZE)
+    assert not whole_T[~packed.sampled_mask_T].any()
+    assert (whole_T[packed.sampled_mask_T] < 0).all()
+    assert float(whole_T[packed.sampled_mask_T].mean()) < -math.log(VOCAB_SIZE)

@@ -48,7 +48,7 @@ def gap(policy: Policy, rollouts: Sequence[Rollout], *, temperature: float = 1.0
     rows = [TrainSample.from_rollout(rollout, group=0, reward=0.0) for rollout in rollouts]
     layout = pack_rollouts(rows, device=policy.device)
     logp_T = logps_of(policy, layout, tokens_per_microbatch=4096, temperature=temperature)
-    return float((logp_T - layout.behavior_logp_T)[layout.mask_T].abs().max())
+    return float((logp_T - layout.behavior_logp_T)[layout.sampled_mask_T].abs().max())
 
 
 def with_other_weights(policy: Policy, folder: Path) -> Policy:
