@@ -1,9 +1,11 @@
 """Advantages of rollouts: how much better a response is than what was expected for its prompt.
 
-Axes: N rollouts, K reward components; `group_N` labels the prompt of each rollout with any integers. Every token of
-a rollout gets the rollout's advantage; `token_advantages` has the components that distinguish tokens. Components with a
-group baseline are shift-invariant in the reward, sum to 0 over a group (except `opo`, `remax` and `prior_mean`), and
-give 0, never NaN, for a group of equal rewards.
+Axes: N rollouts, S groups, K reward components; `group_N` labels the prompt of each rollout with any integers. Every
+token of a rollout gets the rollout's advantage; `token_advantages` has the components that distinguish tokens.
+
+Components with `group_N` give 0, never NaN, for a group of equal rewards (except `prior_mean`). They sum to 0 over a
+group (except `prior_mean`, `leave_one_out_std`, `best_gap`, `opo` and `log_partition`), and a constant added to all
+rewards changes nothing (except in `mean_ratio`, `pass_at_k` and `gpg`). `single: keep` is an exception to all three.
 
 "Unbiased" below means: the expected gradient is that of the mean reward, up to a positive constant.
 """
@@ -146,7 +148,7 @@ def leave_one_out_std(reward_N: Tensor, group_N: Tensor, *, ddof: int = 1, eps: 
     centered_N = segments.centered(reward_N, index_N, groups)
     others_N = segments.count(index_N, groups)[index_N] - 1
     squares_N = segments.total(centered_N**2, index_N, groups)[index_N]
-    mean_N = -centered_N / others_N.clamp(min=1)
+    mean_N = -centered_N / others_N.clamp(min=1)  # of the others' centred rewards: all of them sum to 0
     spread_N = squares_N - centered_N**2 - others_N * mean_N**2
     uniform_N = spread_N <= 1e-12 * squares_N
     std_N = (spread_N.clamp(min=0) / (others_N - ddof).clamp(min=1)).sqrt()
@@ -199,7 +201,7 @@ def pass_at_k(reward_N: Tensor, group_N: Tensor, *, k: int = 4, solved: float = 
     correct_N = reward_N > solved
     size_N = segments.count(index_N, groups)[index_N]
     wrong_N = segments.total((~correct_N).to(reward_N.dtype), index_N, groups)[index_N]
-    fails_N = torch.ones_like(reward_N)
+    fails_N = torch.ones_like(reward_N)  # becomes C(wrong, k) / C(size, k): no success in a draw
     others_fail_N = torch.ones_like(reward_N)  # the other k - 1 of a draw that contains this incorrect rollout
     for drawn in range(k):
         fails_N = fails_N * ((wrong_N - drawn) / (size_N - drawn).clamp(min=1)).clamp(min=0)
@@ -256,8 +258,8 @@ def opo(reward_N: Tensor, group_N: Tensor, length_N: Tensor, *, single: Single =
     length_N = length_N.to(reward_N.dtype)
     weighted_S = segments.total(length_N * reward_N, index_N, groups)
     baseline_N = (weighted_S / segments.total(length_N, index_N, groups).clamp(min=1))[index_N]
-    uniform_N = segments.centered(reward_N, index_N, groups).abs()
-    uneven_N = segments.largest(uniform_N, index_N, groups)[index_N] > 0
+    distance_N = segments.centered(reward_N, index_N, groups).abs()
+    uneven_N = segments.largest(distance_N, index_N, groups)[index_N] > 0
     advantage_N = torch.where(uneven_N, reward_N - baseline_N, torch.zeros_like(reward_N))
     return _keep_singles(advantage_N, reward_N, index_N, groups, single)
 
@@ -311,8 +313,9 @@ def gdpo(
     """Normalise each reward component over the group before adding them up, so that none dominates (GDPO,
     arXiv:2601.05242).
 
-    component_weights: one per component; None means 1 for all. normalizer: the advantage taken of each component; ddof
-    and eps are for those that divide by a std, single is as in `group_mean`. Usually followed by `whiten`.
+    component_weights: one per reward, in the order of the recipe, but with rewards that take verdicts last; None means
+    1 for all. normalizer: the advantage taken of each component; ddof and eps are for those that divide by a std,
+    single is as in `group_mean`. Usually followed by `whiten`.
     """
 
     def normalized(reward_N: Tensor) -> Tensor:

@@ -3,8 +3,9 @@
 The positional parameters of a component are its inputs (`reward_N`, `segment_T`, ...); the keyword-only ones are its
 settings in a recipe. Nothing is declared twice: `Objective` passes exactly the inputs in the signature.
 
-Axes everywhere in this package: N rollouts, T flat tokens, K reward components. Components only see the tokens that the
-policy sampled: everything outside the mask (prompts, tool output) is removed first.
+Axes everywhere in this package: N rollouts, T flat tokens, K reward components. Components only see tokens that the
+policy sampled: everything outside the mask (prompts, tool output) is removed first. In the loss they only see those
+that no mask has rejected, except for components that are marked `sees_rejected`.
 """
 
 from __future__ import annotations
@@ -167,9 +168,9 @@ def whole_minibatch(function: F) -> F:
     return function
 
 
-def before_rejection(function: F) -> F:
+def sees_rejected(function: F) -> F:
     """Mark a component that sees every token that the policy sampled, including those that masks reject."""
-    function.__dict__["before_rejection"] = True
+    function.__dict__["sees_rejected"] = True
     return function
 
 
@@ -198,8 +199,8 @@ class Component:
         return bool(getattr(self.function, "whole_minibatch", False)) or by_setting
 
     @property
-    def before_rejection(self) -> bool:
-        return bool(getattr(self.function, "before_rejection", False))
+    def sees_rejected(self) -> bool:
+        return bool(getattr(self.function, "sees_rejected", False))
 
     def formula(self) -> str:
         words: FormulaWords | None = getattr(self.function, "formula", None)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ansatz.objectives import segments
-from ansatz.objectives.components import Clipped, ClippingFunction, before_rejection, formula, whole_minibatch
+from ansatz.objectives.components import Clipped, ClippingFunction, formula, sees_rejected, whole_minibatch
 from ansatz.registry import Registry
 
 CORRECTIONS: Registry[ClippingFunction] = Registry("correction")
@@ -34,7 +34,7 @@ _NORMALIZED = {"self_normalize": {True: ", divided by its mean over the minibatc
 
 
 @CORRECTIONS.register("truncate", "tis", "truncated")
-@before_rejection
+@sees_rejected
 @formula("x clip(w, {low}, {high}), w = old / behavior {level}", words=_WORDS, notes=_NORMALIZED)
 def truncate(
     old_logp_T: Tensor,
@@ -58,7 +58,7 @@ def truncate(
 
 
 @CORRECTIONS.register("mask_outside", "icepop")
-@before_rejection
+@sees_rejected
 @formula("x w where {low} <= w <= {high}, else 0, w = old / behavior {level}", words=_WORDS, notes=_NORMALIZED)
 def mask_outside(
     old_logp_T: Tensor,
@@ -78,7 +78,7 @@ def mask_outside(
 
 
 @CORRECTIONS.register("drop_outside")
-@before_rejection
+@sees_rejected
 @formula("x 1 where {low} <= w <= {high}, else 0, w = old / behavior {level}", words=_WORDS)
 def drop_outside(
     old_logp_T: Tensor,
@@ -101,7 +101,7 @@ def drop_outside(
 
 
 @CORRECTIONS.register("total_variation", "vaco")
-@before_rejection
+@sees_rejected
 @formula(
     "x 0 at tokens with A log w > 0 on rollouts whose mean |w - 1| is outside [{low}, {high}], w = old / behavior",
     words=_WORDS,

@@ -134,7 +134,7 @@ class Objective:
     def corrects_mismatch(self) -> bool:
         """Tell whether a correction weighs tokens by old / behavior, and so accounts for the policy that sampled
         them."""
-        return any(component.before_rejection for component in self.correction)
+        return any(component.sees_rejected for component in self.correction)
 
     @property
     def needs_group(self) -> bool:
@@ -153,7 +153,8 @@ class Objective:
 
     @property
     def whole_groups(self) -> bool:
-        """Tell whether a group of rollouts must be in one microbatch, because the loss compares them."""
+        """Tell whether a group of rollouts must be in one microbatch, because the loss compares them. Here none does;
+        `PreferenceObjective` overrides this."""
         return False
 
     def stops(self, sums: Mapping[str, Tensor | float]) -> bool:
@@ -178,12 +179,13 @@ class Objective:
         state_T: Tensor | None = None,
         **extra: Tensor | None,
     ) -> Advantages:
-        """Compute the advantages of the whole step.
+        """Compute the advantages of the whole step, in the order that `advantage_rule` describes.
 
-        state_T: the tokens over which token-level components discount and bootstrap; None means `mask_T`. Pass all
-        response tokens to let tool output count as time. extra: other inputs of components, on the N or T axis of the
-        step: old_logp_T, ref_logp_T, value_T, baseline_N, component_NK, step_reward_T, step_end_T, and token_reward_T
-        for dense rewards (instead of `reward_N` at the last token).
+        state_T: the tokens that are states for components such as GAE, which discount and bootstrap from each to the
+        next. None means `mask_T`; pass all response tokens to let tool output count as time.
+        extra: other inputs of components, on the N or T axis of the step: old_logp_T, ref_logp_T, value_T, baseline_N,
+        component_NK, step_reward_T, step_end_T, and token_reward_T for dense rewards (instead of `reward_N` at the last
+        token).
         """
         rule = AdvantageRule(
             advantage=self.advantage,
@@ -264,15 +266,13 @@ class Objective:
         entropy_T: Tensor | None = None,
         *,
         full_kl_T: Tensor | None = None,
-        kl_coef: float | None = None,
         entropy_coef: float | None = None,
     ) -> LossParts:
         """Compute the loss of a microbatch: policy, KL, entropy and likelihood terms, each a weighted sum over its
         tokens.
 
-        kl_coef, entropy_coef: from an adaptive schedule, instead of those of the objective.
+        entropy_coef: that of an adaptive bonus; None: the objective's own.
         """
-        kl_coef = self.kl_coef if kl_coef is None else kl_coef
         entropy_coef = self.entropy_coef if entropy_coef is None else entropy_coef
         inputs = self._inputs(batch, policy_logp_T, entropy_T, full_kl_T)
         penalty_weight_T = inputs["weight_T"] if inputs["penalty_weight_T"] is None else inputs["penalty_weight_T"]
@@ -281,10 +281,10 @@ class Objective:
         surrogate = (policy_T * inputs["weight_T"]).sum()
         loss = self.policy_coef * surrogate
         sums = diagnostics.ratio_sums(inputs["log_ratio_T"], low_T, high_T) | {"surrogate": surrogate.detach()}
-        if kl_coef != 0 and self.kl_in == "loss":
+        if self.kl_coef != 0 and self.kl_in == "loss":
             kl_T = self.kl(inputs)
             kl_loss = (kl_T * penalty_weight_T).sum()
-            loss = loss + kl_coef * kl_loss
+            loss = loss + self.kl_coef * kl_loss
             sums |= {"kl": kl_T.detach().sum(), "kl_loss": kl_loss.detach()}
         if inputs["entropy_T"] is not None:
             sums["entropy"] = inputs["entropy_T"].detach().sum()
@@ -307,10 +307,10 @@ class Objective:
     def _policy_term(self, inputs: dict[str, Any]) -> Clipped:
         """Return surrogate x corrections at each token, and the tokens that either of them clipped."""
         loss_T, low_T, high_T = self.surrogate.clipping(inputs)
-        if "mismatch_weight_T" not in self.surrogate.inputs:
+        if "mismatch_weight_T" not in self.surrogate.inputs:  # `vespo` takes it and applies it within its gate
             loss_T = loss_T * inputs["mismatch_weight_T"]
         for component in self.correction:
-            if not component.before_rejection:
+            if not component.sees_rejected:
                 factor_T, below_T, above_T = component.clipping(inputs)
                 loss_T, low_T, high_T = loss_T * factor_T, low_T | below_T, high_T | above_T
         return Clipped(loss_T, low_T & ~high_T, high_T)
@@ -341,7 +341,7 @@ class Objective:
         inputs = {name: getattr(batch, name)[mask_T] for name in names}
         weight_T = torch.ones_like(inputs["old_logp_T"])
         for component in self.correction:
-            if component.before_rejection:
+            if component.sees_rejected:  # those that weigh by old / behavior
                 weight_T = weight_T * component(inputs)
         return weight_T
 
@@ -370,7 +370,7 @@ class Objective:
             "entropy_T": at(entropy_T, mask_T),
             "full_kl_T": at(full_kl_T, mask_T),
             "sampled_weight_T": sampled_weight_T,
-            "mismatch_weight_T": sampled_weight_T[mask_T[batch.sampled_mask_T]],
+            "mismatch_weight_T": sampled_weight_T[mask_T[batch.sampled_mask_T]],  # mask_T lies within sampled_mask_T
         }
         return {**inputs, "log_ratio_T": self.ratio(inputs)}
 

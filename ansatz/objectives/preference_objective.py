@@ -75,7 +75,6 @@ class PreferenceObjective(Objective):
         entropy_T: Tensor | None = None,
         *,
         full_kl_T: Tensor | None = None,
-        kl_coef: float | None = None,
         entropy_coef: float | None = None,
     ) -> LossParts:
         """Compute the loss of a microbatch of whole pairs.

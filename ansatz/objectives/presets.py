@@ -24,7 +24,8 @@ KEYS: dict[str, str] = {
     "policy_coef": "strength of the policy term",
     "kl_coef": "strength of the KL; 0 needs no reference model",
     "kl_control": "component: adapts kl_coef to a target KL after each step; none: kl_coef is fixed",
-    "kl_in": "where the KL acts: loss | reward (before the baseline) | return (after it, to go) | advantage (after it)",
+    "kl_in": "where the KL acts: loss | reward (before the baseline) | return (after it, each token's KL with those of "
+    "the tokens to come) | advantage (after it)",
     "kl_to": "what the KL holds the policy to: ref | old | behavior",
     "weights": "component: how token losses become one number",
     "penalty_weights": "the same for the KL and entropy terms; null: as weights",
@@ -66,7 +67,7 @@ COMMON: dict[str, Any] = {
     "value": "none",
 }
 
-_UNBIASED = {"name": "fixed_length", "max_tokens": "max_response_tokens"}
+_UNBIASED = {"name": "fixed_length", "max_tokens": "max_response_tokens"}  # a name for the recipe's number
 _REINFORCE = {"surrogate": "log_prob", "weights": _UNBIASED}
 _DAPO = {"surrogate": {"name": "clip", "low": 0.2, "high": 0.28}, "weights": "token_mean"}
 _REWARD_KL = {"kl": {"name": "k1", "at_least": 0.0}, "kl_in": "reward"}
@@ -111,7 +112,7 @@ PRESETS: dict[str, dict[str, Any]] = {  # rows over COMMON
         "source": "arXiv:1707.06347",
         "aliases": ("gae",),
     },
-    "grpo": {"source": "arXiv:2402.03300", "aliases": ("group_norm",)},
+    "grpo": {"source": "arXiv:2402.03300", "aliases": ("group_norm",)},  # COMMON as it is; the paper has kl_coef 0.04
     "grpo_process": {"advantage": "process", "source": "arXiv:2402.03300 sec. 4.1.3"},
     "dr_grpo": {"advantage": "group_mean", "weights": _UNBIASED, "source": "arXiv:2503.20783", "aliases": ("drgrpo",)},
     "dapo": {**_DAPO, "source": "arXiv:2503.14476", "aliases": ("bnpo",)},
@@ -162,11 +163,11 @@ PRESETS: dict[str, dict[str, Any]] = {  # rows over COMMON
     "opmd": {
         "advantage": "group_mean",
         "ratio": "product",
-        "surrogate": "mirror_descent",
+        "surrogate": "mirror_descent",  # the surrogate `opmd`, divided by 2 tau and without its constant
         "source": "arXiv:2501.12599",
         "aliases": ("kimi", "kimi_opmd", "mirror_descent"),
     },
 }
 DESCRIPTION = ("source", "aliases", "requires", "objective_only")
 """Keys that describe a row. requires: settings outside `algorithm:` that the recipe must have, by their names in
-`loop.stages.rl`; objective_only: the preset without them."""
+`loop.rl_checks`; objective_only: the preset without them."""

@@ -1,10 +1,12 @@
 """Importance ratios: log rho, policy over anchor, per token or shared by a rollout.
 
-Axes: T response tokens. `anchor_logp_T`: log-probs before the update, those of the sampler, or those of the policy
-itself without gradient (recipe key `anchor`: old, behavior, policy).
+Axes: T tokens that count in the loss, N their rollouts. `anchor_logp_T`: log-probs before the update, those of the
+sampler, or those of the policy itself without gradient (recipe key `anchor`: old, behavior, policy).
 
 As in every component, the parameters before `*` are inputs, which a step passes by name, and those after it are
-settings of the recipe. `formula` is what `ansatz explain` prints.
+settings of the recipe. `register` gives the names that a recipe can use for it. `formula` is what `ansatz explain`
+prints, and `notes` what it adds for a setting that is not off. `Objective.ratio` is a `components.Component`: one of
+these functions with its settings, called with a mapping that has its inputs. `segments` has sums and counts by rollout.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ RATIOS: Registry[Function] = Registry("ratio")
 @RATIOS.register("token")
 @formula("rho = policy / anchor of the token", notes={"clamp": ", log rho within +-{clamp}"})
 def token(policy_logp_T: Tensor, anchor_logp_T: Tensor, *, clamp: float | None = None) -> Tensor:
-    """log rho_t = policy_logp - anchor_logp (PPO, arXiv:1707.06347). clamp: bound on |log rho|, no gradient beyond."""
+    """log rho_t = policy_logp - anchor_logp (PPO, arXiv:1707.06347).
+
+    clamp: bound on |log rho| on both sides (20 in verl), no gradient beyond.
+    """
     log_ratio_T = policy_logp_T - anchor_logp_T
     return log_ratio_T if clamp is None else log_ratio_T.clamp(-clamp, clamp)
 
@@ -45,7 +50,7 @@ def sequence(
     """log rho = mean over the rollout of log-ratios, the same at all its tokens (GSPO, arXiv:2507.18071 eq. 7).
 
     gradient: "sequence", through the mean; "token", through the log-prob of each token (GSPO-token, eq. 13). clamp:
-    upper bound on log rho. mean_eps: added to the length that the mean divides by.
+    upper bound on log rho only (10 in verl). mean_eps: added to the length that the mean divides by.
     """
     log_ratio_T = policy_logp_T - anchor_logp_T
     rollouts = segments.num_segments(segment_T)

@@ -1,8 +1,10 @@
 """Surrogates: the loss of one response token, before weights; lower is better.
 
-Axes: T response tokens. `log_ratio_T` is log rho with gradient. At rho = 1 each has REINFORCE's gradient, -A grad log
-policy, on the tokens of its ratio (times 2 tau for `opmd`). If a rollout shares one ratio, its loss is repeated at each
-of its tokens, and `sequence_mean` makes it count once. Surrogates that clip return `Clipped`, which says which tokens.
+Axes: T tokens that count in the loss. `log_ratio_T` is log rho with gradient. At rho = 1 each has REINFORCE's gradient,
+-A grad log policy, on the tokens of its ratio (times 2 tau for `opmd`; 0 at the tokens that `clip_cov` drops). If a
+rollout shares one ratio, its loss is repeated at each of its tokens, and `sequence_mean` makes it count once.
+Surrogates that clip return `Clipped`, which says which tokens. The first text of a `formula` is the loss, the second
+the factor of grad log policy in the direction that lowers the loss.
 """
 
 from __future__ import annotations
@@ -130,7 +132,7 @@ def vespo(
     the place of the correction for sampler mismatch, which enters through w. Use it with the `token` ratio. Logarithms
     are bounded by 20 and log 1e-8, as in TRL.
     """
-    lowest = torch.tensor(1e-8, dtype=torch.float64).log().item()
+    lowest = torch.tensor(1e-8, dtype=torch.float64).log().item()  # rounded as torch rounds, not as math.log
     log_T = log_ratio_T.detach().clamp(-20, 20) + mismatch_weight_T.detach().log().clamp(lowest, 20)
     log_w_T = segments.total(log_T, segment_T, segments.num_segments(segment_T))[segment_T].clamp(lowest, 20)
     good_T = advantage_T >= 0

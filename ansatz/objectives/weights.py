@@ -1,8 +1,8 @@
 """Per-token weights: how token losses become one number.
 
-Axes: N rollouts of the step, T response tokens. Weights are computed once, in float64, on the whole minibatch
-(without several updates per step, on all rollouts of the step), so the loss of a microbatch is a plain weighted sum and
-microbatches add up exactly. Each docstring says what the weights sum to.
+Axes: N rollouts of the minibatch, T its tokens that count in the loss. Weights are computed once, in float64, on the
+whole minibatch, so the loss of a microbatch is a plain weighted sum and microbatches add up exactly. The formulas call
+the minibatch the step, which it is with one update per step. Each docstring says what the weights sum to.
 """
 
 from __future__ import annotations

@@ -273,11 +273,12 @@ def test_the_entropy_bonus_can_be_restricted_to_the_tokens_that_a_threshold_keep
         assert (without - loss).item() == pytest.approx(0.1 * bonus.item()), tokens
 
 
-def test_coefficients_of_a_schedule_take_the_place_of_the_objectives():
+def test_the_coefficients_scale_their_terms_and_that_of_a_schedule_takes_the_place_of_the_objectives():
     objective, step = ready("grpo", kl_coef=0.01, entropy_coef=0.1)
-    base = loss_and_gradient(objective, step, kl_coef=0.0, entropy_coef=0.0)[0]
-    with_kl = loss_and_gradient(objective, step, kl_coef=0.5, entropy_coef=0.0)[0]
-    with_entropy = loss_and_gradient(objective, step, kl_coef=0.0, entropy_coef=0.5)[0]
+    without_kl, strong_kl = replace(objective, kl_coef=0.0), replace(objective, kl_coef=0.5)
+    base = loss_and_gradient(without_kl, step, entropy_coef=0.0)[0]
+    with_kl = loss_and_gradient(strong_kl, step, entropy_coef=0.0)[0]
+    with_entropy = loss_and_gradient(without_kl, step, entropy_coef=0.5)[0]
     sums = objective.loss(step, step.policy_T, step.entropy_T).sums
     assert with_kl - base == pytest.approx(0.5 * sums["kl_loss"].item())
     assert with_entropy < base

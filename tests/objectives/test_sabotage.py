@@ -92,7 +92,7 @@ SABOTAGES: dict[str, tuple[str, str, str]] = {
         "value_T = value_T.detach() + square_T - square_T.detach()",
         "value_T = value_T + square_T - square_T.detach()",
     ),
-    "kl: sign in the loss": ("objective", "loss = loss + kl_coef * kl_loss", "loss = loss - kl_coef * kl_loss"),
+    "kl: sign in the loss": ("objective", "loss + self.kl_coef * kl_loss", "loss - self.kl_coef * kl_loss"),
     "kl: sign in the reward": ("advantage_rule", "- segments.total(kl_T", "+ segments.total(kl_T"),
     "entropy: punished": ("objective", "loss = loss - entropy_coef", "loss = loss + entropy_coef"),
     "weights: a slice's own denominator": ("objective", '(policy_T * inputs["weight_T"]).sum()', "policy_T.mean()"),

@@ -191,7 +191,7 @@ def _mismatch_outputs(objective: Objective, weight: Tensor, mask: Tensor) -> Out
 
     Empty where other corrections are part of the factor, since projects do not report products.
     """
-    weighing = [component for component in objective.correction if component.before_rejection]
+    weighing = [component for component in objective.correction if component.sees_rejected]
     if [component.name in ("truncate", "mask_outside") for component in weighing] != [True]:
         return {}
     if weighing[0].settings["level"] == "token":
