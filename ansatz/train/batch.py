@@ -99,7 +99,8 @@ class TrainBatch:
     ) -> tuple[list[Self], int]:
         """(microbatches of the rollouts of this rank, how many of them count); see `ranks.split_for_rank`.
 
-        Those that do not count have no weight, so their loss and its gradient are 0.
+        Those that do not count only keep a rank busy that has fewer than another, because a sharded model gathers its
+        weights in each of them. They have no weight, so their loss and its gradient are 0.
         """
         splits, num_counted = split_for_rank(
             self.packed, max_tokens, ranks, multiple=multiple, whole_groups=whole_groups
@@ -126,7 +127,8 @@ class TrainBatch:
         return dataclasses.replace(self, packed=select_rollouts(self.packed, rollouts), **per_token)
 
     def minibatches(self, count: int, objective: Objective, *, key: Sequence[object] = ()) -> list[Self]:
-        """The prompts dealt into `count` minibatches, each weighted as a batch of its own: one optimizer step each.
+        """The prompts dealt into `count` minibatches, or one for each prompt if there are fewer. Each is weighted as a
+        batch of its own: one optimizer step each.
 
         key: shuffles the prompts before they are dealt; the same key gives the same order. Empty: in their own order.
         """
@@ -190,7 +192,7 @@ def build_batch(
     inputs |= {"old_logp_T": old_logp_T, "ref_logp_T": ref_logp_T, "full_kl_T": full_kl_T}
     inputs |= {"value_T": value_T, "baseline_N": baseline_N}
     if packed.rewards_steps and objective.advantage.per_token:
-        inputs["token_reward_T"] = packed.step_reward_T  # for GAE and rewards to go
+        inputs["token_reward_T"] = packed.step_reward_T  # for components that distinguish tokens: GAE, rewards to go
     tokens = {"segment_T": packed.segment_T, "mask_T": packed.sampled_mask_T}
     advantages = objective.advantages(packed.reward_N, packed.group_N, **tokens, **inputs)
     mask_T = objective.loss_mask(**tokens, **inputs)

@@ -49,8 +49,9 @@ class LocalTrainer:
     """Trains `policy`, which is cast to dtype in place, on an objective.
 
     If the objective needs a reference, that is a copy of the policy as it is now. For a policy with adapters it is the
-    model below them, so that no second copy is held.
-    on_skip: called with an update that is skipped because it is not finite, before anything else changes.
+    model below them, `policy.base`, so that no second copy is held.
+    on_skip: called with an update that is skipped because it is not finite, before anything else changes. on_event: see
+    `Trainer`; never called, because there is no fault that a single process would survive.
     lr: of the policy; the critic's is settings.critic.lr. The schedule applies to both. temperature: of the sampler.
     export_dtype: the precision of the model folders that it writes. placement: where the weights are kept. With several
     ranks, each has a LocalTrainer, and all of them make the same calls with the same arguments.
@@ -78,7 +79,7 @@ class LocalTrainer:
         self._reference_updates = 0
         self._skipped_in_a_row = 0
         self.on_skip: Callable[[Skipped], None] = lambda skipped: None
-        self.on_event: Callable[[int, str], None] = lambda step, text: None  # nothing in one process can be survived
+        self.on_event: Callable[[int, str], None] = lambda step, text: None
         self.dtype = dtype
         self.entropy_coef, self.kl_coef = objective.entropy_coef, objective.kl_coef
         if policy.base is not None and settings.reference_update_interval and objective.needs_ref:
@@ -87,6 +88,7 @@ class LocalTrainer:
                 "reference is the model without its adapters and cannot become the policy. Set it to 0, "
                 "or leave model.lora out."
             )
+        # Both copy the whole policy, so they come first: placing can shard it, and the optimizer casts it to dtype.
         critic = Critic(policy) if objective.needs_values else None
         reference = _frozen_copy(policy, dtype) if objective.needs_ref and policy.base is None else None
         self.policy = placement.policy(policy, dtype)
@@ -106,6 +108,10 @@ class LocalTrainer:
         self.critic = self._trained(Critic(model))
 
     def _trained(self, critic: Critic) -> TrainedCritic:
+        """Place a critic, which runs through the root of its weights if they are sharded, and give it an optimizer.
+
+        written: masks of a critic that comes from a reward model with extra layers (`written_channels`), else none.
+        """
         if (root := self.placement.shard(critic, critic.transformer, self.dtype)) is not None:
             critic.run_through(root)
         optimizer = self.placement.optimizer(self.settings.optimizer)(critic, self.dtype)
@@ -118,7 +124,7 @@ class LocalTrainer:
         """A whole step's samples with everything that the objective asks for, computed once.
 
         baseline_of_group: the reward of a greedy response to each prompt, if `needs_greedy`. Old log-probs are computed
-        only if a second update, or a component outside the loss, will need them.
+        only if a second update, a mask or a KL in the reward will need them.
         """
         with same_bits(self.policy.device):
             return self._batch(pack_rollouts(samples, device=self.policy.device), baseline_of_group or {})
@@ -126,7 +132,7 @@ class LocalTrainer:
     def _batch(self, packed: PackedRollouts, baselines: Mapping[int, float]) -> TrainBatch:
         return build_batch(
             packed,
-            self._objective,
+            self._objective_now,
             policy_version=self.version,
             old_logp_T=self._logps(self.policy, packed) if self._needs_old else None,
             ref_logp_T=None if self.reference is None else self._logps(self.reference, packed),
@@ -175,7 +181,7 @@ class LocalTrainer:
         measurements = {
             **merge(report.measurements for report in reports),
             **aligned,
-            **measure_batch(batch, self._objective),
+            **measure_batch(batch, self._objective_now),
         }
         measurements["train/skipped_steps"] = Measurement(float(sum(report.skipped for report in reports)))
         self._after_step(values(measurements), batch, step)
@@ -373,8 +379,8 @@ class LocalTrainer:
         return dict(load_model(folder).named_parameters())  # transformers may store them under other names
 
     @property
-    def _objective(self) -> Objective:
-        """The objective with the coefficient that its KL has now."""
+    def _objective_now(self) -> Objective:
+        """`objective` with the coefficient that `kl_control` has given its KL by now."""
         if self.objective.kl_control is None:
             return self.objective
         return dataclasses.replace(self.objective, kl_coef=self.kl_coef)
@@ -441,7 +447,7 @@ class LocalTrainer:
                     self.policy,
                     self.optimizer,
                     minibatch,
-                    self._objective,
+                    self._objective_now,
                     settings,
                     step=step,
                     reference=self.reference,

@@ -1,8 +1,9 @@
 """PackedRollouts: the samples of a step on one flat token axis, and how it is cut into microbatches.
 
-Axes: N rollouts, T flat tokens (the prompt and the response of each rollout, one rollout after the other), M response
-tokens. Rollouts of one prompt are neighbours, so that a microbatch computes their prompt once. The longest come first,
-so that a microbatch needs little padding. No result depends on the order.
+Axes: N rollouts, T flat tokens (the prompt and the response of each rollout, one rollout after the other; why they are
+not a padded matrix: docs/design/flat_axis.md), M response tokens, G groups, U units of rollouts that stay together, K
+reward components; in `_pack_steps` K steps. Rollouts of one prompt are neighbours, so that a microbatch computes their
+prompt once. The longest come first, so that a microbatch needs little padding. No result depends on the order.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class PackedRollouts:
     rollouts share a prompt.
     sampled_mask_T: True where the policy sampled the token. behavior_logp_T: float32 nats, 0 elsewhere.
     version_T: int64 version of the policy that sampled the token; -1 for other tokens, and where it was not recorded.
-    num_candidates_T: how many tokens were left to sample from; None if it was always the whole vocabulary.
+    num_candidates_T: how many tokens were left to sample from, and 1 at prompt tokens, where nothing reads it; None if
+    it was always the whole vocabulary.
     no_eos_T: True where end-of-sequence tokens were masked out; None if they never were.
     step_end_T, step_reward_T: True, and the reward, at the last token of a reasoning step.
     reward_N, group_N, truncated_N, component_NK: one entry (or row) per rollout, in the order of segment_T.
@@ -113,7 +115,8 @@ def pack_rollouts(samples: Sequence[TrainSample], *, device: torch.device) -> Pa
 
 
 def pack_apart(samples: Sequence[TrainSample], *, device: torch.device) -> PackedRollouts:
-    """Pack at least one sample, each in a group of its own, whose number is its place."""
+    """Pack at least one sample, each in a group of its own, whose number is its place: results by group, such as
+    `LocalTrainer.response_logps`, are then in the order of the samples."""
     return pack_rollouts(
         [dataclasses.replace(sample, group=place) for place, sample in enumerate(samples)], device=device
     )
@@ -137,9 +140,11 @@ def split_into_microbatches(
 ) -> list[Tensor]:
     """Rollout indices of each microbatch: neighbours whose padded size is at most max_tokens, or a single rollout.
 
-    multiple: the number of microbatches is a multiple of this where there are enough rollouts, and each of them has
-    about the same number of tokens to compute. Without this, some of the parallel workers would wait for the others.
+    multiple: above 1, the rollouts are first divided into parts with about the same number of tokens to compute, so
+    that parallel workers wait little for each other. The number of parts is a multiple of this; that of microbatches
+    need not be, because a part above max_tokens is divided further and a part can be empty.
     whole_groups: all rollouts of a group are in one microbatch, which can then be a single group above max_tokens.
+    Losses of pairs need it (`Objective.whole_groups`).
     """
     length_N = torch.bincount(packed.segment_T)
     unit_N = units_of(packed, whole_groups=whole_groups)
@@ -149,6 +154,7 @@ def split_into_microbatches(
     count = round_up(len(ranges), multiple)
     if multiple > 1:
         cost_U = segments.total(_tokens_to_compute(packed, length_N), unit_N, len(size_U))
+        # The middle of each unit on the axis of all costs says in which of `count` equal stretches the unit lies.
         part_U = ((cost_U.cumsum(0) - cost_U / 2) * count / cost_U.sum()).long()
         ranges = []
         for part in range(count):
@@ -165,7 +171,7 @@ def units_of(packed: PackedRollouts, *, whole_groups: bool) -> Tensor:
     if not whole_groups:
         return index_N
     group_N, num_groups = segments.renumbered(packed.group_N)
-    first_G = -segments.largest(-index_N.double(), group_N, num_groups)
+    first_G = -segments.largest(-index_N.double(), group_N, num_groups)  # each group's first rollout; then its rank
     return first_G.argsort().argsort()[group_N]
 
 

@@ -25,9 +25,11 @@ class TrainSample:
     min_response_tokens: end-of-sequence tokens were masked out for the first N response tokens.
     sampled_mask: False where a token was forced (the end of a thought, a tool's output) or is not the assistant's, and
     so is not taught; empty if all are.
-    versions: the policy version that sampled each token; empty if all come from the policy that is to be updated.
+    versions: the policy version that sampled each token; empty if that was not recorded, which counts as the policy
+    that is to be updated.
     group: a number that the samples of one prompt share. truncated: the response did not come to its own end.
-    components: the unweighted rewards before they are added up.
+    components: `Score.parts` without the names: the unweighted rewards in the order of the recipe, but those that take
+    verdicts last.
     steps: (index of the response token that ends a reasoning step, reward of that step). Without steps, the whole
     response is one step with the whole reward.
     """
@@ -137,5 +139,5 @@ class StepTokens:
         upto = list(accumulate(self._length[token] for token in rollout.token_ids))
         if upto and upto[-1] != len(rollout.text):
             upto = [len(self._decode(rollout.token_ids[: count + 1])) for count in range(rollout.num_tokens)]
-            upto = list(accumulate(upto, max))
+            upto = list(accumulate(upto, max))  # rising: half a character can have a longer text than all
         return upto

@@ -53,7 +53,8 @@ class UpdateReport:
 
     measurements: under the names of docs/metrics.md. num_tokens: prompt and response tokens of the minibatch.
     stopped: nothing was changed, because the mean ratio of the minibatch passed the objective's max_ratio.
-    skipped: nothing was changed, because the loss or the gradient was nan or inf.
+    skipped: nothing was changed, because the loss or the gradient was nan or inf. `LocalTrainer` says so in the report
+    that it makes when `train_step` raises NonFiniteError.
     """
 
     measurements: Measurements
@@ -86,7 +87,7 @@ def train_step(
     settings.max_logprob_gap.
     """
 
-    def forward(packed: PackedRollouts) -> tuple[Tensor, ...]:
+    def forward(packed: PackedRollouts) -> tuple[Tensor, ...]:  # policy_logp_T, entropy_T, and full_kl_T if needed
         outputs = token_logps(policy, packed, temperature=settings.temperature)
         if reference is not None and objective.needs_exact_kl and objective.kl_in == "loss":
             return (*outputs, exact_kl(policy, reference, packed, temperature=settings.temperature))
@@ -99,10 +100,10 @@ def train_step(
             policy_logp_T, entropy_T, *rest = forward(part.packed)
         loss_batch, coef, full_kl_T = part.for_loss(policy_logp_T), settings.entropy_coef, rest[0] if rest else None
         losses = objective.loss(loss_batch, policy_logp_T, entropy_T, full_kl_T=full_kl_T, entropy_coef=coef)
-        gradients = optimizer.gradients(losses.loss)
+        gradients = optimizer.gradients(losses.loss)  # without backward(): threads would add to the same .grad
         return float(losses.loss.detach()), measure_loss(losses, loss_batch), gradients
 
-    parallel = policy.parallel_microbatches
+    parallel = policy.parallel_microbatches  # computed at the same time: several threads for a small model on a CPU
     parts, num_counted = _microbatches(batch, objective, settings, ranks, parallel=parallel)
     total_loss, merged = accumulate_gradients(
         optimizer, parallel_map(compute, parts, parallel), num_counted, ranks, step=step
@@ -130,7 +131,8 @@ def train_step(
 def _microbatches(
     batch: TrainBatch, objective: Objective, settings: UpdateSettings, ranks: Ranks, *, parallel: int
 ) -> tuple[list[TrainBatch], int]:
-    """(microbatches of this rank, how many of them count in the report). Others have no weight."""
+    """(microbatches of this rank, how many of them count in the report). Others have no weight, except for an objective
+    of the whole minibatch: every rank computes the same loss, the first one reports it, and gradients are of shares."""
     if objective.whole_minibatch:
         return [batch], int(ranks.rank == 0)
     return batch.microbatches_of_rank(
@@ -149,8 +151,9 @@ def accumulate_gradients(
 ) -> tuple[float, dict[str, Measurement]]:
     """Add up the gradients of all microbatches in the optimizer, and return the loss and the measurements of all ranks.
 
-    num_counted: the microbatches after these count only on other ranks. of: whose loss it is, in errors. Raise
-    NonFiniteError, without a gradient left behind, if the loss is nan or inf.
+    num_counted: of the microbatches after these, the loss and what they measure are left out: they have no weight, or
+    another rank reports the same. of: whose loss it is, in errors. Raise NonFiniteError, without a gradient left
+    behind, if the loss is nan or inf. Measurements: names and numbers that `track.measurements.merge` can add up.
     """
     total_loss, measured = 0.0, list[Measurements]()
     for number, (loss, measurements, gradients) in enumerate(computed):
