@@ -1,4 +1,4 @@
-"""What every rollout engine offers. An engine is `rollout/<name>.py` with `generate`, `load_weights` and `close`."""
+"""What every rollout engine offers: `generate`, `load_weights` and `close`. `rollout.engines` makes one by its name."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ class Sampling:
     def of(cls, options: SamplingOptions, *, seed: int, step: int = 0, max_call_tokens: int = 0) -> Sampling:
         """Return the sampling options of a recipe's section or of a command, with the keys of the noise.
 
-        options.max_response_tokens must be a number above 0: only who knows the prompts can resolve 0.
+        options.max_response_tokens must be above 0. The default of commands, 0, means what the longest prompt leaves of
+        the model's context, which only a caller that knows the prompts can resolve.
         """
         values = {name: getattr(options, name) for name in SamplingOptions.model_fields}
         num_samples = values.pop("samples_per_prompt")
@@ -113,7 +114,8 @@ class ResponseSource(Protocol):
         """Sample `num_samples` rollouts of each prompt, and resume the unfinished ones with the current weights.
 
         Returns the new rollouts in the order of prompts and samples, followed by the resumed ones in their order.
-        on_finished: called with each rollout as soon as it ends, one at a time and in the order in which they end.
+        on_finished: called with each rollout as soon as it ends or is left unfinished (Finish.ABORT), one at a time and
+        in that order.
         """
         ...
 

@@ -18,8 +18,8 @@ from typing import Generic, TypeVar
 from ansatz.rollout.base import ResponseSource, Sampling
 from ansatz.types import Finish, Prompt, Rollout
 
-SIGNAL_S = 1.0
-"""How long a signal that arrives just before a wait for grades can stay unnoticed."""
+INTERRUPT_S = 1.0
+"""How long Ctrl-C or another signal to the process can stay unnoticed if it arrives just before a wait for grades."""
 T = TypeVar("T")
 
 _ABANDON_S = 1.0
@@ -215,8 +215,8 @@ class _Assembly(Generic[T]):
 
 
 def _waited(grade: Future[GradedGroup[T]]) -> GradedGroup[T]:
-    """Wait for the result of a future, in slices: without them, a signal that arrives just before the wait would be
-    lost in it."""
+    """Wait for the result of a future, in slices: without them, a signal to the process that arrives just before the
+    wait would be lost in it."""
     while not grade.done():
-        wait([grade], timeout=SIGNAL_S)
+        wait([grade], timeout=INTERRUPT_S)
     return grade.result()

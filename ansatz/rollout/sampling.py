@@ -35,10 +35,11 @@ def noise_key(seed: int, step: int, problem_id: str, sample: int) -> int:
 
 def draw_seeds(key_B: Tensor, position_B: Tensor) -> Tensor:
     """Return the seeds [B, 2, 2] of each row's noise at a position, int32: for the upper and the lower bits of its
-    numbers two each. They are SplitMix64 (Steele, Lea and Flood, 2014) at the counters 2 x position and 2 x position +
-    1."""
+    numbers two each. They are the outputs 2 x position + 1 and 2 x position + 2, counted from 1, of SplitMix64 (Steele,
+    Lea and Flood, 2014) with the key as its seed."""
     counter_B2 = 2 * position_B[:, None] + torch.arange(1, 3, device=position_B.device)
     z = key_B[:, None] + counter_B2 * _GOLDEN
+    # torch shifts signed integers with copies of the sign; here and below, the mask after a shift removes the copies.
     z = (z ^ ((z >> 30) & 0x3FFFFFFFF)) * _MIX_1
     z = (z ^ ((z >> 27) & 0x1FFFFFFFFF)) * _MIX_2
     z = z ^ ((z >> 31) & 0x1FFFFFFFF)
@@ -125,7 +126,7 @@ def sample_tokens(
     top_p: float,
     min_p: float = 0.0,
     greedy: bool,
-    count: bool = True,
+    with_counts: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Sample one token per row: (token_B, behavior_logp_B, num_candidates_B), the token, its log-prob (float32)
     under the distribution that it was sampled from, and the number of tokens that distribution could give.
@@ -133,15 +134,15 @@ def sample_tokens(
     logits_BV: already divided by the temperature; float32, or on a GPU the type of the model.
     seed_B22: of `draw_seeds`. Of equal noisy logits, the smallest token wins.
     greedy: take the largest logit, with log-prob 0 and 1 candidate.
-    count: False: the number of tokens is 0, which saves reading all logits once more.
+    with_counts: False: num_candidates_B is 0, which saves reading all logits once more.
     """
     if greedy:
         token_B = logits_BV.argmax(-1)
         return token_B, torch.zeros_like(token_B, dtype=torch.float32), torch.ones_like(token_B)
     if top_k or top_p < 1.0 or min_p:
         logits_BV = filter_logits(logits_BV.float(), top_k=top_k, top_p=top_p, min_p=min_p)
-    num_candidates_B = (logits_BV > -torch.inf).sum(-1) if count else seed_B22.new_zeros(len(logits_BV)).long()
-    if (kernels := kernels_on(logits_BV.device)) is not None:
+    num_candidates_B = (logits_BV > -torch.inf).sum(-1) if with_counts else seed_B22.new_zeros(len(logits_BV)).long()
+    if (kernels := kernels_on(logits_BV.device)) is not None:  # their find_winners also adds up the exponentials
         token_B1, log_total_B1 = kernels.find_winners(logits_BV, seed_B22)
     else:
         largest_B1 = logits_BV.amax(-1, keepdim=True)
@@ -162,7 +163,8 @@ def kernels_on(device: torch.device) -> ModuleType | None:
 
 
 def _add_noise(mass_BV: Tensor, high_BV: Tensor) -> Tensor:
-    """Return exp(logit + noise) in float32, from the upper 31 bits of all noise, in the memory of mass_BV.
+    """Return the noisy masses, exp(logit + noise), in float32, from the upper 31 bits of all noise, in the memory of
+    mass_BV, the exponentials of the logits. Gumbel noise is -log of an exponential variable E, so each is mass / E.
 
     They bound the exact values from above, except for rounding: lower bits make the noise smaller.
     """

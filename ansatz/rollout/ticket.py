@@ -43,13 +43,14 @@ class Ticket:
     """One group to sample.
 
     step: the step that uses the group. round: 0, or the number of the round of dynamic sampling; each call for samples
-    within a step is a round of its own. place: index among the tickets of the round.
+    within a step is a round of its own. place: the index of the ticket among those of the round.
     version: the step after which the weights to sample with were published; 0 is the policy at the start of the stage.
-    weights: the fingerprint of these weights (`weight_store.fingerprint`). A rollback can give one version to two
-    different weights; their fingerprints differ.
+    It counts steps of RL. The versions in a `Rollout` count optimizer steps.
+    weights: the fingerprint of these weights (`weight_store.fingerprint`); empty if samplers share the trainer's own.
+    After a rollback to an earlier step, other weights get the same version, but not the same fingerprint.
     sampling: how, with the keys of the noise (seed and step).
-    entries: places of the prompt among all prompts of the round. Each stands for `sampling.num_samples` new responses.
-    More than one if the round takes a problem twice; empty if the ticket only resumes.
+    entries: the indices of the prompt in the round's list of prompts. Each stands for `sampling.num_samples` new
+    responses. More than one if the round takes a problem twice; empty if the ticket only resumes.
     unfinished: rollouts of the group to resume.
     """
 
@@ -109,8 +110,8 @@ def sample_tickets(
 ) -> list[tuple[Rollout, ...]]:
     """Sample the rollouts of each ticket in one call.
 
-    All tickets must be of one round, and the sampler must have their weights. A problem has only one ticket in a round,
-    so its samples are numbered as in a call for all of it.
+    All tickets must be of one round, and the sampler must have their weights. They need not be all of the round: the
+    samples of a problem are numbered within a call, and a problem has only one ticket in a round.
     """
     if not tickets:
         return []

@@ -234,7 +234,8 @@ def test_rare_tokens_of_a_large_vocabulary_are_as_frequent_as_they_should_be() -
     count_P = torch.zeros(20)
     for chunk in range(30):
         seed_B22 = seeds(1000, key=chunk)
-        token_B = sample_tokens(logits_V.expand(1000, -1), seed_B22, top_k=0, top_p=1.0, greedy=False, count=False)[0]
+        logits_BV = logits_V.expand(1000, -1)
+        token_B = sample_tokens(logits_BV, seed_B22, top_k=0, top_p=1.0, greedy=False, with_counts=False)[0]
         count_P += torch.bincount(token_B[token_B > 0] // 500, minlength=20)
     expected = 30_000 * 0.01 / 20
     assert abs(float(count_P.sum()) - 300) < 4 * math.sqrt(300)

@@ -1,8 +1,13 @@
 """The key/value cache of the decoding slots, behind transformers' cache interface, and how many slots fit in memory.
 
 Axes: S slots, B active rows (always slots 0..B-1), K key/value heads, P cached positions, D head size, L prompt length,
-R prompts shared by several rows, M = group_size. Token p of a row is stored at [slot, :, p]. If the row shares a
-prompt, p counts from the end of that prompt. Cells beyond a row's length hold stale values, which the caller masks.
+R prompts shared by several rows, C their columns, M moved rows. Token p of a row is stored at [slot, :, p]. If the row
+shares a prompt, p counts from the end of that prompt. Cells beyond a row's length hold stale values, which the caller
+masks. In `WriteIndex` C are cells, and P places: R x K x group_size, one for each row that shares a prompt and each
+head (`SharedPrompts`).
+
+Of both caches, transformers' models call `update`, `get_seq_length` and `get_mask_sizes`. They are given the positions,
+and in a decode step the mask, so that what the last two return only has to fit the shapes.
 """
 
 from __future__ import annotations
@@ -72,8 +77,9 @@ class RowPlaces(NamedTuple):
 class SlotCache(Cache):
     """The decode cache. `begin_step` sets the rows and positions of the next forward pass, which has one token per row.
 
-    The cache holds exactly as many positions as a pass attends to, and grows when it needs more. A larger cache could
-    be sliced along positions instead, but the slice is not contiguous, so every batched product would copy it.
+    A pass attends to all positions of the cache, under a mask. It has what the longest row needs, or up to twice as
+    many (`resize`). A larger cache could be sliced along positions instead, but the slice is not contiguous, so every
+    batched product would copy it.
 
     group_size: the largest number of rows that share a prompt.
     least_span: the cache never has fewer positions, so that a step that reads only what it needs has fixed memory.
@@ -107,7 +113,7 @@ class SlotCache(Cache):
         return self._prompts[0][0].shape[2] if self._prompts else 0
 
     def resize(self, span: int) -> None:
-        """Hold at least `span` positions per slot, and at most twice as many."""
+        """Hold `span` positions per slot. A cache that has more, but at most twice as many, keeps them."""
         span = max(span, self.least_span)
         if span <= self.span <= 2 * span:
             return

@@ -50,8 +50,9 @@ def decode(
 
     capture: makes graphs of decode steps; None: they run as they are.
     """
-    waiting = list(requests)[::-1]
+    waiting = list(requests)[::-1]  # `take_entering` takes them from the end
     slots = Slots(policy, step, sampling, waiting, max_slots=max_slots, rules=rules, capture=capture)
+    # A row whose environment takes its time gives its slot to others (is parked) and comes back with the answer.
     parking = None if calls is None else ParkingLot(slots, calls)
     while waiting or slots.active or slots.parked:
         if parking:

@@ -1,8 +1,11 @@
 """The forward pass of a decode step: transformers' own, or a faster one for models with Llama's layout.
 
-Axes: B rows, H hidden, Q query heads, K key/value heads, D head size, L cached positions, I intermediate. Decoding a
-small model is bound by the number of operations, not by their arithmetic. The fast path needs a third of transformers'
-operations and gives the same bits.
+Two more, with kernels of our own for GPU and CPU, are in `native.fused`. `native.step_choice` chooses one of the four,
+after it has compared it with these.
+
+Axes: B rows, H hidden, Q query heads, K key/value heads, S heads of both kinds, D head size, L cached positions, P
+positions of a rotary table, I intermediate. Decoding a small model is bound by the number of operations, not by their
+arithmetic. The fast path needs a third of transformers' operations and gives the same bits.
 """
 
 from __future__ import annotations

@@ -89,6 +89,7 @@ class NativeSampler:
 
         was_training = self.policy.model.training
         self.policy.model.eval()
+        # equal_rows: on some CPUs, a row's bits would otherwise depend on the other rows of its batch.
         with equal_rows(self.policy), environment_calls(self.environment) as calls:
             responses = decode(
                 self.policy,
@@ -100,7 +101,7 @@ class NativeSampler:
                 calls=calls,
                 capture=self._capture,
             )
-            endings = Endings(calls, report)
+            endings = Endings(calls, report)  # reports a rollout once its environment, if any, has given its reward
             for response in responses:
                 rollout = self._rollout(sources[response.request_index], response, sampling)
                 key = response.request_index, response.sample
@@ -110,6 +111,11 @@ class NativeSampler:
         return [rollouts[request.index, sample] for request in requests for sample in request.samples]
 
     def _max_slots(self, requests: Sequence[SampleRequest], sampling: Sampling) -> int:
+        """Return the number of slots. On a GPU, no more than fit in free memory.
+
+        A slot needs room for a response and its row's share of a prompt, which a group stores once. Where the cache
+        holds latents (multi-head latent attention), every row stores the prompt itself.
+        """
         if not self._token_bytes:
             return self.max_concurrent or DEFAULT_SLOTS
         shared = not self.policy.caches_latents

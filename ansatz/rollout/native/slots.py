@@ -1,7 +1,8 @@
 """The decoding batch: the slots of a cache, and the rows that occupy them.
 
 Axes: S slots, B active rows (always slots 0..B-1), R requests of one prefill, N tokens of a response, V vocabulary,
-L prefilled tokens, H hidden, X cached positions that attention sees, C rows sampled at once, M moved rows.
+L prefilled tokens, H hidden, X cached positions that attention sees, C rows sampled at once, M moved rows, K key/value
+heads, P cached positions of a slot, D head size.
 
 A prompt is prefilled once for all samples of its group. When rows finish, the last active rows move into their slots,
 so the batch stays dense; waiting requests enter once enough slots are free.
@@ -105,10 +106,12 @@ class Slots:
         self.num_slots = min(max(max_slots, group_size), sum(request.num_rows for request in requests))
         num_rows = round_up(self.num_slots, ROW_STEP)
         self.graph = None if capture is None else StepGraph(capture)
+        # Fused steps read as much of the cache as each row has; the other two read all of it, under a mask.
         self.reads_lengths = not isinstance(step, FastDecodeStep | ReferenceDecodeStep)
         # Such a step with graphs gets the largest cache at once, so that few graphs are captured.
         self.has_all_room = self.reads_lengths and self.graph is not None
         self.longest = max(len(request.prompt_ids) for request in requests) + sampling.max_response_tokens
+        # A group's prompt is stored apart from its slots, which then hold responses only.
         span = sampling.max_response_tokens if all(request.num_rows > 1 for request in requests) else self.longest
         least_span = round_up(span, SPAN_STEP) if self.has_all_room else 0
         self.cache = SlotCache(num_rows, group_size=group_size, least_span=least_span)
@@ -334,6 +337,8 @@ class Slots:
         if self.reads_lengths:
             self.cache.rows, self.cache.position_bound = RowPlaces(position_B, prompt_B, shared_B), position_bound
             return None
+        # Attention sees the columns of the shared prompts, numbered up to -1, then those of the row's own slot, from 0.
+        # Every prompt begins at the first column, so the last ones of a shorter prompt are masked.
         column_X = torch.arange(-self.cache.prompt_columns, self.cache.span, device=position_B.device)
         in_prompt_BX = column_X < (shared_B - self.cache.prompt_columns)[:, None]
         seen_BX = torch.where(column_X < 0, in_prompt_BX, column_X <= position_B[:, None])
@@ -352,8 +357,10 @@ class Slots:
         return mask_B11X
 
     def take_finished(self) -> list[FinishedResponse]:
-        """Remove and return the rows that have ended or reached the limit of this call. With graphs, it may be found
-        some steps later that a row has, for which the host then need not wait in each step."""
+        """Remove and return the rows that have ended or reached the limit of this call.
+
+        With graphs this looks at the rows only every few steps, because looking makes the host wait for the GPU.
+        """
         if self.graph and not self.rules and self._steps % _LOOK_EVERY:
             return []
         ended_B = self._ended()
@@ -427,7 +434,7 @@ class Slots:
             top_p=sampling.top_p,
             min_p=sampling.min_p,
             greedy=sampling.temperature == 0,
-            count=sampling.limits_candidates,
+            with_counts=sampling.limits_candidates,
         )
 
     def _store(self, slot_B: Tensor, token_B: Tensor, logp_B: Tensor, num_candidates_B: Tensor) -> None:
