@@ -31,8 +31,9 @@ class ProblemStream:
         self._curriculum = Curriculum(problems, curriculum, seed=seed) if curriculum else None
 
     @property
-    def dynamic_sampling(self) -> int:
-        """Return the maximum number of extra sampling rounds in which a step can replace groups without a signal."""
+    def max_extra_rounds(self) -> int:
+        """Return the maximum number of extra sampling rounds in which a step can replace groups without a signal: the
+        recipe's `data.curriculum.dynamic_sampling`, 0 without a curriculum."""
         return self._curriculum.settings.dynamic_sampling if self._curriculum else 0
 
     def take(self, n: int) -> list[Problem]:

@@ -2,7 +2,7 @@
 
 With dynamic sampling (DAPO, arXiv:2503.14476, sec. 3.2) groups whose rewards are all equal are replaced by groups of
 further problems. With partial rollouts (Kimi k1.5, arXiv:2501.12599, sec. 2.6.2) a group that has an unfinished rollout
-is resumed in the next step that has not taken its problems yet.
+is resumed in the next step that has not taken its problems yet: that is step + 1, or step + lag + 1 with a lag.
 """
 
 from __future__ import annotations
@@ -76,21 +76,24 @@ class StepCollector:
 
         prompts: what `take` returned for the step. partial: groups of an earlier step, which are resumed. Groups that
         stay partial take up places of the step, so its update then has fewer than `num_prompts` groups, but at least
-        one. The groups of dynamic sampling come in at most `stream.dynamic_sampling` rounds. If places are left after
+        one. The groups of dynamic sampling come in at most `stream.max_extra_rounds` rounds. If places are left after
         the last round, the first of the replaced groups fill them, so dynamic sampling never changes the size of a
         step.
-        pending: ids of problems that later steps have taken already. greedy_source: samples the greedy responses;
-        None: `source` does.
+        pending: ids of problems that later steps have taken already, whose outcome the stream has yet to see.
+        greedy_source: samples the greedy responses, whose tickets are of another kind; None: `source` does.
         """
         start, grade_s, rounds, num_tokens = time.perf_counter(), 0.0, 0, 0
         groups_of = self._group_sampler(source, sampling)
         unfinished, sampled = tuple(partial), list[Group]()
+        # Every round also resumes the groups that are unfinished. The first one is repeated until a group is complete.
+        # Further ones are those of dynamic sampling: until enough groups are useful, none is left, or their number is
+        # reached.
         while True:
             result = groups_of.run(prompts, sampling, partial=unfinished)
             unfinished, grade_s, num_tokens = result.partial, grade_s + result.grade_s, num_tokens + result.num_tokens
             sampled += [Group(prompt=group.prompt, members=tuple(group.graded)) for group in result.groups]
             if sampled or not unfinished:
-                exhausted = rounds == self.stream.dynamic_sampling or not result.groups
+                exhausted = rounds == self.stream.max_extra_rounds or not result.groups
                 if exhausted or self._num_useful(sampled) >= self.num_prompts:
                     break
                 rounds += 1
@@ -99,7 +102,7 @@ class StepCollector:
         baselines = dict[int, float]()
         if self.needs_greedy:
             greedy = self._group_sampler(greedy_source or source, sampling)
-            result = greedy.run([group.prompt for group in groups], sampling.greedy())
+            result = greedy.run([group.prompt for group in groups], sampling.greedy())  # which leaves none unfinished
             grade_s, num_tokens = grade_s + result.grade_s, num_tokens + result.num_tokens
             baselines = {index: group.graded[0].score.value for index, group in enumerate(result.groups)}
         waiting = [group.prompt.problem.id for group in unfinished]
@@ -128,7 +131,7 @@ class StepCollector:
 
     def _is_useful(self, group: Group) -> bool:
         """Whether the group takes a place of the update. Without dynamic sampling every group does."""
-        return self.stream.dynamic_sampling == 0 or has_signal(group.rewards)
+        return self.stream.max_extra_rounds == 0 or has_signal(group.rewards)
 
     def _num_useful(self, groups: Sequence[Group]) -> int:
         return sum(self._is_useful(group) for group in groups)
@@ -141,7 +144,7 @@ class StepCollector:
 
     def _curriculum_metrics(self, rounds: int, *, num_discarded: int, num_without_signal: int) -> dict[str, float]:
         curriculum = self.stream.metrics()
-        if not curriculum:
+        if not curriculum:  # and so no dynamic sampling, which is one of its settings
             return {}
         return {
             **curriculum,

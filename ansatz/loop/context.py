@@ -34,7 +34,8 @@ class RunContext(StoredSources):
 
     outputs: the output path of each stage that is done, by folder name, in order. The folder of a stage with several
     rounds appears once for each round. model: the newest model folder of the policy; start_model: that with which the
-    entry of the list of stages that is running began. held: the run's folder, once this process holds it.
+    entry of the list of stages that is running began. held: the run's folder, which `run_pipeline` sets when this
+    process has locked it.
     """
 
     held: HeldRun
@@ -93,7 +94,8 @@ class RunContext(StoredSources):
         return [path for name, path in self.outputs.items() if name.startswith(REWARD_MODEL)][-1]
 
     def evaluator(self, source: Predicts, *, num_problems: int | None = None) -> Evaluator:
-        """The held-out evaluation of the recipe. num_problems: fewer of its problems, from the first."""
+        """The held-out evaluation of the recipe. source: a policy or a trainer, for its tokenizer and log-probs.
+        num_problems: fewer of its problems, from the first."""
         evaluate = self.config.evaluate
         problems = self.problems("heldout")[: evaluate.problems][:num_problems]
         return Evaluator(

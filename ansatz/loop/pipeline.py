@@ -75,10 +75,11 @@ def run_pipeline(
         else:
             check_run_dir(run_dir, fresh=fresh)
             note, _ = check_start(sources, has_space=fresh)  # the old run that is deleted makes room
-            config = sources.config = with_commits(sources.config)
+            config = sources.config = with_commits(sources.config)  # names of the hub, with the commits they now have
         workplace = workplace_of(config.cluster)
         workplace.check_room(config)
         set_threads(config.threads)
+        # Rewards by a reward model that the run has yet to train are added for RL (`RunContext.rl_grader`).
         grader = build_grader(rewards_before(config.rewards), workers=config.grader_workers)
         context = RunContext(sources, workplace, grader=grader, console=console, interrupts=interrupts)
         with folder_lock(run_dir) as lock, context.grader, closing(workplace):
@@ -107,11 +108,12 @@ def run_pipeline(
 def _run_stages(context: RunContext) -> None:
     for entry in planned_stages(context.config):
         context.start_model = context.model
-        with context.using(entry.config):
+        with context.using(entry.config):  # context.config is then the recipe with what this entry of the list changes
             for name in entry.folders:
                 output = _run_stage(entry.stage, context, context.config.run_dir / name)
                 context.add_output(name, output, is_policy=entry.stage.makes_policy)
         if entry.stage.name == "model":
+            # The problems and the model are complete now: their digests belong to the run's identity from here on.
             context.held.seal(record_or_verify_inputs(context.config.run_dir))
 
 
@@ -138,6 +140,7 @@ def _run_stage(stage: Stage, context: RunContext, folder: Path) -> str:
     context.held.begin(folder)
     if done is not None:
         output = folder / done["output"]
+        # ORIGIN: the run and stage that a checkpoint was made by. A copied folder is noticed by it.
         context.held.check(loop_state(output).get(ORIGIN), folder, what=output)
     else:
         start, before = time.perf_counter(), stage.seconds_before(folder)

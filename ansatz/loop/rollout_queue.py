@@ -1,9 +1,13 @@
 """The rollout queue: issues the tickets of a step before it is due, and gathers their groups when it is.
 
 With a lag of k, up to k + 1 steps are open at the same time (`loop.lag`). Everything that decides about a step
-happens in an order that depends only on steps: its problems are taken right after the step before the lag has been
-observed, and its rounds of dynamic sampling and greedy baselines while the loop waits for it, with the newest weights.
-When and where a ticket is sampled changes no result.
+happens in an order that depends only on steps: the problems of step s are taken right after the outcomes of step
+s - 1 - k have been observed, and its rounds of dynamic sampling and greedy baselines are sampled while the loop waits
+for it, with the newest weights. When and where a ticket is sampled changes no result.
+
+Versions of the weights are steps after which they were published, as in tickets. A version that is pinned stays in the
+weight store; each open step pins its own, and so does the queue the newest. A step edge is the moment between two steps
+that a checkpoint can capture (`loop.step_edges`).
 """
 
 from __future__ import annotations
@@ -76,7 +80,9 @@ class OpenStep:
 
 
 class RolloutQueue:
-    """collector: takes problems, grades, and observes outcomes. source: samples tickets. schedule: the lag.
+    """What a step of RL learns from. The loop calls `open`, `gather` and `publish` once for each step.
+
+    collector: takes problems, grades, and observes outcomes. source: samples tickets. schedule: the lag.
 
     sampling_of: how the rollouts of a step are sampled. store, ledger: the weights by version, and what has landed;
     None if the schedule is `live` and the source has no memory.
@@ -130,8 +136,8 @@ class RolloutQueue:
     def open(self, through: int) -> None:
         """Take the problems of all steps up to this one, and issue their tickets.
 
-        Also drops the weights that no open ticket needs. That is not done before: until here, the step edge before the
-        newest one may still be saved.
+        Also drops the weights that no open ticket needs. `publish` does not do so, because until the new step edge is
+        captured, a signal may still save the edge before it, whose open tickets need them.
         """
         for version in self._unneeded:
             self._release(version)
@@ -181,8 +187,9 @@ class RolloutQueue:
         return {**from_ledger, **self._source.metrics()}
 
     def publish(self, weights: WeightSource, *, version: int) -> None:
-        """The step `version` is complete, and these are its weights."""
-        if self._store is None:
+        """The step `version` is complete, and these are its weights. With `rollout.publish_every` above 1, samplers do
+        not get those of every step."""
+        if self._store is None:  # the sampler shares the trainer's weights, so only the current ones exist
             self._weights.clear()
         if self._schedule.publishes(version):
             self._weights[version] = self._source.publish(version, weights)

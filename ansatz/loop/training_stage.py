@@ -1,4 +1,7 @@
-"""A training stage while it runs: its state, and how it starts, saves and resumes."""
+"""A training stage while it runs: its state, and how it starts, saves and resumes.
+
+A step edge is the moment between two steps, at which the stage can be saved (`loop.step_edges`).
+"""
 
 from __future__ import annotations
 
@@ -133,9 +136,10 @@ def training_stage(
 ) -> Iterator[TrainingStage[AnyTrainer]]:
     """The stage at its start, or at the latest checkpoint in its folder. Its tracker is closed at the end.
 
-    A RewardError or an AlignmentError ends the stage after the last step edge has been saved. Without this, the steps
-    since the last checkpoint would be lost, although a resumed run may succeed.
-    config: the recipe, whose `sft` section may be another than that of `context`.
+    A RewardError, an AlignmentError or a ClusterLost ends the stage after the last step edge has been saved. Without
+    this, the steps since the last checkpoint would be lost, although a resumed run may succeed.
+    config: the recipe of `context`, in which a stage may have replaced settings: the `sft` section of a round of
+    rejection sampling, or the path of a critic that the run has trained.
     """
     rollbacks = apply_rollbacks(folder)
     stream = ProblemStream(problems, seed=config.seed, curriculum=curriculum)
@@ -160,9 +164,10 @@ def training_stage(
         samples_keep=config.save.samples_keep,
     )
     watch = None
-    if watchdog is not None and isinstance(trainer, Trainer):
+    if watchdog is not None and isinstance(trainer, Trainer):  # that of a reward model is only Checkpointed
         watch_state = state_after(rollbacks, state.get(STATE))
         watch = StageWatch(watchdog, folder=folder, trainer=trainer, tracker=tracker, state=watch_state)
+    # Checkpoints besides the newest: the best, and up to three for rollbacks (`kept_checkpoints.steps_for_rollback`).
     others = int(config.save.best) + (3 if watch is not None and watch.can_roll_back else 0)
     check_space(folder, checkpoint_bytes=trainer.checkpoint_bytes, keep=config.save.keep, others=others)
     edges = EdgeSaver(

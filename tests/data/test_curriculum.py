@@ -231,7 +231,7 @@ def test_a_stream_takes_what_its_curriculum_selects_and_saves_its_state() -> Non
     tried = [ProblemOutcome(id=name, correct=1, responses=2) for name in expected._taken]
     stream.observe(tried)
     expected.observe(tried)
-    assert stream.dynamic_sampling == 2
+    assert stream.max_extra_rounds == 2
     assert stream.metrics() == expected.metrics()
     other = ProblemStream(problems(6), seed=0, curriculum=options)
     other.restore(json.loads(json.dumps(stream.state())))
@@ -242,7 +242,7 @@ def test_a_stream_takes_what_its_curriculum_selects_and_saves_its_state() -> Non
 def test_a_stream_without_a_curriculum_has_no_dynamic_sampling_and_no_metrics() -> None:
     stream = ProblemStream(problems(6), seed=0)
     stream.observe([])
-    assert (stream.dynamic_sampling, stream.metrics()) == (0, {})
+    assert (stream.max_extra_rounds, stream.metrics()) == (0, {})
 
 
 def test_the_state_of_another_curriculum_is_refused() -> None:

@@ -179,7 +179,7 @@ class StepCollector:
 
         partial: groups of the step before, which are resumed. Groups that stay partial take up places of the step, so
         its update then has fewer than `num_prompts` groups, but at least one. The groups of dynamic sampling come in
-        at most `stream.dynamic_sampling` rounds. If places are left after the last round, the first of the replaced
+        at most `stream.max_extra_rounds` rounds. If places are left after the last round, the first of the replaced
         groups fill them, so dynamic sampling never changes the size of a step.
         """
         start, grade_s, rounds, num_tokens = time.perf_counter(), 0.0, 0, 0
@@ -193,7 +193,7 @@ class StepCollector:
             sampled += [Group(prompt=group.prompt, members=tuple(group.graded)) for group in result.groups]
             if unfinished and not sampled:
                 continue
-            exhausted = rounds == self.stream.dynamic_sampling or not result.groups
+            exhausted = rounds == self.stream.max_extra_rounds or not result.groups
             if exhausted or self._num_useful(sampled) >= self.num_prompts:
                 break
             rounds += 1
@@ -228,7 +228,7 @@ class StepCollector:
 
     def _is_useful(self, group: Group) -> bool:
         """Whether the group takes a place of the update. Without dynamic sampling every group does."""
-        return self.stream.dynamic_sampling == 0 or has_signal(group.rewards)
+        return self.stream.max_extra_rounds == 0 or has_signal(group.rewards)
 
     def _num_useful(self, groups: Sequence[Group]) -> int:
         return sum(self._is_useful(group) for group in groups)

@@ -33,6 +33,8 @@ from ansatz.train.trainer import StepReport
 
 
 class RlStage(Stage):
+    """The methods in the order of `stages.stage.Stage`, which says when each is called: checks first, `run` last."""
+
     def steps(self, config: Config) -> int:
         return config.train.steps
 
@@ -60,10 +62,10 @@ class RlStage(Stage):
         trainer = context.trainer(
             folder,
             path=context.start_model,
-            objective=partial(
+            objective=partial(  # not an Objective, because each rank of a distributed trainer builds its own
                 build_objective, config.algorithm, max_response_tokens=config.rollout.max_response_tokens
             ),
-            schedule=config.train,
+            schedule=config.train,  # the learning rate and the steps, which SFT has in its own section
             updates=config.train,
             temperature=config.rollout.temperature,
         )
@@ -123,13 +125,14 @@ def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluate: Callable[[int
     """Make the steps that are left. evaluate: measures the policy after a step.
 
     The queue renders, samples and grades (`loop.collect`), up to `lag` steps ahead of the updates; `gather` returns
-    what a step learns from. Then the trainer makes its batch and updates, and the queue gets the new weights.
+    what a step learns from. Then the trainer makes its batch and updates, and the queue gets the new weights. For the
+    queue, a version is the step after which weights were published; `trainer.version` counts optimizer steps.
     """
     config, trainer = stage.config, stage.trainer
     peak_gb = trainer.watch_memory()
-    # A step of reasoning, here only, is a part of a response; every other step is one of training.
+    # Finds the tokens at which reasoning steps end, which are parts of a response. Other steps here are those of RL.
     step_tokens = StepTokens(partial(trainer.tokenizer.decode, skip_special_tokens=True))
-    _evaluate_if_due(stage, evaluate, step=stage.first_step - 1)  # a signal may have cut it off
+    _evaluate_if_due(stage, evaluate, step=stage.first_step - 1)  # if a signal ended the run during that evaluation
     for step in stage.steps:
         queue.open(through=step + config.rollout.lag)
         data, version = queue.gather(step), trainer.version
@@ -137,9 +140,10 @@ def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluate: Callable[[int
         samples = samples_of_groups(data.groups, step_tokens)
         batch = trainer.batch(samples, baseline_of_group=data.baseline_of_group)
         record = None
-        if config.save.samples:
+        if config.save.samples:  # responses are stored, and of a few what the update does to each token
             record = StepRecord(data, samples, batch, trainer, step=step, find_ends=step_tokens.find_ends)
         aligned = _check_sampler(stage, queue, batch, step=step)
+        # Alignment: that the log-probs of sampler and trainer agree, which is checked before anything is changed.
         report = trainer.update(batch, step=step, seed=stage.noise_seed, check_alignment=True)
         queue.publish(trainer.weights(), version=step)
         metrics = step_metrics(data, report, version=version, update_s=time.perf_counter() - start)
@@ -152,17 +156,18 @@ def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluate: Callable[[int
             stage.tracker.event(step, "no_signal", note)
         if record is not None:
             stage.tracker.samples(step, record.finish())
+        # save.exact: checkpoints also hold the older weights that open tickets name, for the same bits after a resume.
         state, files = queue.state(), queue.files() if config.save.exact else None
-        stage.reach_edge(step, state, files)
+        stage.reach_edge(step, state, files)  # before the evaluation, so that a signal during it can save the step
         _evaluate_if_due(stage, evaluate, step=step)
         stage.save_if_due(step, state, files)
 
 
 def _check_sampler(stage: TrainingStage, queue: RolloutQueue, batch: Any, *, step: int) -> Mapping[str, float]:
-    """Compare the sampler with the trainer on tokens of older weights, which are loaded for one microbatch.
+    """With a lag, compare the sampler's log-probs with the trainer's under the weights that sampled the step.
 
-    Tokens of the current weights are compared by the update itself (`train.alignment`), but with a lag there are none.
-    Returns the metrics; none if the current weights have sampled the step. AlignmentError if they disagree.
+    The trainer loads these older weights for one microbatch. Without a lag they are the current ones, and the update
+    itself compares (`train.alignment`). Returns the metrics; none without a lag. AlignmentError if they disagree.
     """
     load = queue.sampled_with(step)
     return {} if load is None else stage.trainer.check_against(load, batch, step=step)
@@ -179,7 +184,7 @@ def _evaluate_if_due(stage: TrainingStage, evaluate: Callable[[int], None], *, s
 def step_metrics(data: StepData, report: StepReport, *, version: int, update_s: float) -> dict[str, float]:
     """What the rollouts and the updates of a step measured, and where its time went.
 
-    version: that of the policy before the updates.
+    version: that of the policy before the updates. update_s: from the groups to the published weights.
     """
     rollouts = {**rollout_metrics(data.sampled), "rollout/version_lag": version_lag(data.sampled, version=version)}
     return {
