@@ -27,7 +27,7 @@ class Finish(StrEnum):
 
     STOP = "stop"  # the policy emitted an end token or a stop string
     LENGTH = "length"  # max_response_tokens reached
-    BUDGET = "budget"  # the thinking budget closed the thought, and the answer then ended by itself
+    BUDGET = "budget"  # `Sampling.thinking_budget` was used up and closed the thought; the answer then ended by itself
     ABORT = "abort"  # returned unfinished; a later call can resume it
 
 
@@ -36,12 +36,12 @@ class Reason(StrEnum):
 
     EQUAL = "equal"
     DIFFERENT = "different"
-    NO_ANSWER = "no_answer"
-    TRUNCATED = "truncated"
-    HEDGED = "hedged"
-    UNPARSED = "unparsed"
-    TIMEOUT = "timeout"
-    CRASHED = "crashed"
+    NO_ANSWER = "no_answer"  # the response came to its own end without an answer
+    TRUNCATED = "truncated"  # the response was cut off before an answer (`Rollout.truncated`)
+    HEDGED = "hedged"  # the response gives two answers, or doubts its own
+    UNPARSED = "unparsed"  # the answer, or what a judge said about it, cannot be read
+    TIMEOUT = "timeout"  # the grader, or a program that is the answer, did not end in time
+    CRASHED = "crashed"  # the grader or its helper failed, so nothing is known about the answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +104,13 @@ def shown_golds(answer: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A question with its gold answer, which can be several (`golds_of`). solution: a worked solution; None if the
-    source has none."""
+    """A question with its gold answer, which can be several (`golds_of`).
+
+    id: names the problem in files, groups and the keys of the noise. source, split: where it comes from, such as
+    "word_problems", and which part of that, such as "train". level: how difficult its source calls it, or empty.
+    solution: a worked solution; None if the source has none. meta: what only some sources, rewards and environments
+    know, such as the tests of a program. The properties below read it.
+    """
 
     id: str
     question: str
@@ -129,10 +134,8 @@ class Problem:
 
     @property
     def observations(self) -> Sequence[Sequence[int]]:
-        """The places in `solution` of the answers of an environment: [start, end] of each, in characters.
-
-        Usually empty.
-        """
+        """Return where in `solution` an environment speaks instead of the policy: [start, end] of each place, in
+        characters of `solution`. Usually empty."""
         value = self.meta.get("observations")
         spans = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else ()
         return spans if all(map(_is_span, spans)) else ()
@@ -156,6 +159,10 @@ class Problem:
         """Arguments of the chat template for this problem, such as enable_thinking. Usually empty."""
         value = self.meta.get("chat_template_kwargs")
         return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+    # An environment may open the conversation of a problem, once, before prompts are rendered
+    # (`environments.openings`). `opened` returns the problem as the prompt then shows it and keeps in `meta` what it
+    # was; `unopened` returns that, which the environment starts from again for every response.
 
     @property
     def is_opened(self) -> bool:
@@ -218,7 +225,7 @@ class Problem:
 class EnvironmentReward:
     """What the environment of a response gave it when it had ended (`environments.base.Environment.reward`).
 
-    value: in [0, 1], or the finite value of a RewardResult. verdict: None if the environment gave a number only.
+    value: in [0, 1], or the finite value of a `rewards.base.RewardResult`. verdict: None if it gave a number only.
     steps: as in `Score`, not weighted.
     explanation: why the environment failed to give a reward; the verdict is then TIMEOUT or CRASHED. Empty if it did.
     """
@@ -251,7 +258,9 @@ class Rollout:
     behavior_logps: for each token its log-probability (nats, <= 0) under the distribution that it was sampled from,
     after all filters; 0 for a forced token.
     text: the decoded response.
-    version_min, version_max: oldest and newest policy version (number of optimizer steps) that sampled a token.
+    version_min, version_max: oldest and newest policy version that sampled a token: the number of optimizer steps, not
+    the step of RL that a ticket calls its version.
+    seed: of the noise, as in `rollout.base.Sampling`.
     num_candidates: with top-k, top-p or min-p, how many tokens were left to sample each token from, so that the trainer
     can normalise over the same set; empty if every token was sampled from the whole vocabulary.
     min_response_tokens: end-of-sequence tokens were masked out for the first N tokens.
@@ -302,7 +311,11 @@ class Rollout:
         return "\n".join([*parts, self.text[at:]])
 
     def place_of(self, end: int) -> int:
-        """Return the end of a part of `said` in `text`; that of a part which ends at observations is before them."""
+        """Return where in `text` the first `end` characters of `said` end: before an observation that follows them.
+
+        Example: in the text "calc[36]done", [36] is an observation, so `said` is "calc\\ndone". For 4, and for 5 with
+        the line end, the place is 4; for 9 it is 12.
+        """
         for start, stop in self.observations:
             if end > start + 1:
                 end += stop - start - 1
@@ -334,7 +347,7 @@ class ScoredRollout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """All scored rollouts of one prompt that one step learns from."""
+    """All scored rollouts of one prompt in one step. Dynamic sampling may keep it from the update."""
 
     prompt: Prompt
     members: tuple[ScoredRollout, ...]

@@ -1,6 +1,7 @@
 """Renders a Problem as a Prompt, and a Problem with its worked solution as a Demonstration.
 
-Special tokens in what a problem says are encoded as plain text (see `special_tokens`). No token spans the end of a
+Special tokens in what a problem says are encoded as plain text. Until then the text is hidden: the markers of special
+tokens in it, such as <|im_end|>, are stand-ins (see `special_tokens`). No token spans the end of a
 prompt. Without this, the policy would be trained on prompt tokens that it never sees during
 sampling.
 """
@@ -51,7 +52,7 @@ def render(
 
 def _text(problem: Problem, template: Template, tokenizer: Tokenizer) -> str:
     """Return the prompt as hidden text."""
-    template = spelled_out(template)
+    template = spelled_out(template)  # "chat" as a ChatTemplate with its defaults
     if isinstance(template, ChatTemplate):
         return ChatRenderer(tokenizer, template).prompt(problem)
     check_shows_all(problem, template)
@@ -87,8 +88,8 @@ def render_demonstration(
     """Return the problem's prompt and its solution, encoded for supervised learning.
 
     every_response: the responses of the conversation before the question are taught too. The prompt then ends where
-    the first of them begins, and the limits hold for the last response and for everything before it. They are not if
-    the solution has observations.
+    the first of them begins, and the limits hold for the last response and for everything before it. With observations
+    in the solution, only the solution is taught.
 
     Raise what `render` raises, and DataError for a problem without a solution. Raise ModelError if the
     tokenizer has no end token, if the chat template cannot show the responses (see `chat_responses`), or if the

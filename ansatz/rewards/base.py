@@ -30,9 +30,10 @@ RewardFunction = Callable[..., Sequence["RewardResult"]]
 
 VERDICTS = ("verdicts", "all_verdicts")
 INJECTED = ("step", "pool", *VERDICTS)
-"""Parameters that a reward can declare and the grader fills in. step: the training step (int, from 0). pool: the worker
-pool. verdicts: one Verdict per rollout, from the recipe's first reward that grades answers. all_verdicts: the same for
-every reward that grades answers, by its name. A reward that takes verdicts runs after all that do not."""
+"""Parameters that a reward can declare and the grader fills in. step: the step of RL (int, from 1; 0 outside training).
+pool: the worker pool. verdicts: one Verdict per rollout, from the recipe's first reward that grades answers.
+all_verdicts: the same for every reward that grades answers, by its name. A reward that takes verdicts runs after all
+that do not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +112,7 @@ class RewardRegistry:
         """Return whether the reward can reward reasoning steps: its module, or the user's file, says `GIVES_STEPS =
         True`."""
         function = load_attribute(name, kind="reward") if ":" in name else self.get(name)
+        # A user's file is a module that only sys.modules knows: it cannot be imported by its name.
         return getattr(sys.modules.get(function.__module__), "GIVES_STEPS", False)
 
     def gold_check(self, name: str) -> Callable[..., None] | None:

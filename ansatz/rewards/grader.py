@@ -103,6 +103,7 @@ class RewardGrader:
         self._parts = tuple(sorted(parts, key=lambda part: part.takes_verdicts))
         self._pool = WorkerPool(ALGEBRA_TARGET, workers=workers, timeout_s=timeout_s)
         self._guard = GuardedCalls()
+        # For a call of `score` with several problems. A `GroupSampler` calls it for one group, from threads of its own.
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="grader") if workers > 1 else None
 
     def score(self, rollouts: Sequence[Rollout], *, step: int = 0) -> list[ScoredRollout]:
@@ -189,7 +190,7 @@ class RewardGrader:
             _check_not_left(rollout, results)
             reason = Reason.EQUAL if value > 0 else Reason.DIFFERENT
             verdict = Verdict(correct=value > 0, reason=reason, stage="grader")
-        if rollout.truncated and verdict.reason is Reason.NO_ANSWER:
+        if rollout.truncated and verdict.reason is Reason.NO_ANSWER:  # an answer could still have followed
             verdict = dataclasses.replace(verdict, reason=Reason.TRUNCATED)
         parts = {name: result.value for name, result in results.items()}
         return Score(value=value, parts=parts, verdict=verdict, steps=self._steps(results))
