@@ -1,15 +1,15 @@
 """GRPO in one file: a small transformer learns to add on a CPU in less than a minute.
 
 Only four parts of Ansatz are used: the generator of problems, the builder of a tiny model, the verifier, and the
-objective. Sampling, batching and the optimizer are written out here in the plainest way, so that this file shows what
-`ansatz train` does at scale:
+objective. The rest of what `ansatz train` does at scale is written out here in the plainest way:
 
 1. A model with random weights reads demonstrations (SFT). Half of them contain a slip, so about half of what the model
    then writes is wrong.
 2. It samples 8 responses to each problem. The verifier grades them, and GRPO makes the correct ones more likely. The
-   mean reward rises from 0.43 to 0.86 (seed 0).
+   mean reward rises from 0.43 in the first step to 0.84, the mean of the last five (seed 0).
 
-Axes: N rollouts, L columns of a padded matrix, T sampled tokens of all rollouts, one after the other.
+The capital letters at the end of a tensor's name are its axes: N rollouts, L columns of a padded matrix, V vocabulary,
+T sampled tokens of all rollouts, one after the other.
 
     python examples/grpo_from_scratch.py
 """
@@ -47,18 +47,18 @@ class Batch:
 
     segment_T: Tensor  # the rollout that each token belongs to
     advantage_T: Tensor
-    weight_T: Tensor
+    weight_T: Tensor  # the loss is the sum over tokens of weight x loss of the token
     mask_T: Tensor  # tokens that count in the loss: here all
     sampled_mask_T: Tensor  # tokens that the policy sampled: here all
     old_logp_T: Tensor  # log-probs before the step's first update
     behavior_logp_T: Tensor  # log-probs of the sampler, which here is the old policy
     ref_logp_T: Tensor | None = None  # only for a KL term
-    penalty_weight_T: Tensor | None = None  # only for a KL or entropy term
+    penalty_weight_T: Tensor | None = None  # of KL and entropy terms; None: as weight_T
     likelihood_weight_T: Tensor | None = None  # only for a likelihood term on correct responses
 
 
 def sums(*, count: int, seed: int) -> list[Problem]:
-    """`count` problems such as "What is 6 + 35?" with an answer below `LARGEST_ANSWER`."""
+    """`count` problems such as "What is 6 + 13?" with an answer below `LARGEST_ANSWER`."""
     generated = arithmetic(split="train", count=10**9, seed=seed, max_level=1)
     return list(islice((p for p in generated if " + " in p.question and int(p.answer) < LARGEST_ANSWER), count))
 
@@ -105,13 +105,14 @@ def fine_tune(model: Any, tokenizer: Any, problems: Sequence[Problem], *, steps:
 
 @torch.no_grad()
 def sample(model: Any, tokenizer: Any, problems: Sequence[Problem], *, num_samples: int) -> tuple[Tensor, Tensor, int]:
-    """(token_NL, mask_NL, width of the prompts): prompts padded on the left, responses on the right.
+    """(token_NL, mask_NL, width of the prompts): prompts padded on the left, as the tokenizer is set, responses on the
+    right. mask_NL is True for the tokens that the policy sampled, including the end token, which is not the pad token.
 
-    mask_NL is True for the tokens that the policy sampled, including the end token.
+    top_k=0: otherwise transformers would sample from the 50 likeliest tokens, of which `token_logps` knows nothing.
     """
     prompts = tokenizer([prompt_text(problem) for problem in problems], return_tensors="pt", padding=True)
     token_NL = model.generate(
-        **prompts, do_sample=True, num_return_sequences=num_samples, max_new_tokens=MAX_RESPONSE_TOKENS
+        **prompts, do_sample=True, num_return_sequences=num_samples, max_new_tokens=MAX_RESPONSE_TOKENS, top_k=0
     )
     width = prompts.input_ids.shape[1]
     mask_NL = token_NL != tokenizer.pad_token_id
@@ -141,12 +142,11 @@ def reinforce(model: Any, tokenizer: Any, problems: Sequence[Problem], objective
     token_NL, mask_NL, width = sample(model, tokenizer, problems, num_samples=SAMPLES_PER_PROMPT)
     reward_N = grade(tokenizer, problems, token_NL, width)
 
-    num_rollouts = len(reward_N)
     group_N = torch.arange(len(problems)).repeat_interleave(SAMPLES_PER_PROMPT)  # the problem of each rollout
     segment_T = mask_NL.nonzero()[:, 0]  # the rollout of each token
     mask_T = torch.ones_like(segment_T, dtype=torch.bool)
-    advantages = objective.advantages(reward_N, group_N, segment_T=segment_T, mask_T=mask_T)
-    weight_T = objective.token_weights(segment_T, mask_T, num_rollouts=num_rollouts)
+    advantage_T = objective.advantages(reward_N, group_N, segment_T=segment_T, mask_T=mask_T).advantage_T
+    weight_T = objective.token_weights(segment_T, mask_T, num_rollouts=len(reward_N))
 
     old_logp_T = None
     for _ in range(UPDATES_PER_STEP):
@@ -155,7 +155,7 @@ def reinforce(model: Any, tokenizer: Any, problems: Sequence[Problem], objective
             old_logp_T = policy_logp_T.detach()
         batch = Batch(
             segment_T=segment_T,
-            advantage_T=advantages.advantage_T,
+            advantage_T=advantage_T,
             weight_T=weight_T,
             mask_T=mask_T,
             sampled_mask_T=mask_T,
