@@ -45,11 +45,12 @@ def report(
 
 def _write_report_of_runs(runs: Sequence[Path], out: Path | None) -> Path:
     from ansatz.evaluate.comparisons import compare_runs
-    from ansatz.track.report_of_runs import default_path, render_runs
+    from ansatz.track.page import fill
+    from ansatz.track.report_of_runs import default_path, describe_runs, run_names
     from ansatz.track.runs import read_pipeline
 
     path = out or default_path(runs)
     check_outputs([path], inputs=[file for run in runs for file in run.rglob("*")])
     read = [read_pipeline(run) for run in runs]
-    write_text(path, render_runs(read, comparisons=compare_runs(runs)))
+    write_text(path, fill("compare.html", **describe_runs(read, run_names(read), comparisons=compare_runs(runs))))
     return path

@@ -38,18 +38,9 @@ def rollouts(
     step 40..60, group.correct = 0, parts.NAME < 1, "text of the response", extracted ~ "regex", other(last_number).
     """
     from ansatz.cli.outputs import check_outputs
-    from ansatz.track.filters import check_sort, parse_filter
-    from ansatz.track.rollout_table import KINDS, read_all, read_questions, select_rows
 
-    if not run.is_dir():
-        raise ConfigError(f"{str(run)!r} is not a folder. Give a run, such as runs/NAME.")
-    query = parse_filter(where, KINDS, graders=MODES)
-    if sort:
-        query = query._replace(sort=check_sort(sort.split(","), KINDS))
     check_outputs([csv_out, jsonl_out, html_out])
-    rows = read_all(run)
-    with open_grader() as grade:
-        chosen = select_rows(rows, query, grade=grade)
+    rows, chosen = select_responses(run, where, sort)
     if group:
         groups = {_group_of(row) for row in chosen}
         chosen = [row for row in rows if _group_of(row) in groups]
@@ -58,10 +49,25 @@ def rollouts(
     if jsonl_out is not None:
         _write_jsonl(jsonl_out, chosen)
     if html_out is not None:
-        _write_html(html_out, chosen, read_questions(run), where)
+        write_page(html_out, chosen, run, where, total=len(chosen))
     if not any((csv_out, jsonl_out, html_out)):
         _print(chosen[:limit])
     say(f"{len(chosen)} of {len(rows)} responses" + (f", {limit} shown" if len(chosen) > limit else ""))
+
+
+def select_responses(run: Path, where: str, sort: str = "") -> tuple[list[Row], list[Row]]:
+    """Return all responses that a run has stored, and those that a filter selects."""
+    from ansatz.track.filters import check_sort, parse_filter
+    from ansatz.track.rollout_table import KINDS, read_all, select_rows
+
+    if not run.is_dir():
+        raise ConfigError(f"{str(run)!r} is not a folder. Give a run, such as runs/NAME.")
+    query = parse_filter(where, KINDS, graders=MODES)
+    if sort:
+        query = query._replace(sort=check_sort(sort.split(","), KINDS))
+    rows = read_all(run)
+    with open_grader() as grade:
+        return rows, select_rows(rows, query, grade=grade)
 
 
 @contextmanager
@@ -108,14 +114,16 @@ def _write_jsonl(path: Path, rows: Sequence[Row]) -> None:
         file.writelines(json.dumps(_flat(row), ensure_ascii=False) + "\n" for row in rows)
 
 
-def _write_html(path: Path, rows: Sequence[Row], problems: Mapping[str, Row], where: str) -> None:
+def write_page(path: Path, rows: Sequence[Row], run: Path, where: str, *, total: int) -> None:
+    """Write responses as one page, by prompt. total: how many pass the filter."""
     from ansatz.files import write_text
-    from ansatz.track.page import fill, page
+    from ansatz.track.page import fill
 
-    questions = {problem: row["question"] for problem, row in problems.items()}
-    lede = f"{len(rows)} responses"
-    head = fill("head.html", kicker="Ansatz rollouts", title=where or "All responses", lede=lede)
-    write_text(path, page(where or "Responses", [head, fill("responses.html", rows=rows, questions=questions)]))
+    groups: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(_group_of(row), []).append(row)
+    shown = {"groups": list(groups.values()), "count": len(rows), "total": total}
+    write_text(path, fill("responses.html", name=run.resolve().name, where=where, **shown))
 
 
 def _print(rows: Sequence[Row]) -> None:

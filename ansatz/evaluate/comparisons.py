@@ -12,6 +12,9 @@ from ansatz.evaluate.paired import comparison, paired
 from ansatz.evaluate.scores import modes_of
 from ansatz.evaluate.sides import Side, read_side
 
+NUM_CHANGED = 20
+"""Problems that changed most, which pages of several runs show."""
+
 
 def compare_sides(paths: Sequence[Path], *, mode: str, num_changed: int) -> list[dict[str, Any]]:
     """Return each path but the first compared with the first: the numbers of `paired.comparison` in a mode (empty: the
@@ -55,13 +58,13 @@ def conclusion(numbers: Mapping[str, Any]) -> str:
     return "No difference shown: that needs an interval of the difference that excludes 0, and p < 0.05."
 
 
-def compare_runs(runs: Sequence[Path], *, num_changed: int = 0) -> list[dict[str, Any]]:
+def compare_runs(runs: Sequence[Path]) -> list[dict[str, Any]]:
     """Return each run but the first compared with the first, as `compare_sides` does, and its `conclusion`. One that
     cannot be compared has only `missing`, which says why."""
     out = list[dict[str, Any]]()
     for other in runs[1:]:
         try:
-            (numbers,) = compare_sides([runs[0], other], mode="", num_changed=num_changed)
+            (numbers,) = compare_sides([runs[0], other], mode="", num_changed=NUM_CHANGED)
         except (ConfigError, DataError) as error:
             numbers = {"missing": [f"{other} is not compared with {runs[0]}: {error}"]}
         out.append(numbers if "missing" in numbers else {**numbers, "conclusion": conclusion(numbers)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ansatz.track.health import healthy_edges
 from ansatz.track.jsonl import Row
@@ -66,16 +67,25 @@ PANELS = (
 """In the order of the report. A metric that none of them shows gets its own chart under "All other curves"."""
 
 
-def stage_panels(stage: StageRun) -> tuple[list[Panel], list[Panel]]:
-    """Return (the panels for which the stage has a metric, one panel for each metric that none of those shows)."""
+class Drawn(NamedTuple):
+    """A chart, the healthy range of its first metric, and what a change of it means."""
+
+    chart: Chart
+    healthy: str
+    meaning: str
+
+
+def stage_charts(stage: StageRun) -> tuple[list[Drawn], list[Drawn]]:
+    """Return (the panels for which the stage has a metric, one chart for each metric that none of those shows)."""
     names = stage.metric_names()
     main = [panel for panel in PANELS if any(name in names for name, _ in panel.metrics)]
     shown = {name for panel in main for name, _ in panel.metrics}
-    return main, [Panel(title=name, metrics=((name, name),)) for name in names if name not in shown]
+    others = [Panel(title=name, metrics=((name, name),)) for name in names if name not in shown]
+    return [panel_chart(stage, panel) for panel in main], [panel_chart(stage, panel) for panel in others]
 
 
-def panel_chart(stage: StageRun, panel: Panel) -> Chart:
-    """Return the series of a panel. Lines that coincide are drawn once, with both names. A line has the same colour
+def panel_chart(stage: StageRun, panel: Panel) -> Drawn:
+    """Return the chart of a panel. Lines that coincide are drawn once, with both names. A line has the same colour
     whichever others are present."""
     series: list[Series] = []
     for index, (name, legend) in enumerate(panel.metrics):
@@ -85,13 +95,15 @@ def panel_chart(stage: StageRun, panel: Panel) -> Chart:
             series.append(Series(name=legend, points=points, smooth=panel.smooth, colour=index))
         elif points and twin is not None:
             series[twin] = replace(series[twin], name=f"{series[twin].name} = {legend}")
-    return Chart(title=panel.title, series=series, is_fraction=panel.is_fraction, marks=healthy_edges(panel.explain))
+    return _explain(panel, panel.title, series)
 
 
-def panel_note(panel: Panel) -> tuple[str, str]:
-    """Return (healthy range, what a change means) of the first metric of the panel."""
+def _explain(panel: Panel, title: str, series: Sequence[Series]) -> Drawn:
+    """Return a chart with what is known about the first metric of the panel."""
     metric = find_metric(panel.explain)
-    return (metric.healthy, metric.meaning) if metric else ("", "")
+    marks = healthy_edges(panel.explain)
+    chart = Chart(title=title, series=series, is_fraction=panel.is_fraction, marks=marks)
+    return Drawn(chart, metric.healthy if metric else "", metric.meaning if metric else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +174,7 @@ def learning_curves(runs: Sequence[PipelineRun], names: Sequence[str], split: st
     return _over_stages("pass@1 on held-out problems", axis, series)
 
 
-def curves(stages: Sequence[StageRun | None], names: Sequence[str], panel: Panel) -> Chart:
+def curves(stages: Sequence[StageRun | None], names: Sequence[str], panel: Panel) -> Drawn:
     """Return the first metric of the panel in one stage of several runs; None for a run without the stage."""
     series = [
         Series(name=name, points=points, smooth=panel.smooth, colour=index)
@@ -171,7 +183,7 @@ def curves(stages: Sequence[StageRun | None], names: Sequence[str], panel: Panel
     ]
     legend = panel.metrics[0][1]
     title = panel.title if legend in panel.title.lower() or len(panel.metrics) == 1 else f"{panel.title}: {legend}"
-    return Chart(title=title, series=series, is_fraction=panel.is_fraction, marks=healthy_edges(panel.explain))
+    return _explain(panel, title, series)
 
 
 def level_curve(run: PipelineRun, split: str) -> Chart | None:

@@ -14,7 +14,7 @@ from ansatz.config.watchdog import WatchdogSection
 from ansatz.errors import ConfigError
 from ansatz.track.metrics import find_metric, unless
 from ansatz.track.rules import Rule, rules_of
-from ansatz.track.runs import StageRun
+from ansatz.track.runs import PipelineRun, StageRun
 from ansatz.track.watchdog import Finding, WatchState, observe
 
 
@@ -43,6 +43,12 @@ def section_of(config_text: str) -> WatchdogSection:
     except (ConfigError, ValidationError):
         return WatchdogSection()
     return found
+
+
+def checks_of(run: PipelineRun) -> dict[str, list[HealthCheck]]:
+    """Return the checks of each stage that has logged a step, by its name."""
+    section = section_of(run.config_text)
+    return {stage.name: health_checks(stage, section) for stage in run.stages if stage.metrics}
 
 
 def health_checks(stage: StageRun, section: WatchdogSection) -> list[HealthCheck]:

@@ -1,7 +1,7 @@
-"""Pages of reports: their frame, and templates that are filled. What others wrote is always escaped.
+"""Pages from templates, for the viewer and for files of their own. What others wrote is always escaped.
 
-The page loads nothing: style, script and charts are inlined. Its content security policy allows no other script to run,
-so text that a policy wrote stays text.
+A page in a file loads nothing: style, script and charts are inlined. Its content security policy allows no other script
+to run, so text that a policy wrote stays text. Templates ask `static` whether the page is a file, which has no links.
 """
 
 from __future__ import annotations
@@ -9,63 +9,68 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-import html
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ansatz.track.console import duration, percent
 from ansatz.track.svg import Chart, line_chart
 from ansatz.track.theme import PAGE_SCRIPT, PAGE_STYLE
+from ansatz.track.word_diff import count_common, word_diff
 from ansatz.types import shown_golds
 from ansatz.visible import visible
 
-MAX_RESPONSE_CHARS = 6000
-"""Of a longer response, the page shows the beginning and says how much is missing."""
+_DIGEST = base64.b64encode(hashlib.sha256(PAGE_SCRIPT.encode()).digest()).decode()
+_STATIC = {
+    "static": True,
+    "policy": f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_DIGEST}'",
+    "style": Markup(PAGE_STYLE),
+    "script": Markup(PAGE_SCRIPT),
+}
 
 
-def page(title: str, parts: Iterable[str]) -> str:
-    """Return the whole page. parts: HTML; empty ones are left out."""
-    digest = base64.b64encode(hashlib.sha256(PAGE_SCRIPT.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{html.escape(visible(title))}</title>\n<style>{PAGE_STYLE}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(part for part in parts if part)
-        + f"\n</main>\n<script>{PAGE_SCRIPT}</script>\n</body>\n</html>\n"
-    )
-
-
-def templates_of(package: str, filters: Mapping[str, Callable[..., Any]]) -> Environment:
-    """Return the templates of a package, in which what is not Markup is escaped."""
+def open_templates(*packages: str, **filters: Callable[..., Any]) -> Environment:
+    """Return the templates of this package and of others for pages that are served. What is not Markup is escaped."""
     environment = Environment(
-        loader=PackageLoader(package),
+        loader=ChoiceLoader([PackageLoader(package) for package in (*packages, "ansatz.track")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=show_characters,
+        finalize=_show_characters,
     )
-    environment.filters |= filters
+    environment.filters |= {
+        "percent": percent,
+        "duration": duration,
+        "golds": shown_golds,
+        "interval": _show_interval,
+        "draw": lambda chart: Markup(line_chart(chart)),
+        "draw_wide": _draw_wide,
+        "mathematics": str,
+        "path": lambda text: quote(text, safe="/"),
+        "query": lambda text: quote(text, safe=""),
+        **filters,
+    }
+    environment.globals |= {"static": False, "word_diff": word_diff, "count_shared": _count_shared}
     return environment
 
 
 @functools.cache
-def _environment() -> Environment:
-    filters = {"percent": percent, "duration": duration, "golds": shown_golds, "interval": _show_interval}
-    return templates_of("ansatz.track", filters)
+def _static_templates() -> Environment:
+    environment = open_templates()
+    environment.globals |= _STATIC
+    return environment
 
 
-def fill(template: str, **context: Any) -> Markup:
-    """Return a template of `track/templates`, filled. What is not Markup is escaped."""
-    return Markup(_environment().get_template(template).render(context))
+def fill(template: str, **context: Any) -> str:
+    """Return a page in one file."""
+    return _static_templates().get_template(template).render(context)
 
 
-def show_characters(value: Any) -> Any:
+def _show_characters(value: Any) -> Any:
     """Show control characters of texts that others wrote; return everything else as it is."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
@@ -75,7 +80,13 @@ def _show_interval(row: Mapping[str, Any]) -> str:
     return f"{percent(interval[0])} to {percent(interval[1])}" if interval else "-"
 
 
-def both_widths(chart: Chart) -> Markup:
+def _count_shared(rows: Sequence[Mapping[str, Any]]) -> int:
+    """Return with how many characters all responses begin; 0 for a single one."""
+    texts = [row["text"] for row in rows]
+    return count_common(min(texts), max(texts)) if len(texts) > 1 else 0
+
+
+def _draw_wide(chart: Chart) -> Markup:
     """Return a wide drawing and one for a phone, so that the text stays readable. The style shows one of them."""
     wide, narrow = line_chart(chart, width=960, height=360), line_chart(chart, width=400, height=320)
     return Markup(f'<div class="wide">{wide}</div><div class="narrow">{narrow}</div>')

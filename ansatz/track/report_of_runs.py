@@ -1,5 +1,4 @@
-"""The report of several runs: one HTML file with their curves over each other, their results, and what differs in their
-recipes.
+"""The page of several runs: their curves over each other, their results, and what differs in their recipes.
 
 The x axis is the step of each stage, so runs with the same stages can be compared step by step.
 """
@@ -7,58 +6,35 @@ The x axis is the step of each stage, so runs with the same stages can be compar
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
-
-from markupsafe import Markup
 
 from ansatz.config.load import parse_yaml
 from ansatz.config.schema import flat_keys
 from ansatz.errors import ConfigError
-from ansatz.track.figures import PANELS, Panel, curves, learning_curves, panel_note
+from ansatz.track.figures import PANELS, Drawn, Panel, curves, learning_curves
 from ansatz.track.jsonl import Row
-from ansatz.track.page import both_widths, fill, page
-from ansatz.track.runs import PipelineRun, StageRun
-from ansatz.track.svg import line_chart
+from ansatz.track.runs import PipelineRun
 
 NAMES = ("name", "out")
 """Keys that only say where a run is."""
 
 
-def render_runs(runs: Sequence[PipelineRun], *, comparisons: Sequence[Mapping[str, Any]]) -> str:
-    """Return the whole page. comparisons: of each run but the first with the first (`evaluate.comparisons`)."""
-    names = run_names(runs)
-    lede = "Curves and results of these runs. Each run has one colour in every chart."
-    body = [
-        fill("head.html", kicker="Ansatz report", title=", ".join(names), lede=lede),
-        draw_runs(runs, comparisons=comparisons),
-    ]
-    return page(f"{', '.join(names)} - Ansatz report", body)
-
-
-def draw_runs(
-    runs: Sequence[PipelineRun],
-    *,
-    comparisons: Sequence[Mapping[str, Any]],
-    link: Callable[[str, str], str] = lambda run, problem: "",
-) -> Markup:
-    """Return the sections of the page. comparisons: see `render_runs`. link: the address of a problem of a run; empty
-    for none."""
-    names = run_names(runs)
+def describe_runs(
+    runs: Sequence[PipelineRun], names: Sequence[str], *, comparisons: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return what the template `compare.html` shows. comparisons: of each run but the first with the first
+    (`evaluate.comparisons`)."""
     splits = list(dict.fromkeys(split for run in runs for split in run.splits()))
     stages = list(dict.fromkeys(stage.name for run in runs for stage in run.stages if stage.metrics))
-    return fill(
-        "runs.html",
-        names=names,
-        splits=[
-            (split, both_widths(learning_curves(runs, names, split)), _ends(runs, names, split)) for split in splits
-        ],
-        comparisons=list(zip(names[1:], comparisons, strict=True)),
-        link=link,
-        differing=_differences(runs),
-        stages=[(stage, *_draw_stage(runs, names, stage)) for stage in stages],
-    )
+    return {
+        "names": names,
+        "splits": [(split, learning_curves(runs, names, split), _ends(runs, names, split)) for split in splits],
+        "comparisons": list(zip(names[1:], comparisons, strict=True)),
+        "differing": _differences(runs),
+        "stages": [(stage, *_draw_stage(runs, names, stage)) for stage in stages],
+    }
 
 
 def run_names(runs: Sequence[PipelineRun]) -> list[str]:
@@ -76,21 +52,14 @@ def _ends(runs: Sequence[PipelineRun], names: Sequence[str], split: str) -> list
     return [(name, rows[-1], run.seconds) for name, rows, run in zip(names, rows_of, runs, strict=True) if rows]
 
 
-def _draw_stage(
-    runs: Sequence[PipelineRun], names: Sequence[str], stage: str
-) -> tuple[list[tuple[str, Markup, str]], list[tuple[str, Markup, str]]]:
-    """Return the curves that are always shown, and the others: each with its title and the healthy range."""
+def _draw_stage(runs: Sequence[PipelineRun], names: Sequence[str], stage: str) -> tuple[list[Drawn], list[Drawn]]:
+    """Return the curves that are always shown, and the others."""
     found = [next((each for each in run.stages if each.name == stage), None) for run in runs]
     metrics = list(dict.fromkeys(name for each in found if each for name in each.metric_names()))
     main = [panel for panel in PANELS if panel.explain in metrics]
-    others = [name for name in metrics if name not in {panel.explain for panel in main}]
-    more = [Panel(title=name, metrics=((name, name),)) for name in others]
-    return [_draw(found, names, panel) for panel in main], [_draw(found, names, panel) for panel in more]
-
-
-def _draw(stages: Sequence[StageRun | None], names: Sequence[str], panel: Panel) -> tuple[str, Markup, str]:
-    chart = curves(stages, names, panel)
-    return chart.title, Markup(line_chart(chart)), panel_note(panel)[0]
+    shown = {panel.explain for panel in main}
+    more = [Panel(title=name, metrics=((name, name),)) for name in metrics if name not in shown]
+    return [curves(found, names, panel) for panel in main], [curves(found, names, panel) for panel in more]
 
 
 def _differences(runs: Sequence[PipelineRun]) -> list[tuple[str, list[str]]]:

@@ -67,6 +67,8 @@ KINDS: Mapping[str, Kind] = {name: kind for name, (kind, _) in FIELDS.items()}
 CUT_OFF = ("length", "abort")
 TRAIN = "train"
 _STORE = "rollouts.jsonl"
+_SHARED = ("question", "answer", "level", "subject")
+"""What a row has from its group."""
 
 
 class RolloutFile(NamedTuple):
@@ -133,7 +135,7 @@ def read_rollouts(file: RolloutFile, problems: Mapping[str, Row]) -> list[Row]:
     members: defaultdict[tuple[int, bool], list[Row]] = defaultdict(list)
     for row in rows:
         row.pop("asked", None)
-        row |= {name: groups.get(row["group"], {}).get(name, "") for name in ("level", "subject", "answer")}
+        row |= {name: groups.get(row["group"], {}).get(name, "") for name in _SHARED}
         members[row["group"], row["greedy"]].append(row)
     for group in members.values():
         rewards = [row["reward"] for row in group]

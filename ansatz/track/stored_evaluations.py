@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from ansatz.track.rollout_rows import StoredResponse
+from ansatz.track.rollout_rows import StoredResponse, read_responses
 from ansatz.track.runs import PipelineRun
 from ansatz.track.step_files import EVALUATIONS, step_files
 
@@ -107,6 +107,14 @@ def changes(before: Iterable[StoredResponse], after: Iterable[StoredResponse]) -
         better=sorted((each for each in problems if each.change > 0), key=lambda each: -each.change),
         worse=sorted((each for each in problems if each.change < 0), key=lambda each: each.change),
     )
+
+
+def compare_ends(
+    evaluations: Sequence[StoredEvaluation],
+) -> tuple[StoredEvaluation, StoredEvaluation, Changes] | None:
+    """Return the pair of `before_and_after` and what changed between the two; None if there are not two."""
+    pair = before_and_after(evaluations)
+    return pair and (*pair, changes(read_responses(pair[0].path), read_responses(pair[1].path)))
 
 
 def _key(response: StoredResponse) -> tuple[str, int, bool]:

@@ -25,8 +25,8 @@ def word_diff(before: str, after: str) -> tuple[list[Piece], list[Piece]]:
     Example: "12 + 3 = 14" and "12 + 3 = 15" give [("12 + 3 = ", shared), ("14", not shared)], and the same with 15.
     """
     left, right = _WORDS.findall(before), _WORDS.findall(after)
-    start = _common(left, right)
-    end = _common(left[start:][::-1], right[start:][::-1])
+    start = count_common(left, right)
+    end = count_common(left[start:][::-1], right[start:][::-1])
     middle_a, middle_b = left[start : len(left) - end], right[start : len(right) - end]
     pieces: tuple[list[Piece], list[Piece]] = ([], [])
     _add(pieces, left[:start], right[:start], shared=True)
@@ -39,7 +39,7 @@ def word_diff(before: str, after: str) -> tuple[list[Piece], list[Piece]]:
     return pieces
 
 
-def _common(left: Sequence[str], right: Sequence[str]) -> int:
+def count_common(left: Sequence[str], right: Sequence[str]) -> int:
     """Return the length of the common beginning."""
     same = (index for index, (a, b) in enumerate(zip(left, right, strict=False)) if a != b)
     return next(same, min(len(left), len(right)))

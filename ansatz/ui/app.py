@@ -20,9 +20,10 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from ansatz.errors import AnsatzError
-from ansatz.track.page import templates_of
+from ansatz.track.page import open_templates
 from ansatz.track.theme import PAGE_SCRIPT, PAGE_STYLE
 from ansatz.ui import pages
+from ansatz.ui.mathematics import set_mathematics
 
 COOKIE = "ansatz_view"
 HEADERS = {
@@ -33,7 +34,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-STATIC = Path(__file__).parent / "static"
+VIEWER_SCRIPT = (Path(__file__).parent / "static" / "viewer.js").read_text(encoding="utf-8")
 
 
 def build_app(library: pages.Library, *, token: str, hosts: Sequence[str] = ()) -> Starlette:
@@ -47,7 +48,7 @@ def build_app(library: pages.Library, *, token: str, hosts: Sequence[str] = ()) 
         response.headers.update(HEADERS)
         return response
 
-    environment = templates_of("ansatz.ui", pages.FILTERS)
+    environment = open_templates("ansatz.ui", mathematics=set_mathematics)
     views = pages.Pages(library)
 
     def answer(make: Callable[..., Any]) -> Callable[[Request], Response]:
@@ -97,15 +98,10 @@ def _refuse(request: Request, hosts: set[str], token: str) -> Response | None:
 
 def _static(request: Request) -> Response:
     name = request.path_params["name"]
-    shared = {"report.css": (PAGE_STYLE, "text/css"), "report.js": (PAGE_SCRIPT, "text/javascript")}
-    if name in shared:
-        return Response(shared[name][0], media_type=shared[name][1])
-    kinds = {path.name: path for path in STATIC.iterdir() if path.suffix in (".css", ".js")}
-    if name not in kinds:
+    known = {"page.css": PAGE_STYLE, "page.js": PAGE_SCRIPT, "viewer.js": VIEWER_SCRIPT}
+    if name not in known:
         return PlainTextResponse("This file does not exist.", 404)
-    return Response(
-        kinds[name].read_text("utf-8"), media_type="text/css" if name.endswith(".css") else "text/javascript"
-    )
+    return Response(known[name], media_type="text/css" if name.endswith(".css") else "text/javascript")
 
 
 def _render(environment: Environment, template: str, context: dict[str, Any], status: int) -> Response:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ansatz.errors import AnsatzError
 from ansatz.track.console import LOG
-from ansatz.track.health import HealthCheck, health_checks, section_of
+from ansatz.track.health import HealthCheck, checks_of
 from ansatz.track.runs import PipelineRun, read_pipeline
 from ansatz.track.sweep_rows import holds_rows
 from ansatz.ui.index import RolloutIndex
@@ -59,12 +59,9 @@ class RunSummary:
         return f"{stages[-1].name}, step {stages[-1].last_step}" if stages else ""
 
     @cached_property
-    def checks(self) -> list[tuple[str, HealthCheck]]:
-        """Return the checks of every stage, with its name."""
-        if self.run is None:
-            return []
-        section = section_of(self.run.config_text)
-        return [(stage.name, check) for stage in self.run.stages for check in health_checks(stage, section)]
+    def checks(self) -> dict[str, list[HealthCheck]]:
+        """Return the checks of every stage by its name."""
+        return checks_of(self.run) if self.run else {}
 
     @property
     def ends(self) -> tuple[dict[str, Any], dict[str, Any]] | None:

@@ -9,10 +9,8 @@ from urllib.parse import quote
 
 from ansatz.errors import DataError
 from ansatz.track.filters import Compare, Query
-from ansatz.track.rollout_rows import read_responses
 from ansatz.track.rollout_table import RolloutFile, read_groups
 from ansatz.track.runs import PipelineRun
-from ansatz.track.stored_evaluations import before_and_after, changes, stored_evaluations
 from ansatz.ui.index import RolloutIndex
 from ansatz.ui.library import Library, RunSummary
 
@@ -72,9 +70,3 @@ class OpenRun(NamedTuple):
         group = read_groups(file, self.index.problems).get(row["group"], {})
         known = {**self.index.problems.get(row["problem"], {}), **group}
         return {**dict.fromkeys(("question", "answer", "level", "subject", "prompt"), ""), **known}
-
-
-def compare_ends(run: PipelineRun) -> Any:
-    """Compare the first and the last evaluation of a run; None if it has fewer than two."""
-    pair = before_and_after(stored_evaluations(run))
-    return pair and (*pair, changes(read_responses(pair[0].path), read_responses(pair[1].path)))

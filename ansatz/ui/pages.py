@@ -7,34 +7,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from markupsafe import Markup
 from starlette.datastructures import QueryParams
 from starlette.responses import Response
 
 from ansatz.data.pairs import REJECTED
 from ansatz.data.store import read_problems
-from ansatz.errors import DataError
-from ansatz.json_text import read_object
-from ansatz.track import figures
-from ansatz.track.console import LOG, duration, percent
+from ansatz.track.console import LOG
+from ansatz.track.figures import Drawn, Panel, panel_chart, stage_charts
 from ansatz.track.filters import All, Compare, Query
-from ansatz.track.page import both_widths
-from ansatz.track.report import draw_panel
+from ansatz.track.report import describe_splits, read_record
 from ansatz.track.rollout_table import FIELDS, TRAIN
 from ansatz.track.runs import StageRun
 from ansatz.track.step_files import EVALUATIONS, SAMPLES
 from ansatz.track.word_diff import word_diff
-from ansatz.types import shown_golds
 from ansatz.ui.library import Library
-from ansatz.ui.mathematics import set_mathematics
-from ansatz.ui.open_run import NotFound, OpenRun, Page, compare_ends
+from ansatz.ui.open_run import NotFound, OpenRun, Page
 from ansatz.ui.response_pages import SAVED, ResponsePages, draw_bins, group_place, read_number
 from ansatz.ui.sweep_pages import SweepPages
 
-MAX_RECORD_BYTES = 1 << 22
-"""The size of a run.json that is read."""
 PAIRS, PAGE_PAIRS = "pairs.jsonl", 20
 """The file of a stage with the pairs of responses that it learned from, and how many a page shows."""
 READING = (
@@ -92,19 +83,17 @@ class Pages:
     def show_overview(self, name: str, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
         run = at.read()
-        splits = [(split, both_widths(figures.learning_curve(run, split))) for split in run.splits()]
         events = [(stage.name, event) for stage in run.stages for event in stage.events]
         sampled = [stage for stage in run.stages if stage.curve("rollout/rewards")]
         return "overview.html", {
             **at.context("overview"),
-            "splits": splits,
-            "changes": compare_ends(run),
+            "splits": describe_splits(run),
             "has_responses": any(
                 (each.folder / name).is_dir() for each in run.stages for name in (SAMPLES, EVALUATIONS)
             ),
             "paired": [stage.name for stage in run.stages if (stage.folder / PAIRS).is_file()],
             "curves": _draw_reading(sampled[-1]) if sampled else [],
-            "checks": [(stage, check) for stage, check in at.summary.checks if not check.fine],
+            "checks": [(stage, each) for stage, found in at.summary.checks.items() for each in found if not each.fine],
             "events": events[-5:],
             "stages": run.stages,
         }
@@ -113,7 +102,7 @@ class Pages:
         at = OpenRun.find(self.library, name)
         first, last = read_number(query.get("from", "")) or 0, read_number(query.get("to", ""))
         stages = [
-            (stage, *([draw_panel(stage, panel) for panel in panels] for panels in figures.stage_panels(stage)))
+            (stage, *stage_charts(stage))
             for stage in (_cut(stage, first, last) for stage in at.read().stages)
             if stage.metrics
         ]
@@ -121,22 +110,12 @@ class Pages:
 
     def show_health(self, name: str, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
-        stages, found = at.read().stages, at.summary.checks
-        checks = [(stage, [check for name, check in found if name == stage.name]) for stage in stages if stage.metrics]
-        return "health.html", {**at.context("health"), "checks": checks}
+        at.read()
+        return "health.html", {**at.context("health"), "checks": at.summary.checks}
 
     def show_recipe(self, name: str, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
-        run = at.read()
-        record = at.path / "run.json"
-        facts, notice = dict[str, Any](), ""
-        if record.is_file() and record.stat().st_size < MAX_RECORD_BYTES:
-            try:
-                facts = read_object(record, error=DataError, advice="The recipe below is that of config.yaml.")
-            except DataError as error:
-                notice = str(error)
-        context = {**at.context("recipe"), "text": run.config_text, "facts": facts, "notice": notice}
-        return "recipe.html", context
+        return "recipe.html", {**at.context("recipe"), "text": at.read().config_text, **read_record(at.path)}
 
     def show_logs(self, name: str, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
@@ -189,7 +168,7 @@ class Pages:
 
     def compare_runs(self, query: QueryParams) -> Page:
         from ansatz.evaluate.comparisons import compare_runs
-        from ansatz.track import report_of_runs
+        from ansatz.track.report_of_runs import describe_runs
 
         wanted = list(dict.fromkeys(filter(None, ",".join(query.getlist("runs")).split(","))))
         known = self.library.find_runs()
@@ -197,12 +176,8 @@ class Pages:
         if missing or len(wanted) < 2:
             raise NotFound(f"compare two or more of the runs {', '.join(known)}: /compare?runs=A,B.")
         runs = [OpenRun.find(self.library, name).read() for name in wanted]
-        body = report_of_runs.draw_runs(
-            runs,
-            comparisons=compare_runs([known[name] for name in wanted], num_changed=20),
-            link=lambda run, problem: f"/run/{quote(run)}/problem/{quote(problem)}",
-        )
-        return "compare.html", {"names": wanted, "body": body}
+        comparisons = compare_runs([known[name] for name in wanted])
+        return "compare.html", describe_runs(runs, wanted, comparisons=comparisons)
 
     def report_state(self, query: Mapping[str, str], name: str = "") -> Response:
         """Return how far a run is, or all runs."""
@@ -218,22 +193,10 @@ def _cut(stage: StageRun, first: int, last: int | None) -> StageRun:
     return replace(stage, metrics=rows)
 
 
-def _draw_reading(stage: StageRun) -> list[tuple[str, Markup]]:
+def _draw_reading(stage: StageRun) -> list[Drawn]:
     """Return the curves to read first, as far as the stage has them."""
-    panels = [figures.Panel(title=title, metrics=tuple(metrics)) for title, *metrics in READING]
-    drawn = [panel for panel in panels if any(stage.curve(name) for name, _ in panel.metrics)]
-    return [(panel.title, draw_panel(stage, panel)[1]) for panel in drawn]
-
-
-FILTERS: dict[str, Callable[..., Any]] = {
-    "percent": percent,
-    "duration": duration,
-    "golds": shown_golds,
-    "mathematics": set_mathematics,
-    "path": lambda text: quote(text, safe="/"),
-    "query": lambda text: quote(text, safe=""),
-}
-"""Of the templates."""
+    panels = [Panel(title=title, metrics=tuple(metrics)) for title, *metrics in READING]
+    return [panel_chart(stage, each) for each in panels if any(stage.curve(name) for name, _ in each.metrics)]
 
 
 def _last_lines(path: Path) -> list[str]:

@@ -15,12 +15,12 @@ from starlette.responses import Response
 
 from ansatz.errors import DataError
 from ansatz.track.filters import All, Compare, FilterError, Query, Tree, check_sort, parse_filter
-from ansatz.track.page import both_widths
 from ansatz.track.rollout_table import FIELDS, KINDS, TRAIN
+from ansatz.track.stored_evaluations import compare_ends, stored_evaluations
 from ansatz.track.word_diff import word_diff
 from ansatz.ui.library import Library
 from ansatz.ui.mathematics import has_mathematics
-from ansatz.ui.open_run import NotFound, OpenRun, Page, compare_ends
+from ansatz.ui.open_run import NotFound, OpenRun, Page
 from ansatz.ui.response import COLOURS, GRADERS, explain_verdict, grade_row, read_strip
 
 PAGE_ROWS = 100
@@ -127,7 +127,6 @@ class ResponsePages:
             raise NotFound(f"the run {name!r} has no group {place!r}.")
         if query.get("order") in ("reward", "tokens"):
             members.sort(key=lambda row: -row[query["order"]])
-        shared = _common_prefix([row["text"] for row in members])
         asked = at.find_question(members[0])
         number = members[0]["group"]
         base = place.rpartition("/")[0]
@@ -138,7 +137,6 @@ class ResponsePages:
             "place": place,
             "members": members,
             "asked": asked,
-            "shared": shared,
             "before": f"{base}/{number - 1}" if number else "",
             "after": f"{base}/{number + 1}",
             "others": [other for other in others if other != place],
@@ -175,14 +173,12 @@ class ResponsePages:
             "colour": colour,
             "strip": strip,
             "notice": notice,
-            "chart": both_widths(strip.chart) if strip and strip.tokens else "",
         }
 
     def list_problems(self, name: str, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
-        run = at.read()
-        at.index  # noqa: B018  (reads the problems)
-        return "problems.html", {**at.context("problems"), "changes": compare_ends(run), "asked": at.index.problems}
+        changes = compare_ends(stored_evaluations(at.read()))
+        return "problems.html", {**at.context("problems"), "changes": changes, "asked": at.index.problems}
 
     def show_problem(self, name: str, place: str, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
@@ -257,13 +253,6 @@ def _pair(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[tup
 def _moment(text: str, moments: list[tuple[str, int, str]], at_end: bool) -> tuple[str, int, str] | None:
     named = {f"{stage}-{step}": (stage, step, split) for stage, step, split in moments}
     return named.get(text) or (moments[-1 if at_end else 0] if moments else None)
-
-
-def _common_prefix(texts: list[str]) -> int:
-    low, high = min(texts), max(texts)
-    return next(
-        (place for place, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high))
-    )
 
 
 def _mark_answer(row: Mapping[str, Any]) -> list[tuple[str, bool]]:

@@ -9,11 +9,9 @@ from pathlib import Path
 from statistics import NormalDist, fmean, stdev
 from typing import Any
 
-from markupsafe import Markup
 from starlette.responses import Response
 
 from ansatz.track.jsonl import Row
-from ansatz.track.page import both_widths
 from ansatz.track.svg import Chart, Series
 from ansatz.track.sweep_rows import begin_of_run, mean_and_margin, read_rows
 from ansatz.ui.library import Library
@@ -128,10 +126,10 @@ def _heat(values: Mapping[str, Mapping[int, float]]) -> dict[str, Any] | None:
     return {"keys": next(iter(places.values()))[::2], "axes": axes, "means": means, "shades": shades}
 
 
-def _charts(arms: Mapping[str, Cells]) -> list[tuple[str, Markup]]:
+def _charts(arms: Mapping[str, Cells]) -> list[tuple[str, Chart]]:
     """Draw each curve of the rows: the mean of an arm over its blocks, and the range as a band; a chart for each value
     of the first key of a grid."""
-    places, drawn = _grid(arms), list[tuple[str, Markup]]()
+    places, drawn = _grid(arms), list[tuple[str, Chart]]()
     names = dict.fromkeys(name for cells in arms.values() for row in cells.values() for name in row["curves"])
     for name, group in itertools.product(names, dict.fromkeys(place[:2] for place in places.values()) or [()]):
         series: list[Series] = []
@@ -145,5 +143,5 @@ def _charts(arms: Mapping[str, Cells]) -> list[tuple[str, Markup]]:
                 series.append(Series(name=" ".join(places[arm][2:]) if group else arm, points=points, band=band))
         if series:
             chart = Chart(title=name, series=series, is_fraction="pass@" in name)
-            drawn.append((f"{name} by step{': ' * bool(group)}{' '.join(group)}", both_widths(chart)))
+            drawn.append((f"{name} by step{': ' * bool(group)}{' '.join(group)}", chart))
     return drawn

@@ -27,3 +27,28 @@ for (const svg of document.querySelectorAll("svg.chart")) {
   svg.addEventListener("pointerdown", show);
   svg.addEventListener("pointerleave", hide);
 }
+
+// A box over the responses of a page: it hides those that lack one of its words.
+const find = document.querySelector("#find");
+if (find) {
+  const groups = [...document.querySelectorAll("[data-group]")].map((group) => {
+    const cards = [...group.querySelectorAll("article")];
+    const head = [...group.children].filter((part) => !part.matches(".members")).map((part) => part.textContent).join(" ");
+    return [group, cards.map((card) => [card, `${head} ${card.textContent}`.toLowerCase()])];
+  });
+  find.hidden = false;
+  find.querySelector("input").addEventListener("input", (event) => {
+    const words = event.target.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let shown = 0;
+    for (const [group, cards] of groups) {
+      let any = false;
+      for (const [card, text] of cards) {
+        card.hidden = !words.every((word) => text.includes(word));
+        any ||= !card.hidden;
+        shown += !card.hidden;
+      }
+      group.hidden = !any;
+    }
+    find.querySelector("output").textContent = words.length ? `${shown} shown` : "";
+  });
+}
