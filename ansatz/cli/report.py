@@ -1,4 +1,7 @@
-"""`ansatz report RUN...`: write a run's report.html again, also while it is still running; several runs: one page."""
+"""`ansatz report RUN...`: write a run's report.html again, also while it is still running; several runs: one page.
+
+A sweep has a page too, and so have responses that a filter selects.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +22,30 @@ REPORT = "report.html"
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, such as runs/NAME.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Run folders, such as runs/NAME; or the name of a sweep, or its rows."),
+    ],
     out: Annotated[
         Path | None,
-        typer.Option(help="HTML file to write. Default: RUN/report.html; several: reports/RUN-RUN.html."),
+        typer.Option(help="HTML file to write. Default: RUN/report.html; others: in reports."),
     ] = None,
 ) -> None:
     """Write the report of a run folder, finished or not, and print its path.
 
     The report of several runs draws their curves over each other, compares each with the first problem by problem, and
-    lists the keys of the recipes that differ.
+    lists the keys of the recipes that differ. That of a sweep has what each arm reached on each block.
     """
+    from ansatz.track.sweep_rows import FOLDER, find_rows
+
+    if len(runs) == 1 and (rows := find_rows(runs[0])) is not None:
+        say(_write_report_of_sweep(rows, out))
+        return
     for run in runs:
         if not (run / "config.yaml").is_file():
             raise ConfigError(
-                f"{str(run)!r} is not a run folder (config.yaml is missing). Give one that `ansatz train` wrote."
+                f"{str(run)!r} is not a run folder (config.yaml is missing). Give runs that `ansatz train` wrote, or "
+                f"one sweep: the file of its rows, or its name in {FOLDER}."
             )
         check_ordinary_files(run)
     if len(runs) > 1:
@@ -53,4 +65,15 @@ def _write_report_of_runs(runs: Sequence[Path], out: Path | None) -> Path:
     check_outputs([path], inputs=[file for run in runs for file in run.rglob("*")])
     read = [read_pipeline(run) for run in runs]
     write_text(path, fill("compare.html", **describe_runs(read, run_names(read), comparisons=compare_runs(runs))))
+    return path
+
+
+def _write_report_of_sweep(rows: Path, out: Path | None) -> Path:
+    from ansatz.track.page import fill
+    from ansatz.track.report_of_runs import default_path
+    from ansatz.track.report_of_sweep import describe_sweep
+
+    path = out or default_path([rows.with_suffix("")])
+    check_outputs([path], inputs=[rows])
+    write_text(path, fill("sweep.html", **describe_sweep(rows)))
     return path

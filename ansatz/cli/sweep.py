@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from ansatz.track.sweep_rows import FOLDER
+
 
 def sweep(
     file: Annotated[Path, typer.Argument(help="A sweep file; docs/how-to/sweep_a_key.md shows one.")],
@@ -15,7 +17,7 @@ def sweep(
         bool, typer.Option("--dry-run", help="Check every cell, print the table and the expected time, run nothing.")
     ] = False,
     processes: Annotated[int, typer.Option(help="Cells that run at the same time.", min=1, max=1024)] = 2,
-    rows: Annotated[Path, typer.Option(help="Folder of the files of rows.")] = Path("docs/findings"),
+    rows: Annotated[Path, typer.Option(help="Folder of the files of rows.")] = FOLDER,
     out: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/sweeps"),
     track: Annotated[
         list[str] | None, typer.Option(help="Send the runs to wandb, trackio or mlflow, as a group; can be repeated.")

@@ -15,6 +15,8 @@ from ansatz.errors import DataError
 from ansatz.track.jsonl import Row, read_jsonl
 
 LEVEL = 0.95
+FOLDER = Path("docs/findings")
+"""Where `ansatz sweep` writes rows by default."""
 
 
 class Header(BaseModel):
@@ -42,6 +44,12 @@ def holds_rows(path: Path) -> bool:
     """Tell whether a file has the rows of a sweep, by its beginning."""
     with path.open("rb") as file:
         return file.read(10) == b'{"sweep": '
+
+
+def find_rows(sweep: Path) -> Path | None:
+    """Return the file of rows of a sweep, given as this file or by its name in FOLDER; None if there is none."""
+    files = (sweep, FOLDER / f"{sweep}.jsonl")
+    return next((path for path in files if path.is_file() and holds_rows(path)), None)
 
 
 def read_rows(path: Path) -> tuple[Row, list[Row]]:

@@ -1,26 +1,17 @@
-"""The page of a sweep: what each arm reached on each block. Everything on it comes from the file of its rows."""
+"""The page of a sweep, with links to its runs."""
 
 from __future__ import annotations
 
-import itertools
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from statistics import NormalDist, fmean, stdev
-from typing import Any
 
 from starlette.responses import Response
 
 from ansatz.track.jsonl import Row
-from ansatz.track.svg import Chart, Series
-from ansatz.track.sweep_rows import begin_of_run, mean_and_margin, read_rows
+from ansatz.track.report_of_sweep import describe_sweep
+from ansatz.track.sweep_rows import begin_of_run
 from ansatz.ui.library import Library
 from ansatz.ui.open_run import NotFound, Page
-
-SHADES = 9
-"""Of the heat map, as viewer.css has them."""
-Cells = Mapping[int, Row]
-"""The rows of an arm by block."""
 
 
 class SweepPages:
@@ -37,111 +28,18 @@ class SweepPages:
         return Response(self._find(name).read_text(encoding="utf-8"), media_type="application/jsonl")
 
     def show_sweep(self, name: str, query: Mapping[str, str]) -> Page:
-        header, rows = read_rows(self._find(name))
-        labels = list(dict.fromkeys(label for row in rows for label in row["outcomes"]))
-        label = query.get("outcome", "") if query.get("outcome") in labels else next(iter(labels), "")
-        tuning = header.get("tuning", [])
-        arms: dict[str, dict[int, Row]] = {}
-        for row in rows:
-            if row["block"] not in tuning:
-                times = f" with {row['times']:g} times the tuned key" if row["times"] != 1 else ""
-                arms.setdefault(row["arm"] + times, {})[row["block"]] = row
-        values = {arm: _numbers(cells, "outcomes", label) for arm, cells in arms.items()}
-        control = header["control"] if header.get("control") in arms else next(iter(arms), "")
-        differences = {
-            arm: [value - values[control][block] for block, value in column.items() if block in values[control]]
-            for arm, column in values.items()
-            if arm != control
-        }
         runs = list(self.library.find_runs())
-        guards = list(dict.fromkeys(guard for row in rows for guard in row["guards"]))
-        return "sweep.html", {
-            "name": name,
-            "file": header.get("file", ""),
-            "labels": labels,
-            "label": label,
-            "blocks": sorted({block for cells in arms.values() for block in cells}),
-            "arms": arms,
-            "runs": {arm: {block: _run_of(row, runs) for block, row in cells.items()} for arm, cells in arms.items()},
-            "values": values,
-            "means": {arm: mean_and_margin([*column.values()]) for arm, column in values.items() if column},
-            "differences": {arm: mean_and_margin(each) for arm, each in differences.items() if each},
-            "control": control,
-            "luck": _luck_of_the_best(differences.values()),
-            "guards": guards,
-            "guard_means": {
-                arm: {name: fmean(found.values()) for name in guards if (found := _numbers(cells, "guards", name))}
-                for arm, cells in arms.items()
-            },
-            "heat": _heat(values),
-            "charts": _charts(arms),
-        }
+
+        def find_run(row: Row) -> str:
+            """Return the name of a cell's run; empty if it is not there any more, or if several could be it."""
+            begin = f"block-{row['block']:04d}-{begin_of_run(row['arm'], row['times'])}"
+            found = [run for run in runs if run.rpartition("-")[0] == begin]
+            return found[0] if len(found) == 1 else ""
+
+        return "sweep.html", {**describe_sweep(self._find(name), query.get("outcome", "")), "find_run": find_run}
 
     def _find(self, name: str) -> Path:
         known = self.library.find_sweeps()
         if name not in known:
             raise NotFound(f"{name!r} is not a sweep. The sweeps are {', '.join(known) or 'none'}.")
         return known[name]
-
-
-def _run_of(row: Row, runs: Sequence[str]) -> str:
-    """Return the name of a cell's run; empty if it is not there any more, or if several could be it."""
-    begin = f"block-{row['block']:04d}-{begin_of_run(row['arm'], row['times'])}"
-    found = [name for name in runs if name.rpartition("-")[0] == begin]
-    return found[0] if len(found) == 1 else ""
-
-
-def _numbers(cells: Cells, part: str, name: str) -> dict[int, float]:
-    """Return an outcome or a guard by block, where it was measured."""
-    found = {block: row[part].get(name) for block, row in cells.items()}
-    return {block: value for block, value in found.items() if value is not None}
-
-
-def _luck_of_the_best(differences: Iterable[Sequence[float]]) -> float | None:
-    """Return how far the best of these arms would seem to be above the others if all were equal: Blom's approximation
-    of the expected maximum, times the mean standard error of a difference. None for fewer than two arms or blocks."""
-    errors = [stdev(each) / len(each) ** 0.5 for each in differences if len(each) > 1]
-    if len(errors) < 2:
-        return None
-    return NormalDist().inv_cdf((len(errors) - 0.375) / (len(errors) + 0.25)) * fmean(errors)
-
-
-def _grid(arms: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the two keys and values of each arm of a grid, which are called "key value, key value"; nothing for other
-    arms."""
-    found = {arm: re.fullmatch(r"(\S+) (\S+), (\S+) (\S+)", arm) for arm in arms}
-    places = {arm: match.groups() for arm, match in found.items() if match}
-    return places if len(places) == len(found) and len({place[::2] for place in places.values()}) == 1 else {}
-
-
-def _heat(values: Mapping[str, Mapping[int, float]]) -> dict[str, Any] | None:
-    """Return the means over the two keys of a grid; None without one."""
-    places = _grid(arm for arm, column in values.items() if column)
-    means = {place[1::2]: fmean(values[arm].values()) for arm, place in places.items()}
-    if not means:
-        return None
-    low, span = min(means.values()), max(means.values()) - min(means.values())
-    shades = {place: round((SHADES - 1) * (mean - low) / (span or 1)) for place, mean in means.items()}
-    axes = [list(dict.fromkeys(place[axis] for place in means)) for axis in (0, 1)]
-    return {"keys": next(iter(places.values()))[::2], "axes": axes, "means": means, "shades": shades}
-
-
-def _charts(arms: Mapping[str, Cells]) -> list[tuple[str, Chart]]:
-    """Draw each curve of the rows: the mean of an arm over its blocks, and the range as a band; a chart for each value
-    of the first key of a grid."""
-    places, drawn = _grid(arms), list[tuple[str, Chart]]()
-    names = dict.fromkeys(name for cells in arms.values() for row in cells.values() for name in row["curves"])
-    for name, group in itertools.product(names, dict.fromkeys(place[:2] for place in places.values()) or [()]):
-        series: list[Series] = []
-        for arm, cells in arms.items():
-            at: dict[float, list[float]] = {}
-            for x, y in (point for row in cells.values() for point in row["curves"].get(name, ())):
-                at.setdefault(x, []).append(y)
-            if at and (not group or places[arm][:2] == group):
-                steps = sorted(at)
-                points, band = [(x, fmean(at[x])) for x in steps], [(x, min(at[x]), max(at[x])) for x in steps]
-                series.append(Series(name=" ".join(places[arm][2:]) if group else arm, points=points, band=band))
-        if series:
-            chart = Chart(title=name, series=series, is_fraction="pass@" in name)
-            drawn.append((f"{name} by step{': ' * bool(group)}{' '.join(group)}", chart))
-    return drawn

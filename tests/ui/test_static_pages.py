@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from html import unescape
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ for _package in ("duckdb", "starlette"):
 
 from made_up import NASTY  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402
+from test_sweep_pages import row_of, write_rows  # noqa: E402
 from test_viewer_pages import HOSTILE, make_run, open_viewer  # noqa: E402
 
 from ansatz.track.report import write_report  # noqa: E402
@@ -37,9 +39,14 @@ def viewer(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> TestClient:
     return open_viewer(runs, tmp_path_factory.mktemp("cache"))
 
 
-def ansatz(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ansatz", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def ansatz(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """The command without the packages of the viewer."""
+    code = (
+        "import sys; sys.modules |= dict.fromkeys(('starlette', 'duckdb', 'uvicorn', 'latex2mathml'))\n"
+        "from ansatz.cli.main import main; main()"
+    )
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
 
 
 def rows_of(page: str) -> list[str]:
@@ -51,13 +58,27 @@ def charts_of(page: str) -> list[str]:
     return re.findall(r'<svg class="chart" .*?</svg>', page)
 
 
+class Tags(HTMLParser):
+    """The tags of a page with the names of their attributes."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, list[str]]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, [name for name, _ in attrs]))
+
+
 def check_static(page: str) -> None:
     """It is whole, loads nothing, leads nowhere, and what others wrote is text."""
     assert page.count("<h1>") == 1
     assert page.count("<script>") == 1
     assert "default-src 'none'" in unescape(page)
-    assert not re.search(r"<[^>]+\s(src|href|action|style|on\w+)=", page)
-    assert not re.search("<(img|i|link|form)[ >]", page)
+    tags = Tags(page)
+    assert not {"a", "form", "i", "iframe", "img", "link"} & {name for name, _ in tags.found}
+    attributes = {name for _, each in tags.found for name in each}
+    assert not [name for name in attributes if name.startswith("on") or name in ("action", "href", "src", "style")]
     assert not re.search(r"[\x00-\x08\x0b-\x1f\u202e\ud800]", page)
     assert not re.search(r"url\(|@import|\{49\}", page)
     assert NASTY not in page
@@ -101,3 +122,37 @@ def test_what_is_known_of_a_run_is_on_its_report_and_its_page_whatever_the_file_
         (runs / "demo" / "run.json").write_text(damaged)
         check_static(write_report(runs / "demo").read_text(encoding="utf-8"))
         assert viewer.get("/run/demo/recipe").status_code == 200
+
+
+def test_a_sweep_in_one_file_is_its_page_with_every_outcome(tmp_path: Path):
+    rows = [row_of(block, f"lr {lr}, kl {kl}", lr + kl) for block in (0, 1) for lr in (0.1, 0.2) for kl in (0, 1)]
+    file = write_rows(tmp_path / "docs" / "findings" / "grid.jsonl", rows, control="lr 0.2, kl 0")
+    done = ansatz("report", "grid", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "reports/grid.html\n"), done.stderr
+    page = (tmp_path / "reports" / "grid.html").read_text(encoding="utf-8")
+    check_static(page)
+    viewer = open_viewer(file.parent, tmp_path / "cache")
+    served = [viewer.get(f"/sweep/grid?outcome={outcome}").text for outcome in ("exact_pass@k", "other")]
+    tables = [rows_of(each) for each in served]
+    num_guards = len(rows) // 2 + 1  # the last table: its head and a row for each arm
+    assert rows_of(page) == tables[0][:-num_guards] + tables[1]
+    assert charts_of(page) == charts_of(served[0])
+    assert ansatz("report", file, "--out", tmp_path / "same.html").returncode == 0
+    assert (tmp_path / "same.html").read_text(encoding="utf-8") == page
+
+
+def test_a_hostile_sweep_is_text_and_a_damaged_one_is_a_sentence(tmp_path: Path):
+    odd = HOSTILE.replace("\ud800", "")  # rows with half a character are refused
+    row = row_of(0, odd, 0.5, why=odd, status="failed", outcomes={odd: 0.5}, curves={odd: [[0, 1.0], [1, 2.0]]})
+    file = write_rows(tmp_path / "odd.jsonl", [row], file=odd)
+    assert ansatz("report", file, "--out", tmp_path / "odd.html").returncode == 0
+    check_static((tmp_path / "odd.html").read_text(encoding="utf-8"))
+    damaged = write_rows(tmp_path / "damaged.jsonl", [{"block": "first"}])
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"question": "1 + 1?"}\n')
+    for given, said in (([damaged], "line 2: "), ([other], "is not a run folder"), ([file, file], "one sweep")):
+        done = ansatz("report", *given, "--out", tmp_path / "none.html")
+        assert (done.returncode, said in done.stderr, done.stderr.count("\n")) == (2, True, 1), done.stderr
+    done = ansatz("report", file, "--out", file)
+    assert "both read and written" in done.stderr
+    assert not (tmp_path / "none.html").exists()
