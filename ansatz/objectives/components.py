@@ -14,9 +14,11 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
+import yaml
 from torch import Tensor
 
 from ansatz.errors import ConfigError
@@ -39,39 +41,7 @@ Function = Callable[..., Tensor]
 ClippingFunction = Callable[..., Tensor | Clipped]
 F = TypeVar("F", bound=ClippingFunction)
 
-INPUTS = {
-    "reward_N": "a reward per rollout",
-    "group_N": "the prompt of each rollout",
-    "length_N": "the number of response tokens",
-    "segment_T": "the rollout of each token",
-    "token_reward_T": "a reward per token",
-    "value_T": "a critic (`ppo` has one)",
-    "old_value_T": "the critic's values before this update",
-    "return_T": "the critic's targets",
-    "baseline_N": "the reward of a greedy rollout of the same prompt",
-    "component_NK": "the reward components before they are added up",
-    "step_reward_T": "a reward at the last token of each reasoning step",
-    "step_end_T": "the last token of each reasoning step",
-    "policy_logp_T": "log-probs of the policy",
-    "old_logp_T": "log-probs before this update",
-    "anchor_logp_T": "the log-probs that the ratio compares the policy with",
-    "behavior_logp_T": "the sampler's log-probs",
-    "ref_logp_T": "log-probs of a reference model",
-    "log_ratio_T": "the log of the importance ratio",
-    "advantage_N": "one advantage per rollout (a per-token advantage component has none)",
-    "mismatch_weight_T": "the correction for sampler mismatch",
-    "advantage_T": "advantages",
-    "entropy_T": "the policy's entropy at each token",
-    "full_kl_T": "the exact KL at each token, from whole distributions",
-    "truncated_N": "which rollouts hit the length limit",
-    "num_rollouts": "the number of rollouts of the step",
-    "kl_coef": "the coefficient of the KL",
-    "rollout_kl": "the KL to the reference, summed over a response",
-    "token_kl": "the KL to the reference, per token",
-    "chosen_gain_P": "log(policy / reference) of each chosen response",
-    "rejected_gain_P": "log(policy / reference) of each rejected response",
-}
-
+INPUTS: dict[str, str] = yaml.safe_load(Path(__file__).with_name("inputs.yaml").read_text(encoding="utf-8"))
 
 _MISMATCH = ("old_logp_T", "behavior_logp_T", "segment_T")
 _LOSS = ("policy_logp_T", "anchor_logp_T", *_MISMATCH, "advantage_T", "mismatch_weight_T")
