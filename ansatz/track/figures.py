@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
+
+import yaml
 
 from ansatz.track.health import healthy_edges
 from ansatz.track.jsonl import Row
@@ -27,42 +30,9 @@ class Panel:
         return self.metrics[0][0]
 
 
-PANELS = (
-    Panel(title="Reward", metrics=(("rollout/rewards", "reward"), ("rollout/accuracy", "accuracy"))),
-    Panel(title="Loss", metrics=(("train/loss", "loss"), ("sft/heldout_loss", "held-out"))),
-    Panel(title="Held-out token accuracy", metrics=(("sft/heldout_accuracy", "accuracy"),), is_fraction=True),
-    Panel(
-        title="Response length (tokens)",
-        metrics=(("rollout/response_length", "mean"), ("rollout/response_length_max", "longest")),
-    ),
-    Panel(title="Entropy (nats per token)", metrics=(("train/entropy", "entropy"),)),
-    Panel(title="Sampler against trainer", metrics=(("align/mean_exp_gap", "mean of exp(gap)"),)),
-    Panel(title="Clipped tokens (fraction)", metrics=(("train/clip_frac", "clipped"),)),
-    Panel(title="Gradient norm", metrics=(("train/grad_norm", "norm"),)),
-    Panel(title="Importance ratio", metrics=(("train/ratio_max", "largest"), ("train/ratio_mean", "mean"))),
-    Panel(
-        title="KL (nats per token)",
-        metrics=(("train/approx_kl", "of the update"), ("train/kl_ref", "to the reference")),
-    ),
-    Panel(
-        title="Signs of collapse",
-        metrics=(
-            ("rollout/repetition", "repetition"),
-            ("rollout/truncated_frac", "truncated"),
-            ("rollout/no_answer_frac", "no answer"),
-        ),
-    ),
-    Panel(title="Groups with signal", metrics=(("rollout/groups_with_signal_frac", "groups"),), is_fraction=True),
-    Panel(
-        title="Time of a step (s)",
-        metrics=(
-            ("time/step_s", "whole step"),
-            ("time/rollout_s", "sampling"),
-            ("time/update_s", "update"),
-            ("time/grade_s", "grading"),
-        ),
-    ),
-    Panel(title="Learning rate", metrics=(("train/lr", "learning rate"),), smooth=False),
+PANELS = tuple(
+    Panel(**{**row, "metrics": tuple(map(tuple, row["metrics"]))})
+    for row in yaml.safe_load(Path(__file__).with_name("panels.yaml").read_text(encoding="utf-8"))
 )
 """In the order of the report. A metric that none of them shows gets its own chart under "All other curves"."""
 
