@@ -7,6 +7,7 @@ import torch
 from tiny_models import packed, some_sequences, tiny_policy
 
 from ansatz.config.schema import TrainSection
+from ansatz.models import layer_operations
 from ansatz.models.known_models import KNOWN_MODELS, _from_config
 from ansatz.models.layers import configure_layers
 from ansatz.models.lora import add_adapters
@@ -19,6 +20,7 @@ from ansatz.models.memory import (
     memory_parts,
     peak_bytes,
 )
+from ansatz.models.threads import one_thread
 from ansatz.train.critic import Critic
 from ansatz.train.optimizers import bind_optimizer
 
@@ -68,9 +70,13 @@ def saved_bytes(policy, lengths) -> int:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("lengths", [[64] * 16, [128] * 8], ids=["16 x 64", "8 x 128"])
-def test_activations_are_what_autograd_saves(name, lengths):
+def test_activations_are_what_autograd_saves(name, lengths, monkeypatch):
+    """The kernels of a CPU save one tensor less of a gate, so the estimate is an upper bound there."""
     policy = tiny_policy(name)
     counted = sum(lengths) * activation_bytes(shape(policy), 4)
+    with one_thread():
+        assert saved_bytes(policy, lengths) <= counted * (1 + TOLERANCE)
+    monkeypatch.setattr(layer_operations, "can_take", lambda *tensors: False)
     assert saved_bytes(policy, lengths) == pytest.approx(counted, rel=TOLERANCE)
 
 
