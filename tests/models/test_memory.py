@@ -75,6 +75,7 @@ def test_activations_are_what_autograd_saves(name, lengths, monkeypatch):
     policy = tiny_policy(name)
     counted = sum(lengths) * activation_bytes(shape(policy), 4)
     with one_thread():
+        policy.packed_hidden(*packed(some_sequences(*lengths)))  # compares the kernels with torch, which saves more
         assert saved_bytes(policy, lengths) <= counted * (1 + TOLERANCE)
     monkeypatch.setattr(layer_operations, "can_take", lambda *tensors: False)
     assert saved_bytes(policy, lengths) == pytest.approx(counted, rel=TOLERANCE)
