@@ -19,6 +19,7 @@ from ansatz.visible import say
 
 REPORT = "report.html"
 """The file of a run that this verb writes."""
+MAX_RESPONSES = 200
 
 
 def report(
@@ -30,14 +31,27 @@ def report(
         Path | None,
         typer.Option(help="HTML file to write. Default: RUN/report.html; others: in reports."),
     ] = None,
+    rollouts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILTER", help='Instead, the responses of RUN that pass, such as "correct and truncated".'
+        ),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Of --rollouts: how many at most. Default: 200.")] = None,
 ) -> None:
     """Write the report of a run folder, finished or not, and print its path.
 
     The report of several runs draws their curves over each other, compares each with the first problem by problem, and
-    lists the keys of the recipes that differ. That of a sweep has what each arm reached on each block.
+    lists the keys of the recipes that differ. That of a sweep has what each arm reached on each block. --rollouts
+    writes the responses of one run that a filter selects, by prompt; docs/viewer.md has the filters.
     """
     from ansatz.track.sweep_rows import FOLDER, find_rows
 
+    if rollouts is not None and len(runs) == 1:
+        say(_write_responses(runs[0], rollouts, limit or MAX_RESPONSES, out))
+        return
+    if rollouts is not None or limit is not None:
+        raise ConfigError('Responses are those of one run: `ansatz report RUN --rollouts "correct" --limit 50`.')
     if len(runs) == 1 and (rows := find_rows(runs[0])) is not None:
         say(_write_report_of_sweep(rows, out))
         return
@@ -53,6 +67,17 @@ def report(
         return
     check_outputs([out], inputs=[file for file in runs[0].rglob("*") if file.name != REPORT], own=REPORT)
     say(write_report(runs[0], out))
+
+
+def _write_responses(run: Path, where: str, limit: int, out: Path | None) -> Path:
+    from ansatz.cli.rollouts import select_responses, write_page
+    from ansatz.track.report_of_runs import default_path
+
+    path = out or default_path([Path(f"{run.resolve().name}-responses")])
+    check_outputs([path], inputs=list(run.rglob("*")))
+    _, chosen = select_responses(run, where)
+    write_page(path, chosen[:limit], run, where, total=len(chosen))
+    return path
 
 
 def _write_report_of_runs(runs: Sequence[Path], out: Path | None) -> Path:

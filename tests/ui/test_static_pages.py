@@ -124,6 +124,59 @@ def test_what_is_known_of_a_run_is_on_its_report_and_its_page_whatever_the_file_
         assert viewer.get("/run/demo/recipe").status_code == 200
 
 
+def test_responses_that_pass_a_filter_are_cards_as_on_the_pages_of_their_groups(
+    runs: Path, viewer: TestClient, tmp_path: Path
+):
+    out = tmp_path / "share.html"
+    done = ansatz("report", runs / "demo", "--rollouts", "correct and truncated", "--limit", 12, "--out", out)
+    assert (done.returncode, done.stdout) == (0, f"{out}\n"), done.stderr
+    page = out.read_text(encoding="utf-8")
+    check_static(page)
+    count, total = re.findall(r"<b>(\d+)</b> responses .* the first of (\d+) that", page)[0]
+    table = viewer.get("/run/demo/rollouts?q=correct+and+truncated").text
+    assert (count, re.findall(r"<b>(\d+)</b> of", table)) == ("12", [total])
+    groups = re.findall(r"<h2>rl, step (\d+), group (\d+)</h2>\n(.*?)</section>", page, re.DOTALL)
+    cards = [card for *_, text in groups for card in re.findall("<article.*?</article>", text, re.DOTALL)]
+    assert len(cards) == 12
+    for step, number, text in groups:
+        served = viewer.get(f"/run/demo/group/rl/{step}/{number}").text
+        for pattern in ('<p class="question">.*?</p>', '<p class="facts">.*?</p>'):
+            assert re.findall(pattern, text) == re.findall(pattern, served)
+        facts = re.findall("<dl>.*?</dl>", text)
+        assert facts
+        assert set(facts) <= set(re.findall("<dl>.*?</dl>", served))
+
+
+def test_the_two_commands_for_a_page_of_responses_write_the_same_and_hostile_ones_are_text(runs: Path, tmp_path: Path):
+    names = [tmp_path / name for name in ("report.html", "rollouts.html")]
+    assert ansatz("report", runs / "hostile", "--rollouts", "other(last_number) or correct", "--out", names[0]).stdout
+    assert ansatz("rollouts", runs / "hostile", "--where", "other(last_number) or correct", "--html", names[1]).stdout
+    first, second = (name.read_text(encoding="utf-8") for name in names)
+    assert first == second
+    check_static(first)
+    assert "&lt;img" in first
+    assert (
+        ansatz("report", runs / "demo", "--rollouts", "step < 0", cwd=tmp_path).stdout
+        == "reports/demo-responses.html\n"
+    )
+    assert "No response passes" in (tmp_path / "reports" / "demo-responses.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["demo", "hostile", "--rollouts", "correct"], "those of one run"),
+        (["demo", "--limit", "3"], "those of one run"),
+        (["demo", "--rollouts", "trunctaed"], "did you mean 'truncated'"),
+        (["none", "--rollouts", ""], "is not a folder"),
+        (["demo", "--rollouts", "", "--out", "demo/summary.json"], "both read and written"),
+    ],
+)
+def test_a_report_of_responses_that_cannot_be_written_is_one_sentence(runs: Path, arguments: list[str], said: str):
+    done = ansatz("report", *arguments, cwd=runs)
+    assert (done.returncode, said in done.stderr, done.stderr.count("\n")) == (2, True, 1), done.stderr
+
+
 def test_a_sweep_in_one_file_is_its_page_with_every_outcome(tmp_path: Path):
     rows = [row_of(block, f"lr {lr}, kl {kl}", lr + kl) for block in (0, 1) for lr in (0.1, 0.2) for kl in (0, 1)]
     file = write_rows(tmp_path / "docs" / "findings" / "grid.jsonl", rows, control="lr 0.2, kl 0")
