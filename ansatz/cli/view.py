@@ -39,11 +39,13 @@ def view(
     open_browser: Annotated[bool, typer.Option("--open", help="Open the address in a browser.")] = False,
     no_token: Annotated[bool, typer.Option("--no-token", help="Let everybody on this machine read the runs.")] = False,
     demo: Annotated[bool, typer.Option("--demo", help="Show two made-up runs, for a tour without training.")] = False,
+    notes_in_run: Annotated[bool, typer.Option("--notes-in-run", help="Save notes in the run, to share them.")] = False,
 ) -> None:
     """Show what models wrote and what training did to it: serve pages of runs until Ctrl-C.
 
-    Pages are made from the files of a run, also while it trains. Nothing is written into a run, and nothing leaves the
-    machine. From another machine: ssh -L 7790:localhost:7790 HOST, then open the printed address.
+    Pages are made from the files of a run, also while it trains. Nothing is written into a run, except notes with
+    --notes-in-run, and nothing leaves the machine. From another machine: ssh -L 7790:localhost:7790 HOST, then open the
+    printed address.
     """
     if demo and folders:
         raise ConfigError(f"--demo shows made-up runs alone; leave out {folders[0]}.")
@@ -60,14 +62,15 @@ def view(
 
     token = "" if no_token else secrets.token_urlsafe(16)
     if not demo:
-        serve(Library(folders), port=port, host=host, token=token, open_browser=open_browser)
+        library = Library(folders, notes_in_run=notes_in_run)
+        serve(library, port=port, host=host, token=token, open_browser=open_browser)
         return
     from ansatz.temporary import folder_of_program
     from ansatz.ui.demo import write_tour
 
     with folder_of_program("demo") as place:
         runs = write_tour(Path(place, "runs"))
-        library = Library([runs], cache=Path(place, "index"))
+        library = Library([runs], cache=Path(place, "index"), notes_in_run=True)
         serve(library, port=port, host=host, token=token, path="run/demo", open_browser=open_browser)
 
 

@@ -71,6 +71,11 @@ def _append(path: Path, text: str) -> None:
         file.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}  {visible(text)}\n")
 
 
+def event_line(stage: str, step: int, text: str) -> str:
+    """Return the line of an event."""
+    return f"{stage}  step {step}: {text}"
+
+
 class _Both:
     """Two sinks as one."""
 
@@ -136,7 +141,7 @@ class PlainConsole:
         self._line(evaluation_line(row))
 
     def event(self, step: int, text: str) -> None:
-        self._line(f"step {step}: {text}")
+        self._write(event_line(self._stage, step, text))
 
     def end(self) -> None:
         self._stage = ""
@@ -186,7 +191,7 @@ class LiveConsole:
         self._console.print(f"{self._stage}  {evaluation_line(row)}", markup=False, highlight=False)
 
     def event(self, step: int, text: str) -> None:
-        self._console.print(f"{self._stage}  step {step}: {text}", markup=False, highlight=False)
+        self._console.print(event_line(self._stage, step, text), markup=False, highlight=False)
 
     def end(self) -> None:
         if self._progress is not None:

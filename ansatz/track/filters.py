@@ -22,7 +22,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from ansatz.errors import ConfigError
 
-Kind = Literal["number", "text", "flag"]
+Kind = Literal["number", "text", "flag", "word"]
+"""word: a response can have several, and a test holds if any of them passes it."""
 Row = Mapping[str, Any]
 AnyRow = TypeVar("AnyRow", bound=Row)
 MAX_CHARACTERS, MAX_DEPTH = 2000, 30
@@ -153,8 +154,7 @@ def parse_filter(text: str, fields: Mapping[str, Kind], *, graders: Sequence[str
 
 def check_sort(names: Iterable[str], fields: Mapping[str, Kind]) -> tuple[str, ...]:
     """Return the names as a query's sort. Raise FilterError for one that is not a field."""
-    parser = (_Parser(name.strip(), fields, ()) for name in names)
-    return tuple(each.text[: each.text.startswith("-")] + each.check(each.text.lstrip("-"), 0) for each in parser)
+    return tuple(_Parser(name.strip(), fields, ()).check_sort(name.strip(), 0) for name in names)
 
 
 class _Parser:
@@ -176,8 +176,7 @@ class _Parser:
     def read(self) -> Query:
         sort = [token for token in self.tokens if token.kind == "word" and token.text.startswith("sort:")]
         self.tokens = [token for token in self.tokens if token not in sort]
-        names = [(token.text.removeprefix("sort:"), token.at) for token in sort]
-        order = tuple(name[: name.startswith("-")] + self.check(name.lstrip("-"), at) for name, at in names)
+        order = tuple(self.check_sort(token.text.removeprefix("sort:"), token.at) for token in sort)
         if not self.tokens:
             return Query(Everything(), order)
         tree = self._either()
@@ -249,7 +248,7 @@ class _Parser:
         kind = self.kind(field)
         if kind == "flag" or (absolute and kind != "number"):
             raise self._error(name, f"{field} is a {kind}; {'write it alone or after not' if kind == 'flag' else ''}")
-        if (token := self._next()) is not None and token.kind == "number":
+        if (token := self._next()) is not None and token.kind == kind == "number":
             low = self._number()
             self._expect("..")
             bounds = (Compare(field, ">=", low, absolute), Compare(field, "<=", self._number(), absolute))
@@ -264,8 +263,8 @@ class _Parser:
             return Within(field, tuple(values))
         if sign.text == "~":
             return self._pattern(field, kind)
-        if kind == "text" and sign.text not in ("=", "!="):
-            raise self._error(sign, f"{field} is a text; expected =, !=, in or ~")
+        if kind != "number" and sign.text not in ("=", "!="):
+            raise self._error(sign, f"{field} is a {kind}; expected =, !=, in{' or ~' * (kind == 'text')}")
         return Compare(field, sign.text, self._value(kind), absolute)
 
     def _pattern(self, field: str, kind: Kind) -> Tree:
@@ -281,7 +280,7 @@ class _Parser:
 
     def _value(self, kind: Kind) -> float | str | Percentile | FieldPlus:
         token = self._next()
-        if kind == "text" or token is None or token.kind == "number":
+        if kind != "number" or token is None or token.kind == "number":
             return self._read_plain(kind)
         token = self._pop("a number")
         if (match := re.fullmatch(r"p(\d{1,2}|100)", token.text)) and self._take("("):
@@ -319,6 +318,12 @@ class _Parser:
                 self.text, at, self._describe_unknown(name, get_close_matches(name, list(self.fields), n=1))
             )
         return name
+
+    def check_sort(self, name: str, at: int) -> str:
+        field = self.check(name.lstrip("-"), at)
+        if self.kind(field) == "word":
+            raise FilterError(self.text, at, f"a response can have several of {field}, so it is not sorted by them.")
+        return name[: name.startswith("-")] + field
 
     def kind(self, field: str) -> Kind:
         return self.fields.get(field, "number")
@@ -361,18 +366,27 @@ def _unquote(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", text[1:-1], flags=re.DOTALL)
 
 
-def resolve_percentiles(tree: Tree, percentile: Callable[[Percentile], float | None]) -> Tree:
-    """Return the tree with each percentile as a number. One that is None, of no rows, is a test that fails."""
+def map_leaves(tree: Tree, change: Callable[[Tree], Tree]) -> Tree:
+    """Return the tree with each of its tests as `change` returns it."""
     match tree:
         case All(items) | Either(items):
-            return replace(tree, items=tuple(resolve_percentiles(item, percentile) for item in items))
+            return replace(tree, items=tuple(map_leaves(item, change) for item in items))
         case Not(item):
-            return Not(resolve_percentiles(item, percentile))
-        case Compare(value=Percentile() as wanted):
-            number = percentile(wanted)
-            return Either(()) if number is None else replace(tree, value=number)
+            return Not(map_leaves(item, change))
         case _:
-            return tree
+            return change(tree)
+
+
+def resolve_percentiles(tree: Tree, percentile: Callable[[Percentile], float | None]) -> Tree:
+    """Return the tree with each percentile as a number. One that is None, of no rows, is a test that fails."""
+
+    def resolve(test: Tree) -> Tree:
+        if not isinstance(test, Compare) or not isinstance(test.value, Percentile):
+            return test
+        number = percentile(test.value)
+        return Either(()) if number is None else replace(test, value=number)
+
+    return map_leaves(tree, resolve)
 
 
 def find_percentile(values: Iterable[float | None], percent: float) -> float | None:

@@ -25,6 +25,7 @@ from ansatz.track.filters import (
     sort_rows,
 )
 from ansatz.track.jsonl import Row, read_jsonl
+from ansatz.track.notes import LABEL
 from ansatz.track.step_files import EVALUATIONS, SAMPLES, groups_path, step_files
 
 FIELDS: Mapping[str, tuple[Kind, str]] = {
@@ -60,6 +61,7 @@ FIELDS: Mapping[str, tuple[Kind, str]] = {
     "group.std": ("number", "standard deviation of the rewards of its group"),
     "group.correct": ("number", "correct responses in its group"),
     "text": ("text", "the response"),
+    LABEL: ("word", "what a reader has called it in a note"),
 }
 """Kind and meaning of each field of a row; `parts` holds the unweighted rewards by name."""
 
@@ -187,6 +189,7 @@ def convert_row(row: Row, file: RolloutFile) -> Row:
             "has_tokens": flat.get("tokens_at") is not None,
             "reward": float(flat["reward"] or 0),
             "correct": bool(flat["correct"]),
+            LABEL: "",
             "parts": {str(name): value for name, value in (flat.get("parts") or {}).items()},
             "tokens_at": flat.get("tokens_at"),
             "observations": flat.get("observations") or [],
@@ -241,6 +244,13 @@ def _from_store(row: Row) -> Row:
         "parts": {name: float(each["correct"]) for name, each in row["verdicts"].items()},
         "text": row["response"],
     }
+
+
+def cut_observations(row: Mapping[str, Any]) -> str:
+    """Return what the verifier is given of a response: without what tools have answered in it."""
+    ends = [0, *(int(end) for _, end in row["observations"])]
+    starts = [*(int(start) for start, _ in row["observations"]), None]
+    return "\n".join(row["text"][begin:end] for begin, end in zip(ends, starts, strict=True))
 
 
 def read_all(folder: Path) -> list[Row]:

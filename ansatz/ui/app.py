@@ -1,7 +1,8 @@
 """The server of the viewer: who may ask, what may be asked, and what a page may load.
 
-Every answer needs the token, which the printed address holds and a cookie then keeps; the name of the host must be one
-of the list; and only GET and HEAD exist, so no page can change anything.
+Every answer needs the token, which the printed address holds and a cookie then keeps; and the name of the host must be
+one of the list. Only GET and HEAD exist, and one POST, which saves a note: JSON from a page of this server, as its
+Origin says and a header proves.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from jinja2 import Environment
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
@@ -20,12 +22,16 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from ansatz.errors import AnsatzError
+from ansatz.json_text import parse_json
+from ansatz.track.notes import add_note, check_note, notes_path
 from ansatz.track.page import open_templates
 from ansatz.track.theme import PAGE_SCRIPT, PAGE_STYLE
 from ansatz.ui import pages
 from ansatz.ui.mathematics import set_mathematics
+from ansatz.ui.open_run import OpenRun
 
-COOKIE = "ansatz_view"
+COOKIE, TOKEN_HEADER = "ansatz_view", "x-page-token"
+NOTES, MAX_NOTE_BYTES = "/api/notes", 1 << 16
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
@@ -40,15 +46,17 @@ VIEWER_SCRIPT = (Path(__file__).parent / "static" / "viewer.js").read_text(encod
 def build_app(library: pages.Library, *, token: str, hosts: Sequence[str] = ()) -> Starlette:
     """Return the application. token: empty if nobody has to show one. hosts: names besides those of this machine."""
     known = {"localhost", "127.0.0.1", "[::1]", *hosts}
+    page_token = secrets.token_urlsafe(16)
 
     async def guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-        response = _refuse(request, known, token)
+        response = _refuse(request, known, token) or _refuse_note(request, page_token)
         if response is None:
             response = await call_next(request)
         response.headers.update(HEADERS)
         return response
 
     environment = open_templates("ansatz.ui", mathematics=set_mathematics)
+    environment.globals["page_token"] = page_token
     views = pages.Pages(library)
 
     def answer(make: Callable[..., Any]) -> Callable[[Request], Response]:
@@ -68,8 +76,21 @@ def build_app(library: pages.Library, *, token: str, hosts: Sequence[str] = ()) 
 
         return respond
 
+    async def save_note(request: Request) -> Response:
+        body = b""
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MAX_NOTE_BYTES:
+                return PlainTextResponse(f"A note is sent in at most {MAX_NOTE_BYTES} bytes. Shorten it.", 413)
+        try:
+            await run_in_threadpool(_add_note, library, parse_json(body))
+        except (AnsatzError, ValueError) as error:
+            status = 404 if isinstance(error, pages.NotFound) else 400
+            return PlainTextResponse(f"The note is not saved: {error}", status)
+        return Response(status_code=201)
+
     routes = [Route(path, answer(make), methods=["GET"]) for path, make in views.routes().items()]
-    routes.append(Route("/static/{name}", _static, methods=["GET"]))
+    routes += [Route("/static/{name}", _static, methods=["GET"]), Route(NOTES, save_note, methods=["POST"])]
     app = Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)])
     app.state.library = library
     return app
@@ -81,8 +102,8 @@ def _refuse(request: Request, hosts: set[str], token: str) -> Response | None:
     name = host.rsplit(":", 1)[0] if host.rpartition(":")[2].isdigit() else host
     if name not in hosts:
         return PlainTextResponse("This name of the host is not allowed; start the viewer with --host NAME.", 421)
-    if request.method not in ("GET", "HEAD"):
-        return PlainTextResponse("The viewer only shows; it changes nothing.", 405)
+    if request.method not in ("GET", "HEAD") and (request.method, request.url.path) != ("POST", NOTES):
+        return PlainTextResponse("The viewer shows runs and saves notes; it changes nothing else.", 405)
     if not token:
         return None
     given = request.query_params.get("token")
@@ -94,6 +115,27 @@ def _refuse(request: Request, hosts: set[str], token: str) -> Response | None:
     if secrets.compare_digest(request.cookies.get(COOKIE, "").encode(), token.encode()):
         return None
     return PlainTextResponse("Open the address with its token, as `ansatz view` has printed it.", 403)
+
+
+def _refuse_note(request: Request, page_token: str) -> Response | None:
+    """Return the answer to a note that does not come from a page of this server; else None."""
+    if request.method != "POST":
+        return None
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        return PlainTextResponse("A note is sent as application/json.", 415)
+    if request.headers.get("origin", "").partition("://")[2] != request.headers["host"]:
+        return PlainTextResponse("A note comes from a page of this viewer, and the Origin of this one is another.", 403)
+    if not secrets.compare_digest(request.headers.get(TOKEN_HEADER, "").encode(), page_token.encode()):
+        return PlainTextResponse("The token of the page is missing, or of an earlier viewer. Load the page again.", 403)
+    return None
+
+
+def _add_note(library: pages.Library, note: Any) -> None:
+    """Append a note to the file of its run. Raise NotFound unless the run has the response."""
+    checked = check_note(note)
+    at = OpenRun.find(library, str(note.get("run")))
+    at.find_row(checked["rollout"])
+    add_note(notes_path(at.path, in_run=library.notes_in_run), checked)
 
 
 def _static(request: Request) -> Response:

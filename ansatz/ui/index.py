@@ -13,8 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,19 +21,7 @@ import duckdb
 
 from ansatz.errors import ConfigError, DataError
 from ansatz.track import filters
-from ansatz.track.filters import (
-    PARTS,
-    All,
-    Either,
-    Everything,
-    Not,
-    Other,
-    Percentile,
-    Query,
-    Tree,
-    Within,
-    resolve_percentiles,
-)
+from ansatz.track.filters import PARTS, Either, Everything, Other, Query, Tree, Within
 from ansatz.track.rollout_table import KINDS, TRAIN, RolloutFile, find_rollout_files, read_questions, read_rollouts
 from ansatz.track.step_files import groups_path
 from ansatz.ui.read_files import can_read, insert_flat, insert_problems, json_reader
@@ -50,7 +37,7 @@ Sql = tuple[str, list[Any]]
 """A condition or an expression, and the values of its question marks."""
 
 _TYPES = {"number": "DOUBLE", "text": "VARCHAR", "flag": "BOOLEAN"}
-_COLUMNS = {name: _TYPES[kind] for name, kind in KINDS.items()}
+_COLUMNS = {name: _TYPES[kind] for name, kind in KINDS.items() if kind in _TYPES}
 _COLUMNS |= {"parts": "MAP(VARCHAR, DOUBLE)", "tokens_at": "BIGINT[]", "observations": "JSON", "steps": "JSON"}
 _FILES = ", ".join(f"{name} VARCHAR" for name in ("file", "state", "path", "groups", "stage", "split", "notice"))
 _FILES += ", step DOUBLE, written DOUBLE"
@@ -246,17 +233,20 @@ class RolloutIndex:
 
     def resolve(self, tree: Tree, grade: Callable[[Mapping[str, Any], str], bool]) -> Tree:
         """Return the tree with numbers as percentiles, and lists of responses for what `other` finds."""
-        tree = resolve_percentiles(tree, self._find_percentile)
-        for mode in sorted(_graders_of(tree)):
-            bounds = Either((_replace_other(tree, Everything()), _replace_other(tree, Either(()))))
-            rows = self.select(Query(bounds), limit=MAX_GRADED + 1)
-            if len(rows) > MAX_GRADED:
-                raise ConfigError(f"other({mode}) grades at most {MAX_GRADED} responses. Narrow the filter with and.")
-            found = tuple(row["id"] for row in rows if grade(row, mode))
-            tree = _replace_other(tree, Within("id", found), mode)
-        return tree
+        tree = filters.resolve_percentiles(tree, self._find_percentile)
+        asked = dict[str, Tree]()
+        filters.map_leaves(tree, lambda test: asked.setdefault(test.grader, test) if isinstance(test, Other) else test)
+        if not asked:
+            return tree
+        verdicts = product((Everything(), Either(())), repeat=len(asked))
+        bounds = Either(tuple(_replace_other(tree, dict(zip(asked, each, strict=True))) for each in verdicts))
+        rows = self.select(Query(bounds), limit=MAX_GRADED + 1)
+        if len(rows) > MAX_GRADED:
+            raise ConfigError(f"other() grades at most {MAX_GRADED} responses. Narrow the filter with and.")
+        found = {mode: Within("id", tuple(row["id"] for row in rows if grade(row, mode))) for mode in asked}
+        return _replace_other(tree, found)
 
-    def _find_percentile(self, wanted: Percentile) -> float | None:
+    def _find_percentile(self, wanted: filters.Percentile) -> float | None:
         column, values = column_of(wanted.field)
         return self._all(f"select quantile_cont({column}, {wanted.percent / 100}) from rollouts", values)[0][0]
 
@@ -328,38 +318,18 @@ def _empty_bins(low: float, high: float, bins: int) -> list[Bin]:
     return [(low + place * width, low + (place + 1) * width, 0) for place in range(bins)]
 
 
-def _graders_of(tree: Tree) -> set[str]:
-    match tree:
-        case All(items) | Either(items):
-            return {grader for item in items for grader in _graders_of(item)}
-        case Not(item):
-            return _graders_of(item)
-        case Other(grader):
-            return {grader}
-        case _:
-            return set()
-
-
-def _replace_other(tree: Tree, by: Tree, grader: str = "") -> Tree:
-    match tree:
-        case All(items) | Either(items):
-            return replace(tree, items=tuple(_replace_other(item, by, grader) for item in items))
-        case Not(item):
-            return Not(_replace_other(item, by, grader))
-        case Other(name) if grader in ("", name):
-            return by
-        case _:
-            return tree
+def _replace_other(tree: Tree, by: Mapping[str, Tree]) -> Tree:
+    return filters.map_leaves(tree, lambda test: by[test.grader] if isinstance(test, Other) else test)
 
 
 def compile_sql(tree: Tree) -> Sql:
     """Return a condition and the values of its question marks. Percentiles and `other` are resolved before."""
     match tree:
-        case filters.Everything():
+        case Everything():
             return "true", []
         case filters.All(items):
             return _join([compile_sql(item) for item in items], " and ", "true")
-        case filters.Either(items):
+        case Either(items):
             return _join([compile_sql(item) for item in items], " or ", "false")
         case filters.Not(item):
             condition, values = compile_sql(item)
@@ -370,7 +340,7 @@ def compile_sql(tree: Tree) -> Sql:
             return "contains(text, ?)", [text]
         case filters.Matches(field, pattern):
             return f"coalesce(regexp_matches({quote(field)}, ?), false)", [pattern]
-        case filters.Within(field, members):
+        case Within(field, members):
             column, bound = column_of(field)
             return f"coalesce(list_contains(?, {column}), false)", [list(members), *bound]
         case filters.Compare(field, sign, value, absolute):

@@ -72,10 +72,12 @@ class RunSummary:
 
 
 class Library:
-    """folders: runs, and folders with runs. Links in them are not followed."""
+    """folders: runs, and folders with runs. Links in them are not followed. notes_in_run: whether new notes are written
+    into the run."""
 
-    def __init__(self, folders: Sequence[Path], *, cache: Path | None = None) -> None:
+    def __init__(self, folders: Sequence[Path], *, cache: Path | None = None, notes_in_run: bool = False) -> None:
         self.folders, self._cache = [folder.resolve() for folder in folders], cache
+        self.notes_in_run = notes_in_run
         self._indices: dict[str, RolloutIndex] = {}
         self._read: dict[str, tuple[str, RunSummary]] = {}
 

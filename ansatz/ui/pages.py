@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from starlette.responses import Response
 
 from ansatz.data.pairs import REJECTED
 from ansatz.data.store import read_problems
-from ansatz.track.console import LOG
+from ansatz.track.console import LOG, event_line
 from ansatz.track.figures import Drawn, Panel, panel_chart, stage_charts
 from ansatz.track.filters import All, Compare, Query
 from ansatz.track.report import describe_splits, read_record
@@ -25,6 +26,7 @@ from ansatz.ui.library import Library
 from ansatz.ui.open_run import NotFound, OpenRun, Page
 from ansatz.ui.response_pages import SAVED, ResponsePages, draw_bins, group_place, read_number
 from ansatz.ui.sweep_pages import SweepPages
+from ansatz.visible import visible
 
 PAIRS, PAGE_PAIRS = "pairs.jsonl", 20
 """The file of a stage with the pairs of responses that it learned from, and how many a page shows."""
@@ -42,8 +44,10 @@ READING = (
 """The curves to read first, in this order."""
 
 
-MAX_LOG_BYTES = 1 << 16
-"""How much of the end of a log a page shows."""
+MAX_LOG_BYTES, MAX_LOG_LINES = 1 << 22, 1000
+"""How much of the end of a log is read, and how many of its lines a page shows."""
+LOG_LINE = re.compile(r"\n(?=\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  )")
+"""Where a line of a log begins."""
 
 
 class Pages:
@@ -119,8 +123,11 @@ class Pages:
 
     def show_logs(self, name: str, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
-        events = [(stage.name, event) for stage in at.read().stages for event in stage.events]
-        return "logs.html", {**at.context("logs"), "events": events, "lines": _last_lines(at.path / LOG)}
+        lines = _merge(_read_log(at.path / LOG), at.read().stages)
+        text = query.get("q", "")
+        shown = [line for line in lines if text.casefold() in " ".join(map(str, line)).casefold()]
+        found = {"lines": shown[:MAX_LOG_LINES], "total": len(shown), "all": len(lines), "q": text}
+        return "logs.html", {**at.context("logs"), **found}
 
     def show_step(self, name: str, stage: str, step: int, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
@@ -199,11 +206,24 @@ def _draw_reading(stage: StageRun) -> list[Drawn]:
     return [panel_chart(stage, each) for each in panels if any(stage.curve(name) for name, _ in each.metrics)]
 
 
-def _last_lines(path: Path) -> list[str]:
-    """Return the newest lines of a log, from the first whole one on; none without a log."""
+def _read_log(path: Path) -> list[str]:
+    """Return the newest lines of a log with their times, from the first whole one on; none without a log. A line that
+    has no time belongs to the one before it."""
     if not path.is_file() or path.is_symlink():  # it could point to any file of this machine
         return []
     with path.open("rb") as file:
         file.seek(max(path.stat().st_size - MAX_LOG_BYTES, 0))
         start, text = file.tell(), file.read().decode("utf-8", errors="replace")
-    return text.splitlines()[1 if start else 0 :]
+    return [line for line in LOG_LINE.split(text.rstrip("\n"))[1 if start else 0 :] if line]
+
+
+def _merge(log: Sequence[str], stages: Sequence[StageRun]) -> list[tuple[str, str, str]]:
+    """Return (time, text, event) of the lines of a log, the newest first, then the events that it does not have."""
+    events: dict[str, list[str]] = {}
+    for name, event in ((stage.name, event) for stage in stages for event in stage.events):
+        line = visible(event_line(name, event.row["step"], event.row["text"]))
+        dropped = f", dropped by rollback {event.dropped_by}" if event.dropped_by else ""
+        events.setdefault(line, []).append(f"event: {event.row['kind'].replace('_', ' ')}{dropped}")
+    timed = [(time, text) for time, _, text in (line.partition("  ") for line in reversed(log))]
+    merged = [(time, text, events[text].pop() if events.get(text) else "") for time, text in timed]
+    return merged + [("", text, event) for text in reversed(events) for event in reversed(events[text])]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ansatz.rewards.math_answer.verify import verify
+from ansatz.track.rollout_table import cut_observations
 from ansatz.track.step_files import tokens_path
 from ansatz.track.svg import Chart, Series
 from ansatz.track.token_file import read_tokens
@@ -105,8 +106,4 @@ def explain_verdict(row: Mapping[str, Any]) -> list[tuple[str, str, Verdict, str
 
 
 def _verify(row: Mapping[str, Any], mode: str) -> Verdict:
-    text, parts, at = row["text"], list[str](), 0
-    for start, end in row["observations"]:
-        parts.append(text[at:start])
-        at = end
-    return verify(row["answer"] or "", "\n".join([*parts, text[at:]]), mode=mode)  # pyright: ignore[reportArgumentType]
+    return verify(row["answer"] or "", cut_observations(row), mode=mode)  # pyright: ignore[reportArgumentType]

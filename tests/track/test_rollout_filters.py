@@ -95,6 +95,7 @@ def test_a_filter_selects(text: str, found: str):
         ("tokens > abc", 9, "'abc' is not a field"),
         ("tokens > reason", 9, "found 'reason'; expected a number"),
         ("reason > equal", 7, "reason is a text; expected =, !=, in or ~"),
+        ("level 3..4", 6, "found '3'; level is a text; expected =, !=, in or ~"),
         ("correct = true", 0, "correct is a flag; write it alone"),
         ("abs(reason) = 3", 4, "reason is a text"),
         ("tokens ~ 3", 9, "tokens is a number; ~ is for texts"),

@@ -20,6 +20,7 @@ if shutil.which("chromium") is None:
 from test_sweep_pages import row_of, write_rows  # noqa: E402
 from test_viewer_pages import HOSTILE, make_run  # noqa: E402
 
+from ansatz.track.notes import add_note, notes_path  # noqa: E402
 from ansatz.ui.demo import DemoRun  # noqa: E402
 
 pytestmark = pytest.mark.browser
@@ -38,14 +39,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def address(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a viewer in a process of its own, as it prints it."""
+    odd = HOSTILE.replace("\ud800", "")  # rows with half a character are refused
     make_run(folder / "plain")
-    make_run(folder / "hostile", text=HOSTILE)
+    hostile = make_run(folder / "hostile", text=HOSTILE)
+    for text in (HOSTILE, "x" * 500):
+        add_note(notes_path(hostile, in_run=True), {"rollout": "rl/1/0/0", "label": "y" * 40, "text": text})
+    (hostile / "log.txt").write_text(f"2026-11-27 10:00:00  {'z' * 500} {odd}\n" * 3)
     rows = [row_of(block, f"lr {lr}, kl {kl}", lr + kl) for block in (0, 1) for lr in (0.1, 0.2) for kl in (0, 1)]
     write_rows(folder / "grid.jsonl", rows)
-    odd = HOSTILE.replace("\ud800", "")  # rows with half a character are refused
     write_rows(folder / "odd.jsonl", [row_of(0, odd, 0.5, curves={odd: [[0, 1.0], [9, 2.0]]})], file=odd)
     command = [sys.executable, "-m", "ansatz", "view", str(folder), "--port", "0"]
-    environment = {"XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache")), "PATH": "/usr/bin:/bin"}
+    homes = {f"XDG_{name}_HOME": str(tmp_path_factory.mktemp(name)) for name in ("CACHE", "DATA")}
+    environment = {**homes, "PATH": "/usr/bin:/bin"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
         assert server.stdout is not None
         line = server.stdout.readline()
@@ -98,6 +103,57 @@ def test_no_page_has_an_error_loads_from_elsewhere_or_is_wider_than_the_window(
         assert sizes[0] <= sizes[1], page
         assert shown.evaluate("document.querySelectorAll('main *').length") >= 2, page
     assert tab.faults == []
+
+
+@pytest.fixture(scope="module")
+def files(address: str, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Pages in one file, by name. address: of a viewer, whose runs are there then."""
+    out = tmp_path_factory.mktemp("pages")
+    given = {
+        "plain": [folder / "plain"],
+        "hostile": [folder / "hostile"],
+        "both": [folder / "plain", folder / "hostile"],
+        "grid": [folder / "grid.jsonl"],
+        "odd": [folder / "odd.jsonl"],
+        "responses": [folder / "hostile", "--rollouts", ""],
+    }
+    for name, arguments in given.items():
+        command = [sys.executable, "-m", "ansatz", "report", *map(str, arguments), "--out", str(out / f"{name}.html")]
+        subprocess.run(command, check=True, capture_output=True)
+    return {name: out / f"{name}.html" for name in given}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_no_page_in_a_file_has_an_error_asks_for_anything_or_is_wider_than_the_window(
+    chromium: Any, files: dict[str, Path], width: int, scheme: str
+):
+    for name, file in files.items():
+        tab = Tab(chromium, file.as_uri(), viewport={"width": width, "height": 800}, color_scheme=scheme)
+        sizes = tab.page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+        assert sizes[0] <= sizes[1], name
+        assert tab.page.evaluate("document.querySelectorAll('main *').length") > 20, name
+        assert tab.page.evaluate("document.querySelectorAll('#tip').length") == 1, name  # made by the script
+        assert tab.faults == [], name
+
+
+def test_a_box_hides_the_responses_of_a_file_that_lack_a_word(chromium: Any, files: dict[str, Path]):
+    tab = Tab(chromium, files["responses"].as_uri())
+    cards, groups = tab.page.locator("article"), tab.page.locator("[data-group]")
+    num_cards, num_groups = cards.count(), groups.count()
+    assert num_cards > num_groups > 2
+    tab.page.fill("#find input", "Another ANSWER")
+    shown = cards.filter(visible=True)
+    assert 0 < shown.count() < num_cards
+    assert all("another answer" in text for text in shown.all_inner_texts())
+    assert tab.page.inner_text("#find output") == f"{shown.count()} shown"
+    assert 0 < groups.filter(visible=True).count() < num_groups
+    tab.page.fill("#find input", "")
+    assert (cards.filter(visible=True).count(), groups.filter(visible=True).count()) == (num_cards, num_groups)
+    assert tab.faults == []
+    without = Tab(chromium, files["responses"].as_uri(), java_script_enabled=False)
+    assert without.page.locator("#find").is_hidden()
+    assert without.page.locator("article").filter(visible=True).count() == num_cards
 
 
 def test_a_walk_with_the_keyboard_alone(chromium: Any, address: str):
@@ -204,3 +260,53 @@ def test_pages_work_without_scripts(chromium: Any, address: str):
     assert "/problem/" in page.url
     assert page.locator("svg.chart").count() == 0
     assert tab.open("/run/plain").locator("svg.chart").count() > 3
+    assert "y" * 40 in tab.open("/run/hostile/rollout/rl/1/0/0").inner_text("#notes")
+    assert page.locator("#note").is_hidden()
+    page = tab.open("/run/hostile/logs")
+    page.fill("#q", "nothing of this")
+    page.click("button")
+    assert "No line has this text." in page.inner_text("main")
+
+
+def test_a_note_is_written_with_the_keyboard_and_is_there_after_a_reload(chromium: Any, address: str):
+    """What is typed right after the key is text, also where it is a key."""
+    tab = Tab(chromium, address)
+    page = tab.open("/run/plain/rollout/rl/1/0/0")
+    assert page.locator("#new-note").is_hidden()
+    page.keyboard.press("n")
+    page.keyboard.type("h?jn <b>guesses</b>")
+    assert page.input_value("#new-note textarea") == "h?jn <b>guesses</b>"
+    page.keyboard.press("Tab")
+    page.keyboard.type("two words")
+    page.keyboard.press("Enter")
+    assert page.locator("article.note").count() == 0  # the browser names what a label is
+    page.fill("[name=label]", "hack")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("article.note")
+    for _ in range(2):
+        assert page.inner_text("article.note p") == "h?jn <b>guesses</b>"
+        assert page.locator("#new-note").is_hidden()
+        page.reload()
+    page.click("article.note a")
+    page.wait_for_url("**q=label**")
+    assert page.inner_text("#count").startswith("1 of ")
+    assert tab.faults == []
+
+
+def test_a_note_that_cannot_be_saved_stays_in_the_form(chromium: Any, address: str):
+    page = Tab(chromium, address).open("/run/plain/rollout/rl/2/0/0")
+    page.click("text=Write a note")
+    page.keyboard.type("do not lose this")
+    page.route("**/api/notes", lambda route: route.abort())
+    page.click("#new-note button")
+    page.wait_for_selector("text=The viewer does not answer, so the note is not saved.")
+    page.unroute("**/api/notes")
+    page.evaluate("document.querySelector('#new-note').dataset.token = 'of a viewer before'")
+    page.click("#new-note button")
+    page.wait_for_selector("text=The token of the page is missing, or of an earlier viewer.")
+    assert page.input_value("#new-note textarea") == "do not lose this"
+    left = list[str]()
+    page.on("dialog", lambda dialog: (left.append(dialog.type), dialog.accept()))
+    page.click("text=this problem over the steps")
+    page.wait_for_url("**/problem/**")
+    assert left == ["beforeunload"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +22,23 @@ from ansatz.track.filters import (  # noqa: E402
     Flag,
     Matches,
     Not,
+    Other,
     Percentile,
     Query,
     Tree,
     Within,
+    compile_predicate,
     find_percentile,
+    map_leaves,
 )
+from ansatz.track.notes import resolve_labels  # noqa: E402
 from ansatz.track.rollout_table import KINDS, select_rows  # noqa: E402
 from ansatz.ui.index import RolloutIndex  # noqa: E402
 
 NUMBERS = st.sampled_from([-2.5, -1.0, 0.0, 0.5, 1.0, 3.0])
 TEXTS = st.sampled_from(["", "a", "12", "a'b\"c", "%_\\", "\u2028é", "x" * 50, "or 1=1; --"])
-FIELDS: dict[str, list[str]] = {"number": [], "text": [], "flag": []}
+WORDS = st.sampled_from(["hack", "odd", "a-b", "X_1"])
+FIELDS: dict[str, list[str]] = {"number": [], "text": [], "flag": [], "word": []}
 for _name, _kind in KINDS.items():
     FIELDS[_kind] += [_name] if _name != "id" else []
 PARTS = ["parts.a", "parts.it's"]
@@ -47,7 +53,7 @@ comparisons = st.builds(
     | st.builds(Percentile, numeric, st.sampled_from([0.0, 5.0, 50.0])),
     st.booleans(),
 )
-leaves = st.one_of(
+tests = st.one_of(
     st.just(Everything()),
     comparisons,
     st.builds(Compare, st.sampled_from(FIELDS["text"]), st.sampled_from(["=", "!="]), TEXTS),
@@ -55,6 +61,9 @@ leaves = st.one_of(
     st.builds(Within, numeric, st.lists(NUMBERS, max_size=3).map(tuple)),
     st.builds(Flag, st.sampled_from(FIELDS["flag"])),
     st.builds(Contains, TEXTS),
+    st.builds(Compare, st.just("label"), st.sampled_from(["=", "!="]), WORDS),
+    st.builds(Within, st.just("label"), st.lists(WORDS, max_size=3).map(tuple)),
+    st.builds(Other, st.sampled_from(["strict", "last_number"])),
     st.builds(Matches, st.sampled_from(FIELDS["text"]), st.sampled_from(["^a", "b.c$", "[0-9]+", ""])),
 )
 
@@ -64,7 +73,7 @@ def combine(children: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
     return st.one_of(st.builds(All, several), st.builds(Either, several), st.builds(Not, children))
 
 
-trees = st.recursive(leaves, combine, max_leaves=6)
+trees = st.recursive(tests, combine, max_leaves=6)
 rows = st.lists(
     st.fixed_dictionaries(
         {
@@ -85,15 +94,44 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> RolloutIndex:
 
 
 @settings(max_examples=150, deadline=None)
-@given(trees, rows)
-def test_sql_and_the_predicate_select_the_same_rows(index: RolloutIndex, tree: Tree, rows: list[dict[str, Any]]):
+@given(trees, rows, st.dictionaries(st.sampled_from("0123456"), st.lists(WORDS, min_size=1, max_size=3)))
+def test_sql_and_the_predicate_select_the_same_rows(
+    index: RolloutIndex, tree: Tree, rows: list[dict[str, Any]], labels: dict[str, list[str]]
+):
     more = {"file": "", "written": 0.0, "tokens_at": None, "observations": [], "steps": []}
     table = [{**row, **more, "id": str(number)} for number, row in enumerate(rows)]
     index._db.execute("delete from rollouts")
     index.insert_rows(index._db, table)
-    resolved = index.resolve(tree, lambda row, mode: False)
-    found = sorted(row["id"] for row in index.select(Query(resolved), limit=100))
-    assert found == sorted(row["id"] for row in select_rows(table, Query(tree)))
+
+    def grade(row: Mapping[str, Any], mode: str) -> bool:
+        return (int(row["id"]) + len(mode)) % 2 == 0
+
+    def tests_of(row: Mapping[str, Any]) -> Tree:
+        """The filter of one row, in which each test of its labels is replaced by what it comes to."""
+
+        def decide(test: Tree) -> Tree:
+            if getattr(test, "field", "") != "label":
+                return test
+            words = labels.get(row["id"], [])
+            return Everything() if any(compile_predicate(test)({"label": word}) for word in words) else Either(())
+
+        return map_leaves(tree, decide)
+
+    resolved = resolve_labels(tree, labels)
+    found = sorted(row["id"] for row in index.select(Query(index.resolve(resolved, grade)), limit=100))
+    assert found == sorted(row["id"] for row in select_rows(table, Query(resolved), grade=grade))
+    if "Percentile(" not in repr(tree):
+        assert found == [row["id"] for row in table if compile_predicate(tests_of(row), grade=grade)(row)]
+
+
+def test_modes_of_the_verifier_that_disagree_are_found(index: RolloutIndex):
+    """Neither "all modes say correct" nor "all say wrong" passes this filter."""
+    more = {"file": "", "written": 0.0, "tokens_at": None, "observations": [], "steps": [], "parts": {}, "text": ""}
+    index._db.execute("delete from rollouts")
+    index.insert_rows(index._db, [{**dict.fromkeys(KINDS), **more, "id": name} for name in "abcd"])
+    tree = All((Other("last_number"), Not(Other("strict"))))
+    resolved = index.resolve(tree, lambda row, mode: row["id"] in {"last_number": "abc", "strict": "bd"}[mode])
+    assert sorted(row["id"] for row in index.select(Query(resolved), limit=9)) == ["a", "c"]
 
 
 def test_percentiles_of_both_back_ends_are_equal(index: RolloutIndex):

@@ -97,21 +97,6 @@ def test_a_run_that_cannot_be_read_is_a_notice_and_hides_no_other(viewer: TestCl
     assert (answer.status_code, "metrics.jsonl" in answer.text) == (400, True)
 
 
-def test_the_log_shows_its_newest_whole_lines_as_text_and_follows_no_link(tmp_path: Path):
-    run = make_run(tmp_path / "runs" / "own")
-    (run / "log.txt").write_text("".join(f"line {number}\n" for number in range(20_000)) + "<b>the end\x1b[2J</b>\n")
-    viewer = open_viewer(tmp_path / "runs", tmp_path / "cache")
-    page = viewer.get("/run/own/logs").text
-    shown = re.findall(r"line (\d+)", page)  # the newest first
-    assert shown == [str(number) for number in range(19_999, int(shown[-1]) - 1, -1)]
-    assert 100 < len(shown) < 20_000
-    assert "&lt;b&gt;the end" in page
-    (tmp_path / "secret").write_text("a secret")
-    (run / "log.txt").unlink()
-    (run / "log.txt").symlink_to(tmp_path / "secret")
-    assert "a secret" not in viewer.get("/run/own/logs").text
-
-
 def test_the_runs_of_a_sweep_are_there_with_the_names_of_their_blocks(tmp_path: Path):
     """Two blocks have runs of one name. Folders of a stage are no runs, and a link to a folder is not followed."""
     outside = make_run(tmp_path / "outside" / "deep" / "secret")
