@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from avx2 import load_for_avx2
 from tiny_models import tiny_policy
 from torch import Tensor, nn
 from transformers.models.gemma.configuration_gemma import GemmaConfig
@@ -27,22 +28,14 @@ KINDS = (torch.float32, torch.bfloat16)
 
 
 @functools.cache
-def avx2_library(folder: Path) -> ctypes.CDLL | None:
-    """The kernels as they are compiled on a processor without AVX-512."""
-    compiler = folder / "c++"
-    compiler.write_text('#!/bin/sh\nexec c++ "$@" -march=haswell\n', encoding="utf-8")  # the last one counts
-    compiler.chmod(0o755)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CXX", str(compiler))
-        patch.setenv("XDG_CACHE_HOME", str(folder))
-        return layer_operations._library.__wrapped__()
+def avx2_library(folder: Path) -> ctypes.CDLL:
+    return load_for_avx2(layer_operations._library.__wrapped__, folder)
 
 
 @pytest.fixture(params=["native", "avx2"])
 def _kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch):
     if request.param == "avx2":
         library = avx2_library(tmp_path_factory.getbasetemp())
-        assert library is not None
         monkeypatch.setattr(layer_operations, "library", lambda: library)
 
 

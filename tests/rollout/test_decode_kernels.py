@@ -17,6 +17,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from avx2 import load_for_avx2
 from tiny_models import some_prompts, tiny_policy
 from torch import Tensor, nn
 
@@ -56,16 +57,7 @@ def avx2_library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     cpus = Path("/proc/cpuinfo")
     if not cpus.is_file() or " avx512f " not in cpus.read_text(encoding="utf-8"):
         pytest.skip("the kernels of this processor are not those for AVX-512")
-    folder = tmp_path_factory.mktemp("avx2")
-    compiler = folder / "c++"
-    compiler.write_text('#!/bin/sh\nexec c++ "$@" -march=haswell\n', encoding="utf-8")  # the last one counts
-    compiler.chmod(0o755)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CXX", str(compiler))
-        patch.setenv("XDG_CACHE_HOME", str(folder))
-        library = cpu_kernels.library.__wrapped__()
-    assert library is not None
-    return library
+    return load_for_avx2(cpu_kernels.library.__wrapped__, tmp_path_factory.mktemp("avx2"))
 
 
 @contextmanager
