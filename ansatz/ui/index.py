@@ -263,7 +263,7 @@ class RolloutIndex:
         sql = f"select {', '.join(map(quote, names))} from rollouts where {condition} order by {order} limit ? offset ?"
         rows = [dict(zip(names, row, strict=True)) for row in self._all(sql, [*values, *more, limit, offset])]
         for row in rows:
-            row |= {name: json.loads(row[name] or "[]") for name in ("observations", "steps")}
+            row |= {"label": ""} | {name: json.loads(row[name] or "[]") for name in ("observations", "steps")}
             row |= {name: int(value) for name, value in row.items() if isinstance(value, float) and value.is_integer()}
         return rows
 
@@ -342,7 +342,8 @@ def compile_sql(tree: Tree) -> Sql:
             return f"coalesce(regexp_matches({quote(field)}, ?), false)", [pattern]
         case Within(field, members):
             column, bound = column_of(field)
-            return f"coalesce(list_contains(?, {column}), false)", [list(members), *bound]
+            chosen = f"coalesce({column} in (select unnest(?)), false)"  # a join, so that many members cost little
+            return (chosen, [*bound, list(members)]) if members else ("false", [])
         case filters.Compare(field, sign, value, absolute):
             column, values = column_of(field)
             left = f"abs({column})" if absolute else column

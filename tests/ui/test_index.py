@@ -21,7 +21,6 @@ from made_up import make_pipeline, scored, stored_group
 from test_viewer_pages import HOSTILE, make_run
 
 from ansatz.track.filters import Compare, Everything, Flag, Query
-from ansatz.track.notes import LABEL
 from ansatz.track.rollout_table import KINDS, find_rollout_files, read_all
 from ansatz.track.tracker import Tracker
 from ansatz.types import to_json
@@ -38,10 +37,7 @@ def indexed(run: Path, cache: Path) -> RolloutIndex:
 
 def all_rows(index: RolloutIndex) -> dict[str, dict[str, Any]]:
     rows = index.select(Query(Everything()), limit=100_000)
-    found = {
-        row["id"]: {name: row[name] for name in (*KINDS, "parts", "observations", "steps") if name != LABEL}
-        for row in rows
-    }
+    found = {row["id"]: {name: row[name] for name in (*KINDS, "parts", "observations", "steps")} for row in rows}
     assert len(found) == len(rows)
     return found
 
