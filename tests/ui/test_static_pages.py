@@ -113,7 +113,7 @@ def test_the_report_of_several_runs_is_the_page_of_the_viewer(runs: Path, viewer
 
 def test_what_is_known_of_a_run_is_on_its_report_and_its_page_whatever_the_file_says(runs: Path, viewer: TestClient):
     report = write_report(runs / "hostile").read_text(encoding="utf-8")
-    pattern = '<dl class="card facts">.*?</dl>'
+    pattern = '<dl class="card facts record">.*?</dl>'
     (facts,) = re.findall(pattern, report, re.DOTALL)
     assert re.findall(pattern, viewer.get("/run/hostile/recipe").text, re.DOTALL) == [facts]
     assert facts.count("&lt;script&gt;") == 4
