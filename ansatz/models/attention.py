@@ -22,7 +22,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
-from ansatz.models.packing import PackedInputs, PaddedLayout, SharedPromptLayout, to_flat
+from ansatz.models.packing import PackedInputs, PaddedLayout, SharedPromptLayout
 
 NAME = "ansatz"
 
@@ -133,7 +133,7 @@ def attend(
             out_BLQD, _ = sdpa_attention_forward(
                 module, query, key, value, mask, scaling=scaling, dropout=dropout, is_causal=mask is None
             )
-        return to_flat(out_BLQD.flatten(0, 1), packed.padded.cell_C, length), None
+        return packed.padded.to_flat(out_BLQD.flatten(0, 1)), None
     if length == 1 and attention_mask is not None:
         mask_B11X = window_mask if window and window_mask is not None else attention_mask
         shared = shared_prompts(module.layer_idx) if shared_prompts else None  # pyright: ignore[reportArgumentType]
@@ -204,7 +204,7 @@ def _attend_with_shared_prompts(
     mask_NLC = padding_NC[:, None] + _causal_mask(query, key, window)
     response_NLQD = _dense(query, key, value, mask_NLC[:, None, None], scoring)
     cells = torch.cat((prompt_RLQD.flatten(0, 1), response_NLQD.flatten(0, 1)))
-    return to_flat(cells, layout.cell_C, query_1QTD.shape[2])
+    return layout.queries.to_flat(cells)
 
 
 def _causal_mask(query_BQLD: Tensor, key_BKCD: Tensor, window: int | None = None) -> Tensor:

@@ -34,20 +34,3 @@ def same_bits(device: torch.device) -> Iterator[None]:
     finally:
         torch.set_deterministic_debug_mode(mode)
         settings.fill_uninitialized_memory = fill
-
-
-@contextmanager
-def any_order(device: torch.device) -> Iterator[None]:
-    """Suspend `same_bits` within the block, for writes to places that are all different, which need no order.
-
-    Without this, torch would sort the places first.
-    """
-    if device.type != "cuda":
-        yield
-        return
-    mode = torch.get_deterministic_debug_mode()
-    torch.set_deterministic_debug_mode(0)
-    try:
-        yield
-    finally:
-        torch.set_deterministic_debug_mode(mode)

@@ -28,7 +28,7 @@ from ansatz.hub import model_folder
 from ansatz.json_text import parse_json
 from ansatz.models import attention, four_bit, layer_operations
 from ansatz.models.families import DEQUANTIZED, check_family, max_context, quantization, sliding_window
-from ansatz.models.packing import pack, round_up
+from ansatz.models.packing import pack
 from ansatz.models.threads import parallel_microbatches
 
 transformers.utils.logging.disable_progress_bar()
@@ -111,14 +111,11 @@ class Policy:
         Each sequence attends only to itself.
         segment_T: 0..N-1, ascending. position_T: 0, 1, ... within each segment.
         prompt_id_T: the same number for all copies of one prompt, -1 elsewhere. Each prompt is computed once.
-
-        The flat length and the row length are padded to round numbers. Kernels are compiled for every new shape, which
-        costs more on a CPU than the padding.
         """
         packed = pack(position_T, segment_T, prompt_id_T)
         if packed.computed_T is not None:
             token_T, position_T = token_T[packed.computed_T], position_T[packed.computed_T]
-        padding = (0, round_up(len(token_T), 512) - len(token_T))
+        padding = (0, packed.num_tokens - len(token_T))
         no_mask = torch.zeros(1, 1, 1, 1, device=token_T.device)  # without this, transformers builds a T x T mask
         hidden_1TH = self.hidden(
             nn.functional.pad(token_T, padding)[None],

@@ -1,32 +1,52 @@
 """Layouts of flat tokens in attention. Only attention pads tokens to rows; no other layer computes on padding.
 
-Axes: T flat tokens, C the tokens that a layout places in cells, K additional copies, N rows, L columns, H heads, D head
-size.
+Axes: T flat tokens, C the tokens that a layout places in cells, K additional copies, P places, E empty places, N rows (or
+all their cells), L columns, H heads, D head size.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ansatz.models.determinism import any_order
+ROUND_TOKENS = 512
+"""The flat axis has a multiple of this length. Kernels are compiled for every new shape, which costs more on a CPU than
+the padding."""
+
+
+class Places(NamedTuple):
+    """Which value comes to each of P places, along the first axis.
+
+    source_P: the index of the value; any index for a place without one. empty_E: the places without a value, which get
+    0.
+    """
+
+    source_P: Tensor
+    empty_E: Tensor
+
+    def fill(self, values: Tensor) -> Tensor:
+        """Return the values in their places, [P, ...]."""
+        filled = values.index_select(0, self.source_P)
+        return filled.index_fill_(0, self.empty_E, 0) if len(self.empty_E) else filled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaddedLayout:
     """Flat tokens in num_rows x num_columns cells. A cell's number is row * num_columns + column.
 
-    token_C: which flat tokens the layout places; None: the first C. cell_C: the cell of each.
+    cells: the token in each cell. tokens: the cell of each token, its first one if it is in several. first_cells: the
+        token of each of these; other cells are empty.
     copied_K, copy_cell_K: tokens that occur in further cells, and those cells. Example: the prompt of a group is one
         flat range of tokens that appears in the row of every sample.
     """
 
-    token_C: Tensor | None
-    cell_C: Tensor
+    cells: Places
+    first_cells: Places
+    tokens: Places
     copied_K: Tensor
     copy_cell_K: Tensor
     num_rows: int
@@ -34,8 +54,14 @@ class PaddedLayout:
 
     def to_rows(self, value_1HTD: Tensor) -> Tensor:
         """Return [1, H, T, D] as padded rows [N, H, L, D], with 0 in cells without a token."""
-        cells: Tensor = _ToCells.apply(value_1HTD[0].transpose(0, 1), self)  # pyright: ignore[reportAssignmentType]
+        value_THD, copies = value_1HTD[0].transpose(0, 1), (self.copied_K, self.copy_cell_K)
+        cells: Tensor = _Move.apply(value_THD, self.cells, self.tokens, copies)  # pyright: ignore[reportAssignmentType]
         return cells.view(self.num_rows, self.num_columns, *cells.shape[1:]).transpose(1, 2)
+
+    def to_flat(self, cells_NHD: Tensor) -> Tensor:
+        """Return the values of the tokens, [1, T, H, D], with 0 for those without a cell."""
+        value_THD: Tensor = _Move.apply(cells_NHD, self.tokens, self.first_cells, None)  # pyright: ignore[reportAssignmentType]
+        return value_THD[None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +72,14 @@ class SharedPromptLayout:
     the prompt's keys, padded on the left to a common column, followed by its own.
 
     start_N: the first column of each row of `keys` that holds a token.
-    cell_C: the cell of each token if all cells of `prompts` come before those of `responses`.
+    queries: the cells of `prompts`, then those of `responses`, as one row.
     """
 
     prompts: PaddedLayout
     responses: PaddedLayout
     keys: PaddedLayout
     start_N: Tensor
-    cell_C: Tensor
+    queries: PaddedLayout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,20 +87,16 @@ class PackedInputs:
     """What is computed of a flat batch.
 
     padded: one row per segment. shared: the layout for shared prompts; None if no prompt is shared.
+    num_tokens: the length of the flat axis that is computed: that of the tokens, rounded up to a multiple of 512.
     computed_T: the flat tokens to compute, ascending; None: all. source_T: for each flat token, the index of its value
         among the computed ones.
     """
 
     padded: PaddedLayout
     shared: SharedPromptLayout | None
+    num_tokens: int
     computed_T: Tensor | None
     source_T: Tensor
-
-
-def to_flat(cells_NHD: Tensor, cell_C: Tensor, num_tokens: int) -> Tensor:
-    """Return the values in the cells of the first C tokens, and 0 for the tokens after them: [1, T, H, D]."""
-    value_CHD: Tensor = _FromCells.apply(cells_NHD, cell_C)  # pyright: ignore[reportAssignmentType]
-    return nn.functional.pad(value_CHD, (0, 0, 0, 0, 0, num_tokens - len(cell_C)))[None]
 
 
 def pack(position_T: Tensor, segment_T: Tensor, prompt_id_T: Tensor | None) -> PackedInputs:
@@ -86,11 +108,10 @@ def pack(position_T: Tensor, segment_T: Tensor, prompt_id_T: Tensor | None) -> P
     num_columns, num_rows = round_up(int(position_T.max()) + 1, 16), int(segment_T[-1]) + 1
     cell_T = segment_T * num_columns + position_T
     index_T = torch.arange(len(position_T), device=position_T.device)
-    empty_K = index_T[:0]
-    shape = {"num_rows": num_rows, "num_columns": num_columns}
     if prompt_id_T is None or not bool((prompt_id_T >= 0).any()):
-        padded = PaddedLayout(token_C=None, cell_C=cell_T, copied_K=empty_K, copy_cell_K=empty_K, **shape)
-        return PackedInputs(padded=padded, shared=None, computed_T=None, source_T=index_T)
+        num_tokens = round_up(len(index_T), ROUND_TOKENS)
+        padded = _lay_out(index_T, cell_T, num_tokens, num_rows, num_columns)
+        return PackedInputs(padded=padded, shared=None, num_tokens=num_tokens, computed_T=None, source_T=index_T)
     # All copies of a prompt token get the same key. Every other token gets its own key, larger than all of those.
     prompt_key_T = prompt_id_T * num_columns + position_T
     first_free_key = (int(prompt_id_T.max()) + 1) * num_columns
@@ -99,26 +120,62 @@ def pack(position_T: Tensor, segment_T: Tensor, prompt_id_T: Tensor | None) -> P
     original_T = torch.full_like(index_T, len(index_T)).scatter_reduce(0, number_T, index_T, "amin")[number_T]
     is_computed_T = original_T == index_T
     source_T = (is_computed_T.cumsum(0) - 1)[original_T]
-    copied_K = source_T[~is_computed_T]
-    padded = PaddedLayout(
-        token_C=None, cell_C=cell_T[is_computed_T], copied_K=copied_K, copy_cell_K=cell_T[~is_computed_T], **shape
-    )
+    num_tokens = round_up(int(source_T.max()) + 1, ROUND_TOKENS)
+    copies = source_T[~is_computed_T], cell_T[~is_computed_T]
     return PackedInputs(
-        padded=padded,
-        shared=_shared_prompt_layout(position_T, segment_T, prompt_id_T, is_computed_T, copied_K),
+        padded=_lay_out(
+            source_T[is_computed_T], cell_T[is_computed_T], num_tokens, num_rows, num_columns, copies=copies
+        ),
+        shared=_lay_out_shared_prompts(position_T, segment_T, prompt_id_T, is_computed_T, source_T, num_tokens),
+        num_tokens=num_tokens,
         computed_T=index_T[is_computed_T],
         source_T=source_T,
     )
 
 
-def _shared_prompt_layout(
-    position_T: Tensor, segment_T: Tensor, prompt_id_T: Tensor, is_computed_T: Tensor, copied_K: Tensor
+def _lay_out(
+    token_C: Tensor,
+    cell_C: Tensor,
+    num_tokens: int,
+    num_rows: int,
+    num_columns: int,
+    *,
+    copies: tuple[Tensor, Tensor] | None = None,
+) -> PaddedLayout:
+    """Put tokens into cells. copies: further tokens and cells, [K] each."""
+    copied_K, copy_cell_K = copies or (token_C[:0], cell_C[:0])
+    first_cells = _find_places(cell_C, token_C, num_rows * num_columns)
+    every = torch.cat((cell_C, copy_cell_K)), torch.cat((token_C, copied_K))
+    return PaddedLayout(
+        cells=_find_places(*every, num_rows * num_columns) if copies else first_cells,
+        first_cells=first_cells,
+        tokens=_find_places(token_C, cell_C, num_tokens),
+        copied_K=copied_K,
+        copy_cell_K=copy_cell_K,
+        num_rows=num_rows,
+        num_columns=num_columns,
+    )
+
+
+def _find_places(place_C: Tensor, source_C: Tensor, num_places: int) -> Places:
+    source_P = torch.full((num_places,), -1, device=place_C.device)
+    source_P[place_C] = source_C
+    return Places(source_P.clamp(min=0), (source_P < 0).nonzero().squeeze(-1))
+
+
+def _lay_out_shared_prompts(
+    position_T: Tensor,
+    segment_T: Tensor,
+    prompt_id_T: Tensor,
+    is_computed_T: Tensor,
+    source_T: Tensor,
+    num_tokens: int,
 ) -> SharedPromptLayout | None:
     """Lay out the prompts and responses of a batch; None if the batch consists only of prompts."""
     is_response_C = prompt_id_T[is_computed_T] < 0
     if not bool(is_response_C.any()):
         return None
-    num_rows, empty_K = int(segment_T[-1]) + 1, copied_K[:0]
+    num_rows = int(segment_T[-1]) + 1
     prompt_length_N = torch.bincount(segment_T[prompt_id_T >= 0], minlength=num_rows)
     after_T = position_T - prompt_length_N[segment_T]  # 0, 1, ... in a response, negative in a prompt
     prompt_columns = round_up(int(prompt_length_N.max()), 16)
@@ -126,36 +183,30 @@ def _shared_prompt_layout(
 
     prompt_C, response_C = (~is_response_C).nonzero().squeeze(-1), is_response_C.nonzero().squeeze(-1)
     distinct_prompts, row_C = prompt_id_T[is_computed_T][prompt_C].unique(return_inverse=True)
-    prompts = PaddedLayout(
-        token_C=prompt_C,
-        cell_C=row_C * prompt_columns + position_T[is_computed_T][prompt_C],
-        copied_K=empty_K,
-        copy_cell_K=empty_K,
-        num_rows=len(distinct_prompts),
-        num_columns=prompt_columns,
-    )
-    responses = PaddedLayout(
-        token_C=response_C,
-        cell_C=(segment_T * columns + after_T)[is_computed_T][response_C],
-        copied_K=empty_K,
-        copy_cell_K=empty_K,
-        num_rows=num_rows,
-        num_columns=columns,
-    )
+    prompt_cell_C = row_C * prompt_columns + position_T[is_computed_T][prompt_C]
+    response_cell_C = (segment_T * columns + after_T)[is_computed_T][response_C]
+    prompt_cells = len(distinct_prompts) * prompt_columns
     cell_T = segment_T * (prompt_columns + columns) + prompt_columns + after_T
-    keys = PaddedLayout(
-        token_C=None,
-        cell_C=cell_T[is_computed_T],
-        copied_K=copied_K,
-        copy_cell_K=cell_T[~is_computed_T],
-        num_rows=num_rows,
-        num_columns=prompt_columns + columns,
-    )
-    cell_C = torch.empty_like(is_response_C, dtype=torch.long)
-    cell_C[prompt_C] = prompts.cell_C
-    cell_C[response_C] = len(distinct_prompts) * prompt_columns + responses.cell_C
+    copies = source_T[~is_computed_T], cell_T[~is_computed_T]
     return SharedPromptLayout(
-        prompts=prompts, responses=responses, keys=keys, start_N=prompt_columns - prompt_length_N, cell_C=cell_C
+        prompts=_lay_out(prompt_C, prompt_cell_C, num_tokens, len(distinct_prompts), prompt_columns),
+        responses=_lay_out(response_C, response_cell_C, num_tokens, num_rows, columns),
+        keys=_lay_out(
+            source_T[is_computed_T],
+            cell_T[is_computed_T],
+            num_tokens,
+            num_rows,
+            prompt_columns + columns,
+            copies=copies,
+        ),
+        start_N=prompt_columns - prompt_length_N,
+        queries=_lay_out(
+            torch.cat((prompt_C, response_C)),
+            torch.cat((prompt_cell_C, prompt_cells + response_cell_C)),
+            num_tokens,
+            1,
+            prompt_cells + num_rows * columns,
+        ),
     )
 
 
@@ -163,50 +214,23 @@ def round_up(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple
 
 
-class _ToCells(torch.autograd.Function):
-    """Without this, autograd's backward pass of an index with copies would add up all tokens one by one. Here it adds
-    up only the copies."""
+class _Move(torch.autograd.Function):
+    """Moves values to other places, and gradients back.
+
+    Without this, autograd's backward pass would add up the values of each place, although most have only one. Here it
+    adds up only the copies.
+    """
 
     @staticmethod
-    def forward(ctx: Any, value_THD: Tensor, layout: PaddedLayout) -> Tensor:
-        ctx.layout, ctx.num_tokens = layout, len(value_THD)
-        cells_NHD = value_THD.new_zeros(layout.num_rows * layout.num_columns, *value_THD.shape[1:])
-        placed_CHD = (
-            value_THD[: len(layout.cell_C)] if layout.token_C is None else value_THD.index_select(0, layout.token_C)
-        )
-        with any_order(cells_NHD.device):
-            cells_NHD.index_copy_(0, layout.cell_C, placed_CHD)
-            if len(layout.copy_cell_K):
-                cells_NHD.index_copy_(0, layout.copy_cell_K, value_THD.index_select(0, layout.copied_K))
-        return cells_NHD
+    def forward(ctx: Any, values: Tensor, there: Places, back: Places, copies: tuple[Tensor, Tensor] | None) -> Tensor:
+        ctx.back, ctx.copies = back, copies
+        return there.fill(values)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        layout: PaddedLayout = ctx.layout
-        grad_CHD = grads[0].index_select(0, layout.cell_C)
-        if layout.token_C is None:
-            grad_THD = nn.functional.pad(grad_CHD, (0, 0, 0, 0, 0, ctx.num_tokens - len(grad_CHD)))
-        else:
-            grad_THD = grad_CHD.new_zeros(ctx.num_tokens, *grad_CHD.shape[1:])
-            grad_THD.index_copy_(0, layout.token_C, grad_CHD)
-        if len(layout.copy_cell_K):
-            grad_THD.index_add_(0, layout.copied_K, grads[0].index_select(0, layout.copy_cell_K))
-        return grad_THD, None
-
-
-class _FromCells(torch.autograd.Function):
-    """Without this, autograd's backward pass of the index would add up the values of each cell, although it has only
-    one."""
-
-    @staticmethod
-    def forward(ctx: Any, cells_NHD: Tensor, cell_C: Tensor) -> Tensor:
-        ctx.cell_C, ctx.shape = cell_C, cells_NHD.shape
-        return cells_NHD[cell_C]
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        grad_NHD = grads[0].new_zeros(ctx.shape)
-        with any_order(grad_NHD.device):
-            return grad_NHD.index_copy_(0, ctx.cell_C, grads[0]), None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        grad = ctx.back.fill(grads[0])
+        if ctx.copies is not None and len(ctx.copies[0]):
+            copied_K, copy_cell_K = ctx.copies
+            grad.index_add_(0, copied_K, grads[0].index_select(0, copy_cell_K))
+        return grad, None, None, None

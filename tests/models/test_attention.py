@@ -81,7 +81,8 @@ def rows_through(policy: Policy) -> Iterator[list[int]]:
     hidden = policy.model.base_model.forward
 
     def count(**kwargs: Any) -> Any:
-        counts.append(len(kwargs["packed"].padded.cell_C))
+        packed = kwargs["packed"]
+        counts.append(packed.num_tokens - len(packed.padded.tokens.empty_E))
         return hidden(**kwargs)
 
     policy.model.base_model.forward = count

@@ -18,7 +18,7 @@ from transformers.models.gemma2.modeling_gemma2 import Gemma2MLP
 from transformers.models.qwen3 import modeling_qwen3
 
 from ansatz.models import layer_operations
-from ansatz.models.packing import to_flat
+from ansatz.models.packing import pack
 from ansatz.models.threads import one_thread
 
 if layer_operations.library() is None or torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
@@ -185,9 +185,26 @@ def test_a_gate_of_another_kind_is_not_replaced():
     assert not isinstance(module.forward, layer_operations._GatedForward)
 
 
-def test_the_gradient_of_cells_is_that_of_an_index():
-    cells_NHD, cell_C = numbers(12, 2, 3, dtype=torch.float32).requires_grad_(), torch.tensor([3, 0, 11, 5])
-    grad_1THD = numbers(1, 6, 2, 3, dtype=torch.float32, seed=1)
-    found = torch.autograd.grad(to_flat(cells_NHD, cell_C, 6), cells_NHD, grad_1THD)
-    expected = torch.autograd.grad(nn.functional.pad(cells_NHD[cell_C], (0, 0, 0, 0, 0, 2))[None], cells_NHD, grad_1THD)
-    assert torch.equal(found[0], expected[0])
+def test_values_in_cells_and_their_gradients_are_those_of_an_index():
+    segment_T, prompt_id_T = torch.tensor([0] * 5 + [1] * 4), torch.tensor([0, 0, 0, -1, -1, 0, 0, 0, -1])
+    position_T = torch.tensor([*range(5), *range(4)])
+    packed = pack(position_T, segment_T, prompt_id_T)
+    value_1HTD = numbers(1, 2, packed.num_tokens, 3, dtype=torch.float32).requires_grad_()
+    rows_NHLD = packed.padded.to_rows(value_1HTD)
+    cells_NHD = torch.zeros(2 * 16, 2, 3)
+    cells_NHD = cells_NHD.index_put((segment_T * 16 + position_T,), value_1HTD[0].transpose(0, 1)[packed.source_T])
+    assert torch.equal(rows_NHLD.transpose(1, 2).flatten(0, 1), cells_NHD)
+    grad_NHLD = numbers(*rows_NHLD.shape, dtype=torch.float32, seed=1)
+    found, expected = (
+        torch.autograd.grad(each, value_1HTD, grad)[0]
+        for each, grad in ((rows_NHLD, grad_NHLD), (cells_NHD, grad_NHLD.transpose(1, 2).flatten(0, 1)))
+    )
+    torch.testing.assert_close(found, expected)
+
+    cell_C = (segment_T * 16 + position_T)[packed.computed_T]
+    flat_1THD = packed.padded.to_flat(cells_NHD)
+    assert torch.equal(flat_1THD[0, :6], cells_NHD[cell_C]) and not flat_1THD[0, 6:].any()
+    cells_NHD = cells_NHD.detach().requires_grad_()
+    grad_1THD = numbers(*flat_1THD.shape, dtype=torch.float32, seed=2)
+    (found,) = torch.autograd.grad(packed.padded.to_flat(cells_NHD), cells_NHD, grad_1THD)
+    assert torch.equal(found, torch.zeros_like(cells_NHD).index_put((cell_C,), grad_1THD[0, :6]))
