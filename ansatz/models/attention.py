@@ -127,13 +127,15 @@ def attend(
             return _attend_with_shared_prompts(query_BQLD, key_BKLD, value_BKLD, packed.shared, scoring, window), None
         query, key, value = (packed.padded.to_rows(states) for states in (query_BQLD, key_BKLD, value_BKLD))
         if use_dense:
-            out_BLQD = _dense(query, key, value, _causal_mask(query, key, window), scoring)
-        else:
-            mask = _causal_mask(query, key, window)[None, None] if window and query.shape[2] > window else None
-            out_BLQD, _ = sdpa_attention_forward(
-                module, query, key, value, mask, scaling=scaling, dropout=dropout, is_causal=mask is None
-            )
-        return packed.padded.to_flat(out_BLQD.flatten(0, 1)), None
+            out_BQLD = _dense(query, key, value, _causal_mask(query, key, window), scoring)
+            return packed.padded.to_flat(out_BQLD.flatten(0, 2), heads=query.shape[1]), None
+        mask = _causal_mask(query, key, window)[None, None] if window and query.shape[2] > window else None
+        out_BLQD, _ = sdpa_attention_forward(
+            module, query, key, value, mask, scaling=scaling, dropout=dropout, is_causal=mask is None
+        )
+        return packed.padded.to_flat(out_BLQD.flatten(0, 1).flatten(1), heads=1).view(
+            1, length, *out_BLQD.shape[2:]
+        ), None
     if length == 1 and attention_mask is not None:
         mask_B11X = window_mask if window and window_mask is not None else attention_mask
         shared = shared_prompts(module.layer_idx) if shared_prompts else None  # pyright: ignore[reportArgumentType]
@@ -144,7 +146,7 @@ def attend(
             module, query_BQLD, key_BKLD, value_BKLD, attention_mask, scaling=scaling, dropout=dropout, **kwargs
         )
     mask = _causal_mask(query_BQLD, key_BKLD, window) if attention_mask is None else _additive(attention_mask, key_BKLD)
-    return _dense(query_BQLD, key_BKLD, value_BKLD, mask, scoring), None
+    return _dense(query_BQLD, key_BKLD, value_BKLD, mask, scoring).transpose(1, 2), None
 
 
 def attend_single_query(
@@ -179,7 +181,8 @@ def _dense_is_faster(query_1QTD: Tensor, padded: PaddedLayout) -> bool:
     each) stay small.
     """
     on_cpu_bf16 = query_1QTD.device.type == "cpu" and query_1QTD.dtype == torch.bfloat16
-    return on_cpu_bf16 and padded.num_rows * query_1QTD.shape[1] * padded.num_columns**2 <= 2**26
+    rows, columns = padded.blocks[0]
+    return on_cpu_bf16 and rows * query_1QTD.shape[1] * columns**2 <= 2**26
 
 
 def _attend_with_shared_prompts(
@@ -195,16 +198,16 @@ def _attend_with_shared_prompts(
     The queries of a shared prompt are therefore computed once and not once per response.
     """
     query, key, value = (layout.prompts.to_rows(states) for states in (query_1QTD, key_1KTD, value_1KTD))
-    prompt_RLQD = _dense(query, key, value, _causal_mask(query, key, window), scoring)
+    prompt_RQLD = _dense(query, key, value, _causal_mask(query, key, window), scoring)
     query = layout.responses.to_rows(query_1QTD)
     key, value = layout.keys.to_rows(key_1KTD), layout.keys.to_rows(value_1KTD)
     column_C = torch.arange(key.shape[2], device=key.device)
     padding_NC = torch.zeros(len(key), len(column_C), dtype=key.dtype, device=key.device)
     padding_NC.masked_fill_(column_C < layout.start_N[:, None], -torch.inf)
     mask_NLC = padding_NC[:, None] + _causal_mask(query, key, window)
-    response_NLQD = _dense(query, key, value, mask_NLC[:, None, None], scoring)
-    cells = torch.cat((prompt_RLQD.flatten(0, 1), response_NLQD.flatten(0, 1)))
-    return layout.queries.to_flat(cells)
+    response_NQLD = _dense(query, key, value, mask_NLC[:, None, None], scoring)
+    cell_XD = torch.cat((prompt_RQLD.flatten(0, 2), response_NQLD.flatten(0, 2)))
+    return layout.queries.to_flat(cell_XD, heads=query.shape[1])
 
 
 def _causal_mask(query_BQLD: Tensor, key_BKCD: Tensor, window: int | None = None) -> Tensor:
@@ -226,7 +229,7 @@ def _additive(mask_B1LC: Tensor, like: Tensor) -> Tensor:
 
 
 def _dense(query_BQLD: Tensor, key_BKCD: Tensor, value_BKCD: Tensor, mask: Tensor, scoring: Scoring) -> Tensor:
-    """Compute attention [B, L, Q, D] by two batched products, with query heads grouped under their key/value head.
+    """Compute attention [B, Q, L, D] by two batched products, with query heads grouped under their key/value head.
 
     mask: additive, of 0 and -inf, broadcast over [B, K, G, L, C].
     """
@@ -235,7 +238,7 @@ def _dense(query_BQLD: Tensor, key_BKCD: Tensor, value_BKCD: Tensor, mask: Tenso
     score_BKMC = grouped_BKMD @ key_BKCD.transpose(-1, -2)
     probability_BKGLC = scoring.probabilities(score_BKMC.unflatten(2, (-1, length)), mask)
     out_BKMD = probability_BKGLC.reshape(score_BKMC.shape) @ value_BKCD
-    return out_BKMD.view(rows, query_heads, length, -1).transpose(1, 2)
+    return out_BKMD.view(rows, query_heads, length, -1)
 
 
 def install(model: Any) -> None:

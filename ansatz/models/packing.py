@@ -1,12 +1,13 @@
 """Layouts of flat tokens in attention. Only attention pads tokens to rows; no other layer computes on padding.
 
-Axes: T flat tokens, C the tokens that a layout places in cells, K additional copies, P places, E empty places, N rows (or
-all their cells), L columns, H heads, D head size.
+Axes: T flat tokens, C the tokens that a layout places in cells, K additional copies, P places, E empty places, N rows
+(or all their cells), L columns, H heads, D head size, X what is moved.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -34,14 +35,28 @@ class Places(NamedTuple):
         return filled.index_fill_(0, self.empty_E, 0) if len(self.empty_E) else filled
 
 
+class _Heads(NamedTuple):
+    """The places of values of several heads. Each token has its heads side by side; copied_K are whole tokens."""
+
+    cells: Places
+    first_cells: Places
+    tokens: Places
+    copied_K: Tensor
+    copy_cell_X: Tensor
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaddedLayout:
-    """Flat tokens in num_rows x num_columns cells. A cell's number is row * num_columns + column.
+    """Flat tokens in cells of padded rows: in each row, all columns of the first head, then those of the next one.
 
     cells: the token in each cell. tokens: the cell of each token, its first one if it is in several. first_cells: the
         token of each of these; other cells are empty.
     copied_K, copy_cell_K: tokens that occur in further cells, and those cells. Example: the prompt of a group is one
         flat range of tokens that appears in the row of every sample.
+    blocks: (rows, columns) of each block of rows.
+    row_N, columns_N: the first cell of each cell's row, and the columns of that row. All cells are numbered for one
+        head here.
+    by_heads: the same for several heads, once it is needed.
     """
 
     cells: Places
@@ -49,19 +64,46 @@ class PaddedLayout:
     tokens: Places
     copied_K: Tensor
     copy_cell_K: Tensor
-    num_rows: int
-    num_columns: int
+    blocks: Sequence[tuple[int, int]]
+    row_N: Tensor
+    columns_N: Tensor
+    by_heads: dict[int, _Heads] = field(default_factory=dict)
 
     def to_rows(self, value_1HTD: Tensor) -> Tensor:
         """Return [1, H, T, D] as padded rows [N, H, L, D], with 0 in cells without a token."""
-        value_THD, copies = value_1HTD[0].transpose(0, 1), (self.copied_K, self.copy_cell_K)
-        cells: Tensor = _Move.apply(value_THD, self.cells, self.tokens, copies)  # pyright: ignore[reportAssignmentType]
-        return cells.view(self.num_rows, self.num_columns, *cells.shape[1:]).transpose(1, 2)
+        heads, size = value_1HTD.shape[1], value_1HTD.shape[-1]
+        places, value_XD = self.for_heads(heads), value_1HTD[0].transpose(0, 1).reshape(-1, size)
+        cell_XD: Tensor = _Move.apply(value_XD, places.cells, places.tokens, places)  # pyright: ignore[reportAssignmentType]
+        return cell_XD.view(-1, heads, self.blocks[0][1], size)
 
-    def to_flat(self, cells_NHD: Tensor) -> Tensor:
-        """Return the values of the tokens, [1, T, H, D], with 0 for those without a cell."""
-        value_THD: Tensor = _Move.apply(cells_NHD, self.tokens, self.first_cells, None)  # pyright: ignore[reportAssignmentType]
-        return value_THD[None]
+    def to_flat(self, cell_XD: Tensor, *, heads: int) -> Tensor:
+        """Return the values of the tokens, [1, T, H, D], with 0 for those without a cell. X: all cells of all heads."""
+        places = self.for_heads(heads)
+        value_XD: Tensor = _Move.apply(cell_XD, places.tokens, places.first_cells, None)  # pyright: ignore[reportAssignmentType]
+        return value_XD.view(1, -1, heads, cell_XD.shape[-1])
+
+    def for_heads(self, heads: int) -> _Heads:
+        """Return the places for values of several heads."""
+        if heads not in self.by_heads:
+            self.by_heads[heads] = _Heads(
+                self._spread_cells(self.cells, heads),
+                self._spread_cells(self.first_cells, heads),
+                Places(self._number(self.tokens.source_P, heads), _of_heads(self.tokens.empty_E, heads)),
+                self.copied_K,
+                self._number(self.copy_cell_K, heads),
+            )
+        return self.by_heads[heads]
+
+    def _spread_cells(self, cells: Places, heads: int) -> Places:
+        every_N = torch.arange(len(cells.source_P), device=cells.source_P.device)
+        source_X = torch.empty_like(every_N).repeat(heads)
+        source_X[self._number(every_N, heads)] = _of_heads(cells.source_P, heads)
+        return Places(source_X, self._number(cells.empty_E, heads))
+
+    def _number(self, cell_P: Tensor, heads: int) -> Tensor:
+        """Return the numbers of the cells for several heads, [P x H]."""
+        row_P, head_H = self.row_N[cell_P], torch.arange(heads, device=cell_P.device)
+        return ((row_P * heads + cell_P - row_P)[:, None] + head_H * self.columns_N[cell_P][:, None]).flatten()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +114,7 @@ class SharedPromptLayout:
     the prompt's keys, padded on the left to a common column, followed by its own.
 
     start_N: the first column of each row of `keys` that holds a token.
-    queries: the cells of `prompts`, then those of `responses`, as one row.
+    queries: the cells of `prompts`, then those of `responses`.
     """
 
     prompts: PaddedLayout
@@ -110,7 +152,7 @@ def pack(position_T: Tensor, segment_T: Tensor, prompt_id_T: Tensor | None) -> P
     index_T = torch.arange(len(position_T), device=position_T.device)
     if prompt_id_T is None or not bool((prompt_id_T >= 0).any()):
         num_tokens = round_up(len(index_T), ROUND_TOKENS)
-        padded = _lay_out(index_T, cell_T, num_tokens, num_rows, num_columns)
+        padded = _lay_out(index_T, cell_T, num_tokens, [(num_rows, num_columns)])
         return PackedInputs(padded=padded, shared=None, num_tokens=num_tokens, computed_T=None, source_T=index_T)
     # All copies of a prompt token get the same key. Every other token gets its own key, larger than all of those.
     prompt_key_T = prompt_id_T * num_columns + position_T
@@ -124,7 +166,7 @@ def pack(position_T: Tensor, segment_T: Tensor, prompt_id_T: Tensor | None) -> P
     copies = source_T[~is_computed_T], cell_T[~is_computed_T]
     return PackedInputs(
         padded=_lay_out(
-            source_T[is_computed_T], cell_T[is_computed_T], num_tokens, num_rows, num_columns, copies=copies
+            source_T[is_computed_T], cell_T[is_computed_T], num_tokens, [(num_rows, num_columns)], copies=copies
         ),
         shared=_lay_out_shared_prompts(position_T, segment_T, prompt_id_T, is_computed_T, source_T, num_tokens),
         num_tokens=num_tokens,
@@ -137,23 +179,25 @@ def _lay_out(
     token_C: Tensor,
     cell_C: Tensor,
     num_tokens: int,
-    num_rows: int,
-    num_columns: int,
+    blocks: Sequence[tuple[int, int]],
     *,
     copies: tuple[Tensor, Tensor] | None = None,
 ) -> PaddedLayout:
-    """Put tokens into cells. copies: further tokens and cells, [K] each."""
+    """Put tokens into cells. blocks: as in `PaddedLayout`. copies: further tokens and cells, [K] each."""
     copied_K, copy_cell_K = copies or (token_C[:0], cell_C[:0])
-    first_cells = _find_places(cell_C, token_C, num_rows * num_columns)
+    sizes = torch.tensor([columns for rows, columns in blocks for _ in range(rows)], device=cell_C.device)
+    columns_N = sizes.repeat_interleave(sizes)
+    first_cells = _find_places(cell_C, token_C, len(columns_N))
     every = torch.cat((cell_C, copy_cell_K)), torch.cat((token_C, copied_K))
     return PaddedLayout(
-        cells=_find_places(*every, num_rows * num_columns) if copies else first_cells,
+        cells=_find_places(*every, len(columns_N)) if copies else first_cells,
         first_cells=first_cells,
         tokens=_find_places(token_C, cell_C, num_tokens),
         copied_K=copied_K,
         copy_cell_K=copy_cell_K,
-        num_rows=num_rows,
-        num_columns=num_columns,
+        blocks=blocks,
+        row_N=(sizes.cumsum(0) - sizes).repeat_interleave(sizes),
+        columns_N=columns_N,
     )
 
 
@@ -185,18 +229,18 @@ def _lay_out_shared_prompts(
     distinct_prompts, row_C = prompt_id_T[is_computed_T][prompt_C].unique(return_inverse=True)
     prompt_cell_C = row_C * prompt_columns + position_T[is_computed_T][prompt_C]
     response_cell_C = (segment_T * columns + after_T)[is_computed_T][response_C]
+    prompt_block, response_block = [(len(distinct_prompts), prompt_columns)], [(num_rows, columns)]
     prompt_cells = len(distinct_prompts) * prompt_columns
     cell_T = segment_T * (prompt_columns + columns) + prompt_columns + after_T
     copies = source_T[~is_computed_T], cell_T[~is_computed_T]
     return SharedPromptLayout(
-        prompts=_lay_out(prompt_C, prompt_cell_C, num_tokens, len(distinct_prompts), prompt_columns),
-        responses=_lay_out(response_C, response_cell_C, num_tokens, num_rows, columns),
+        prompts=_lay_out(prompt_C, prompt_cell_C, num_tokens, prompt_block),
+        responses=_lay_out(response_C, response_cell_C, num_tokens, response_block),
         keys=_lay_out(
             source_T[is_computed_T],
             cell_T[is_computed_T],
             num_tokens,
-            num_rows,
-            prompt_columns + columns,
+            [(num_rows, prompt_columns + columns)],
             copies=copies,
         ),
         start_N=prompt_columns - prompt_length_N,
@@ -204,14 +248,18 @@ def _lay_out_shared_prompts(
             torch.cat((prompt_C, response_C)),
             torch.cat((prompt_cell_C, prompt_cells + response_cell_C)),
             num_tokens,
-            1,
-            prompt_cells + num_rows * columns,
+            prompt_block + response_block,
         ),
     )
 
 
 def round_up(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple
+
+
+def _of_heads(token_C: Tensor, heads: int) -> Tensor:
+    """Return the numbers of the tokens' values, [C x H], if the heads of a token are side by side."""
+    return (token_C[:, None] * heads + torch.arange(heads, device=token_C.device)).flatten()
 
 
 class _Move(torch.autograd.Function):
@@ -222,15 +270,15 @@ class _Move(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, there: Places, back: Places, copies: tuple[Tensor, Tensor] | None) -> Tensor:
+    def forward(ctx: Any, value_XD: Tensor, there: Places, back: Places, copies: _Heads | None) -> Tensor:
         ctx.back, ctx.copies = back, copies
-        return there.fill(values)
+        return there.fill(value_XD)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        grad = ctx.back.fill(grads[0])
-        if ctx.copies is not None and len(ctx.copies[0]):
-            copied_K, copy_cell_K = ctx.copies
-            grad.index_add_(0, copied_K, grads[0].index_select(0, copy_cell_K))
-        return grad, None, None, None
+        grad_XD, copies = ctx.back.fill(grads[0]), ctx.copies
+        if copies is not None and (num_copies := len(copies.copied_K)):
+            grad_KX = grads[0].index_select(0, copies.copy_cell_X).view(num_copies, -1)
+            grad_XD.view(-1, grad_KX.shape[-1]).index_add_(0, copies.copied_K, grad_KX)
+        return grad_XD, None, None, None

@@ -134,7 +134,7 @@ def test_dense_and_single_query_attention_equal_the_definition_in_float64(kv_hea
     keys, values = (states.double().repeat_interleave(groups, 1) for states in (key, value))
     score = query.double() @ keys.transpose(-1, -2) * scale
     future = torch.ones(9, 9).triu(1).bool()
-    expected = (score.masked_fill(future, -torch.inf).softmax(-1) @ values).transpose(1, 2)
+    expected = score.masked_fill(future, -torch.inf).softmax(-1) @ values
     dense = attention._dense(query, key, value, attention._causal_mask(query, key), attention.Scoring(scale=scale))
     torch.testing.assert_close(dense.double(), expected, rtol=1e-5, atol=1e-6)
 

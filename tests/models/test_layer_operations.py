@@ -202,9 +202,11 @@ def test_values_in_cells_and_their_gradients_are_those_of_an_index():
     torch.testing.assert_close(found, expected)
 
     cell_C = (segment_T * 16 + position_T)[packed.computed_T]
-    flat_1THD = packed.padded.to_flat(cells_NHD)
-    assert torch.equal(flat_1THD[0, :6], cells_NHD[cell_C]) and not flat_1THD[0, 6:].any()
-    cells_NHD = cells_NHD.detach().requires_grad_()
+    by_head_XD = cells_NHD.detach().view(2, 16, 2, 3).transpose(1, 2).flatten(0, 2).requires_grad_()
+    flat_1THD = packed.padded.to_flat(by_head_XD, heads=2)
+    assert torch.equal(flat_1THD[0, :6], cells_NHD[cell_C])
+    assert not flat_1THD[0, 6:].any()
     grad_1THD = numbers(*flat_1THD.shape, dtype=torch.float32, seed=2)
-    (found,) = torch.autograd.grad(packed.padded.to_flat(cells_NHD), cells_NHD, grad_1THD)
-    assert torch.equal(found, torch.zeros_like(cells_NHD).index_put((cell_C,), grad_1THD[0, :6]))
+    (found,) = torch.autograd.grad(flat_1THD, by_head_XD, grad_1THD)
+    expected = torch.zeros(32, 2, 3).index_put((cell_C,), grad_1THD[0, :6])
+    assert torch.equal(found.view(2, 2, 16, 3).transpose(1, 2).flatten(0, 1), expected)
