@@ -36,7 +36,10 @@ class Places(NamedTuple):
 
 
 class _Heads(NamedTuple):
-    """The places of values of several heads. Each token has its heads side by side; copied_K are whole tokens."""
+    """The places of values of several heads. Each token has its heads side by side; copied_K are whole tokens.
+
+    first_cells: `cells`, without those that hold a copy.
+    """
 
     cells: Places
     first_cells: Places
@@ -49,8 +52,7 @@ class _Heads(NamedTuple):
 class PaddedLayout:
     """Flat tokens in cells of padded rows: in each row, all columns of the first head, then those of the next one.
 
-    cells: the token in each cell. tokens: the cell of each token, its first one if it is in several. first_cells: the
-        token of each of these; other cells are empty.
+    cells: the token in each cell. tokens: the cell of each token, its first one if it is in several.
     copied_K, copy_cell_K: tokens that occur in further cells, and those cells. Example: the prompt of a group is one
         flat range of tokens that appears in the row of every sample.
     blocks: (rows, columns) of each block of rows.
@@ -60,7 +62,6 @@ class PaddedLayout:
     """
 
     cells: Places
-    first_cells: Places
     tokens: Places
     copied_K: Tensor
     copy_cell_K: Tensor
@@ -85,20 +86,18 @@ class PaddedLayout:
     def for_heads(self, heads: int) -> _Heads:
         """Return the places for values of several heads."""
         if heads not in self.by_heads:
+            source_X = torch.empty_like(self.row_N).repeat(heads)
+            every_N = torch.arange(len(self.row_N), device=source_X.device)
+            source_X[self._number(every_N, heads)] = _of_heads(self.cells.source_P, heads)
+            empty_X, copy_X = (self._number(cells, heads) for cells in (self.cells.empty_E, self.copy_cell_K))
             self.by_heads[heads] = _Heads(
-                self._spread_cells(self.cells, heads),
-                self._spread_cells(self.first_cells, heads),
-                Places(self._number(self.tokens.source_P, heads), _of_heads(self.tokens.empty_E, heads)),
-                self.copied_K,
-                self._number(self.copy_cell_K, heads),
+                cells=Places(source_X, empty_X),
+                first_cells=Places(source_X, torch.cat((empty_X, copy_X))),
+                tokens=Places(self._number(self.tokens.source_P, heads), _of_heads(self.tokens.empty_E, heads)),
+                copied_K=self.copied_K,
+                copy_cell_X=copy_X,
             )
         return self.by_heads[heads]
-
-    def _spread_cells(self, cells: Places, heads: int) -> Places:
-        every_N = torch.arange(len(cells.source_P), device=cells.source_P.device)
-        source_X = torch.empty_like(every_N).repeat(heads)
-        source_X[self._number(every_N, heads)] = _of_heads(cells.source_P, heads)
-        return Places(source_X, self._number(cells.empty_E, heads))
 
     def _number(self, cell_P: Tensor, heads: int) -> Tensor:
         """Return the numbers of the cells for several heads, [P x H]."""
@@ -187,11 +186,8 @@ def _lay_out(
     copied_K, copy_cell_K = copies or (token_C[:0], cell_C[:0])
     sizes = torch.tensor([columns for rows, columns in blocks for _ in range(rows)], device=cell_C.device)
     columns_N = sizes.repeat_interleave(sizes)
-    first_cells = _find_places(cell_C, token_C, len(columns_N))
-    every = torch.cat((cell_C, copy_cell_K)), torch.cat((token_C, copied_K))
     return PaddedLayout(
-        cells=_find_places(*every, len(columns_N)) if copies else first_cells,
-        first_cells=first_cells,
+        cells=_find_places(torch.cat((cell_C, copy_cell_K)), torch.cat((token_C, copied_K)), len(columns_N)),
         tokens=_find_places(token_C, cell_C, num_tokens),
         copied_K=copied_K,
         copy_cell_K=copy_cell_K,
