@@ -151,7 +151,12 @@ def load_run(run_dir: str | Path, *, overrides: Mapping[str, str] | None = None)
             f"{str(run_dir)!r} is not a run folder: config.yaml is missing. Give a folder that `ansatz train` wrote."
         )
     check_ordinary_files(Path(run_dir))
-    return check(laid_over(_read(path), _override_layer(overrides or {})))
+    data = _read(path)
+    if isinstance(
+        cluster := data.get("cluster"), dict
+    ):  # that of an earlier version has limits which follow from others
+        data["cluster"] = {key: value for key, value in cluster.items() if key not in ("probe", "patience", "update")}
+    return check(laid_over(data, _override_layer(overrides or {})))
 
 
 def dump(config: BaseModel) -> str:

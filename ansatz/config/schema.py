@@ -234,6 +234,10 @@ class SaveSection(Section):
     STAGE/evaluations."""
     samples_keep: Count = 1000
     """Newest steps whose rollouts are kept; 0: all."""
+    tokens_mb: Annotated[Float, Field(ge=0)] = 4.0
+    """Most megabytes of a step's tokens that are stored with their log-probs when they were sampled, before the update
+    and after it, at 17 bytes each. They are of whole groups, at most four, which take turns from step to step. 0: none,
+    which saves about a hundredth of a step."""
     tensorboard: bool = True
     """Write the metrics as TensorBoard events too."""
 
@@ -269,29 +273,24 @@ class ClusterSection(Section):
     """GPUs that Ray reserves for each rank."""
     address: str = ""
     """Address of a Ray cluster that runs already, such as auto or 10.0.0.1:6379. Empty: start one on this machine."""
-    probe: Annotated[Float, Field(gt=0)] = 10.0
-    """Time that a worker has to generate a few tokens when its health is probed."""
     lease: Annotated[Float, Field(gt=0)] = 60.0
     """Time that a worker has at least to sample a group before another worker gets it. Once durations are known, the
     limit is four times their 99th percentile if that is longer."""
     start: Annotated[Float, Field(gt=0)] = 300.0
-    """Time that a worker has to start, and to load weights."""
-    patience: Annotated[Float, Field(gt=0)] = 500.0
-    """If nodes have left and fewer than min_workers have room, the run waits this long for nodes, and then stops."""
-    update: Annotated[Float, Field(gt=0)] = 500.0
-    """Time that the ranks of a trainer have for one call, such as the update of a step or a checkpoint. After that,
-    all of them are started again from the last checkpoint."""
+    """Time that a worker has to start, and to load weights. When its health is probed, it has a thirtieth of this to
+    generate a few tokens."""
     stall: Annotated[Float, Field(gt=0)] = 600.0
     """If nothing is sampled and no step ends for this long, the run prints who waits for whom, with all stacks. After
-    twice this time it saves if possible, and ends."""
+    twice this time it saves if possible, and ends. Five sixths of it are the time that the ranks of a trainer have for
+    one call, such as the update of a step, before they start again from the last checkpoint; and the time that the run
+    waits for nodes if some have left and fewer than min_workers have room."""
 
     @model_validator(mode="after")
     def times_nest(self) -> ClusterSection:
-        times = [("probe", "lease"), ("lease", "stall"), ("start", "stall"), ("patience", "stall")]
-        for shorter, longer in [*times, *([("update", "stall")] if self.trainers else [])]:
-            if getattr(self, shorter) >= getattr(self, longer):
+        for shorter in ("lease", "start"):
+            if getattr(self, shorter) >= self.stall:
                 raise ValueError(
-                    f"{shorter} = {getattr(self, shorter):g} must be less than {longer} = {getattr(self, longer):g}; "
+                    f"{shorter} = {getattr(self, shorter):g} must be less than stall = {self.stall:g}; "
                     "otherwise the wider limit passes before the narrower one can help"
                 )
         if self.workers and self.min_workers > self.workers:
@@ -301,6 +300,16 @@ class ClusterSection(Section):
         if self.trainers and self.shard_size and self.trainers % self.shard_size:
             raise ValueError(f"shard_size = {self.shard_size} does not divide trainers = {self.trainers}")
         return self
+
+    @property
+    def probe(self) -> float:
+        """The seconds in which a worker must generate a few tokens."""
+        return self.start / 30
+
+    @property
+    def patience(self) -> float:
+        """The seconds to wait for nodes, and for one call of the ranks."""
+        return self.stall * 5 / 6
 
     @property
     def shards(self) -> int:

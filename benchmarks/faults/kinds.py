@@ -39,7 +39,7 @@ SHORT: dict[str, Any] = {
 """Changes for a test."""
 
 _NO_SFT = {"data": {"sft": None}}
-_LIMITS = {"lease": 100, "start": 110, "patience": 110, "update": 110, "stall": 120}
+_LIMITS = {"lease": 100, "start": 110, "stall": 120}
 """Seconds. A run that has lost Ray ends after twice the stall."""
 _SLIPS = {"source": "word_problems", "split": "heldout", "count": 8, "slip_rate": 0.5, "max_value": 50}
 

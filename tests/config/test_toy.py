@@ -7,6 +7,7 @@ from toy_runs import TOY, toy_recipe
 from ansatz.config import load_recipe, load_run
 from ansatz.config.load import dump
 from ansatz.config.toy import CAPS
+from ansatz.errors import ConfigError
 from ansatz.loop.stages.preference import PreferenceStage
 
 BIG = {
@@ -130,6 +131,16 @@ def test_a_written_config_is_not_made_a_toy_again(tmp_path):
     (tmp_path / "config.yaml").write_text(dump(config))
     assert load_recipe(tmp_path / "config.yaml") == config
     assert load_run(tmp_path) == config
+
+
+def test_a_run_that_an_earlier_version_began_loads_without_the_limits_that_follow_from_others(tmp_path):
+    config = at_toy_size(tmp_path, **{"train.steps": "9"})
+    written = yaml.safe_load(dump(config))
+    written["cluster"] |= {"probe": 10.0, "patience": 500.0, "update": 500.0}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(written))
+    assert load_run(tmp_path) == config
+    with pytest.raises(ConfigError, match=r"cluster\.patience"):
+        load_recipe(tmp_path / "config.yaml")
 
 
 @pytest.mark.parametrize("value", ["false", None])

@@ -119,7 +119,7 @@ def test_a_worker_that_is_killed_or_stopped_changes_no_bit(tmp_path: Path, undis
 
     thread = threading.Thread(target=harm)
     thread.start()
-    limits = {"workers": 2, "probe": 1.0, "lease": 3.0, "start": 120.0, "patience": 300.0, "stall": 400.0}
+    limits = {"workers": 2, "lease": 3.0, "start": 120.0, "stall": 400.0}
     assert run(tmp_path, {"cluster": limits}) == undisturbed[0]
     thread.join()
     assert hit

@@ -33,7 +33,7 @@ def test_a_watched_group_knows_the_policy_before_and_after_its_update():
     data = step_data(group(0, 1.0, 1.0), group(1, 0.0, 1.0), group(2, 0.0, 1.0), used=2)
     trainer, samples = FakeTrainer(), samples_of_groups(data.groups)
     batch = trainer.batch(samples)
-    record = StepRecord(data, samples, batch, trainer, step=1, find_ends=lambda rollout: [1, 2, 3])
+    record = StepRecord(data, samples, batch, trainer, step=1, max_mb=4.0, find_ends=lambda rollout: [1, 2, 3])
     trainer.update(batch, step=1)
     plain, watched, left_out = record.finish()
     assert plain.advantages == [1.0, 1.0]
@@ -46,7 +46,23 @@ def test_a_watched_group_knows_the_policy_before_and_after_its_update():
 
 def test_groups_with_a_signal_are_looked_at_first_and_other_steps_choose_others():
     data = step_data(*(group(index, 0.0, float(index % 4 == 0)) for index in range(80)), used=80)
-    chosen = [choose_groups(data, step) for step in range(1, 6)]
+    chosen = [choose_groups(data, step, max_mb=4.0) for step in range(1, 6)]
     assert all(len(places) == 2 and all(place % 4 == 0 for place in places) for places in chosen)
     assert len({tuple(places) for places in chosen}) > 1
-    assert choose_groups(step_data(group(0, 1.0, 1.0), used=1), 1) == [0]
+    assert choose_groups(step_data(group(0, 1.0, 1.0), used=1), 1, max_mb=4.0) == [0]
+
+
+def test_groups_beyond_the_megabytes_are_left_out_and_without_any_the_policy_is_not_asked():
+    data = step_data(*(group(index, 0.0, 1.0) for index in range(96)), used=96)
+    every = choose_groups(data, 1, max_mb=4.0)
+    megabytes_of_a_group = 17 * 6 / 1e6
+    assert len(every) == 3
+    assert set(choose_groups(data, 1, max_mb=2.5 * megabytes_of_a_group)) < set(every)
+    assert len(choose_groups(data, 1, max_mb=2.5 * megabytes_of_a_group)) == 2
+    assert choose_groups(data, 1, max_mb=0.0) == []
+
+    trainer, samples = FakeTrainer(), samples_of_groups(data.groups)
+    batch = trainer.batch(samples)
+    trainer.token_logps = None  # pyright: ignore[reportAttributeAccessIssue]
+    record = StepRecord(data, samples, batch, trainer, step=1, max_mb=0.0, find_ends=lambda rollout: [1, 2, 3])
+    assert [stored.tokens for stored in record.finish()] == [()] * 96

@@ -86,7 +86,7 @@ def _train(context: RunContext, stage: TrainingStage, *, sampler: Sampler, evalu
         start = time.perf_counter()
         samples = samples_of_groups(data.groups, step_tokens)
         batch = trainer.batch(samples, baseline_of_group=data.baseline_of_group)
-        record = StepRecord(data, samples, batch, trainer, step=step, find_ends=step_tokens.find_ends)
+        record = StepRecord(data, samples, batch, trainer, step=step, max_mb=4.0, find_ends=step_tokens.find_ends)
         report = trainer.update(batch, step=step, seed=config.seed, check_alignment=True)
         sampler.load_weights(trainer.weights())
         metrics = step_metrics(data, report, version=version, update_s=time.perf_counter() - start)

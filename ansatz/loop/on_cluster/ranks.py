@@ -59,7 +59,7 @@ def on_ranks(spec: Spec[Any], section: ClusterSection, cluster: Cluster, folder:
         needs=rank_needs(section),
         together=True,
     )
-    limits = RankLimits(start=section.start, call=section.update, patience=section.patience)
+    limits = RankLimits(start=section.start, call=section.patience, patience=section.patience)
     min_size = section.min_trainers or section.trainers
     group = RankGroup(cluster, role, size=section.trainers, min_size=min_size, limits=limits)
     return DistributedTrainer(group, tokenizer=load_tokenizer(Path(spec.path)), stage_folder=folder)

@@ -141,7 +141,8 @@ def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluate: Callable[[int
         batch = trainer.batch(samples, baseline_of_group=data.baseline_of_group)
         record = None
         if config.save.samples:  # responses are stored, and of a few what the update does to each token
-            record = StepRecord(data, samples, batch, trainer, step=step, find_ends=step_tokens.find_ends)
+            limits = {"max_mb": config.save.tokens_mb, "find_ends": step_tokens.find_ends}
+            record = StepRecord(data, samples, batch, trainer, step=step, **limits)
         aligned = _check_sampler(stage, queue, batch, step=step)
         # Alignment: that the log-probs of sampler and trainer agree, which is checked before anything is changed.
         report = trainer.update(batch, step=step, seed=stage.noise_seed, check_alignment=True)
