@@ -30,6 +30,7 @@ TOY: dict[str, Any] = merge(
         "name": "toy",
         "data": {"train": {"count": 100}},
         "sft": {"steps": 4},
+        "rollout": {"max_response_tokens": 24},
         "train": {"steps": 4},
         "evaluate": {"every": 2},
         "save": {"every": 2},

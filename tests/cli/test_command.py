@@ -56,7 +56,7 @@ def test_the_arithmetic_of_a_step(tmp_path):
     train = {"steps": 10, "updates_per_step": 2, "epochs_per_step": 3, "tokens_per_microbatch": 2048}
     text = step_arithmetic(toy_config(tmp_path, {"train": train, "rollout": {"max_prompt_tokens": 500}}))
     assert "4 prompts x 4 samples = 16 rollouts" in text
-    assert "at most 16 x 48 = 768 response tokens and 2,000 prompt tokens" in text
+    assert "at most 16 x 24 = 384 response tokens and 2,000 prompt tokens" in text
     assert "2 minibatches x 3 epochs = 6 optimizer steps on them, in microbatches of at most 2,048 tokens" in text
     assert "10 steps = 160 rollouts, 60 optimizer steps" in text
 

@@ -47,7 +47,7 @@ def test_an_export_is_the_final_model_with_everything_that_its_use_needs_and_not
     assert str(loaded.dtype) == "torch.bfloat16"
     generation = GenerationConfig.from_pretrained(folder)
     assert (generation.do_sample, generation.temperature, generation.top_p, generation.top_k) == (True, 1.0, 0.9, 0)
-    assert generation.max_new_tokens == 48
+    assert generation.max_new_tokens == 24
     assert generation.eos_token_id == loaded.config.eos_token_id
 
 

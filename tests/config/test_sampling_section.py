@@ -43,8 +43,8 @@ def test_a_resolved_config_gives_the_same_evaluation_again(tmp_path):
 
 
 def test_an_option_of_evaluation_that_contradicts_rollout_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"^evaluate\.min_response_tokens = 30: no response could end within .* = 10"):
-        toy_config(tmp_path, {"rollout": {"min_response_tokens": 30}, "evaluate": {"max_response_tokens": 10}})
+    with pytest.raises(ConfigError, match=r"^evaluate\.min_response_tokens = 20: no response could end within .* = 10"):
+        toy_config(tmp_path, {"rollout": {"min_response_tokens": 20}, "evaluate": {"max_response_tokens": 10}})
 
 
 def test_rejection_samples_like_rollout_with_eight_samples_unless_it_says_otherwise(tmp_path):
