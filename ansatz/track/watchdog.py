@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansatz.config.watchdog import Action, WatchdogSection
 from ansatz.track.rules import REMEMBERED_WINDOWS, Rule
@@ -22,9 +22,8 @@ NEAR_BEST = 0.25
 SEVERITY: tuple[Action, ...] = ("ignore", "warn", "lower_lr", "rollback", "stop")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleState:
-    """What a rule remembers.
+class RuleState(NamedTuple):
+    """What a rule remembers. A tuple, because it changes with every step and a report replays thousands of them.
 
     steps, values, spreads, excused: the last `window` rows that have the metric, oldest first; whether `Rule.unless`
     excuses them. first: the metric's first value in the stage. means: of the last windows, after the first value.
@@ -66,7 +65,7 @@ class WatchState:
     attempts: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "rules": {name: state._asdict() for name, state in self.rules.items()}}
 
     @staticmethod
     def from_json(row: Mapping[str, Any]) -> WatchState:
@@ -140,7 +139,7 @@ def observe(
     if action != "stop" and state.attempts >= section.attempts:
         action = "stop"
     for finding in acting:  # the rule is judged again once its window holds only steps after the action
-        fresh = replace(states[finding.rule.name], steps=(), values=(), spreads=(), excused=(), alarm=False)
+        fresh = states[finding.rule.name]._replace(steps=(), values=(), spreads=(), excused=(), alarm=False)
         states[finding.rule.name] = fresh
     if action in ("lower_lr", "rollback"):
         state = replace(state, lr_scale=state.lr_scale * section.lr_factor, attempts=state.attempts + 1)
@@ -161,10 +160,9 @@ def _judge(rule: Rule, state: RuleState, step: int, metrics: Mapping[str, float]
     value = metrics[rule.metric]
     if state.first is None:
         was_healthy = rule.starts_healthy or not rule.is_beyond(value)
-        state = replace(state, first=value, means=(value,), was_healthy=was_healthy)
+        state = state._replace(first=value, means=(value,), was_healthy=was_healthy)
     is_excused = any(metrics.get(minimum.metric, -math.inf) >= minimum.value for minimum in rule.unless)
-    state = replace(
-        state,
+    state = state._replace(
         steps=(*state.steps, step)[-rule.window :],
         values=(*state.values, value)[-rule.window :],
         spreads=(*state.spreads, metrics.get(SPREAD, 0.0))[-rule.window :],
@@ -179,12 +177,12 @@ def _judge(rule: Rule, state: RuleState, step: int, metrics: Mapping[str, float]
         if not state.alarm:
             may_act = state.was_healthy or not rule.is_absolute
             finding = _finding(rule, state, mean, action=rule.action if may_act else "warn")
-        return replace(state, alarm=True, healthy=0), finding
+        return state._replace(alarm=True, healthy=0), finding
     if not state.alarm:
-        return state if state.was_healthy else replace(state, was_healthy=True), None
+        return state if state.was_healthy else state._replace(was_healthy=True), None
     if state.healthy + 1 < rule.window:
-        return replace(state, healthy=state.healthy + 1), None
-    return replace(state, alarm=False, healthy=0, was_healthy=True), _finding(rule, state, mean, is_over=True)
+        return state._replace(healthy=state.healthy + 1), None
+    return state._replace(alarm=False, healthy=0, was_healthy=True), _finding(rule, state, mean, is_over=True)
 
 
 def _with_references(rule: Rule, state: RuleState, mean: float) -> RuleState:
@@ -194,9 +192,9 @@ def _with_references(rule: Rule, state: RuleState, mean: float) -> RuleState:
         spread = max(state.best_spread, fmean(state.spreads))
         is_near = mean >= best - NEAR_BEST * rule.limit * spread
         near_best = state.steps[0] if is_near else state.near_best
-        return replace(state, best=best, best_spread=spread, near_best=near_best)
+        return state._replace(best=best, best_spread=spread, near_best=near_best)
     if rule.condition in ("grows_by", "rises_by"):
-        return replace(state, means=(*state.means, mean)[-REMEMBERED_WINDOWS * rule.window :])
+        return state._replace(means=(*state.means, mean)[-REMEMBERED_WINDOWS * rule.window :])
     return state
 
 
