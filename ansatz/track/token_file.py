@@ -11,21 +11,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ansatz.errors import DataError
 from ansatz.files import sync
 
-RECORD = np.dtype(
-    [
-        ("id", "<i4"),
-        ("end", "<i4"),
-        ("behavior_logp", "<f4"),
-        ("d_behavior", "<f2"),
-        ("d_after", "<f2"),
-        ("sampled", "u1"),
-    ]
-)
+RECORD = [
+    ("id", "<i4"),
+    ("end", "<i4"),
+    ("behavior_logp", "<f4"),
+    ("d_behavior", "<f2"),
+    ("d_after", "<f2"),
+    ("sampled", "u1"),
+]
 """id of the token; end: characters of the response up to its end; log-prob when it was sampled; log-prob of the trainer
 before the update minus that; log-prob after the update minus that before; 0 for a forced token."""
 
@@ -44,6 +40,8 @@ class TokenFacts(NamedTuple):
 
 def write_tokens(path: Path, responses: Sequence[TokenFacts]) -> None:
     """Replace the file by the tokens of these responses, one after the other. Raise OSError if the disk is full."""
+    import numpy as np  # here, as a viewer starts without it
+
     records = np.zeros(sum(len(each.ids) for each in responses), RECORD)
     at = 0
     for each in responses:
@@ -67,10 +65,12 @@ def write_tokens(path: Path, responses: Sequence[TokenFacts]) -> None:
 
 def read_tokens(path: Path, start: int, stop: int) -> Any:
     """Return the records of one response, read without the rest of the file. Raise DataError if it was changed."""
+    import numpy as np
+
     try:
         records = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read ({error}). The responses themselves are whole.") from error
-    if records.dtype != RECORD or not 0 <= start <= stop <= len(records):
+    if records.dtype != np.dtype(RECORD) or not 0 <= start <= stop <= len(records):
         raise DataError(f"{path} does not hold the tokens {start} to {stop}. The responses themselves are whole.")
     return np.array(records[start:stop])

@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansatz.errors import AnsatzError
 from ansatz.track.console import LOG
 from ansatz.track.health import HealthCheck, checks_of
 from ansatz.track.runs import PipelineRun, read_pipeline
 from ansatz.track.sweep_rows import holds_rows
-from ansatz.ui.index import RolloutIndex
+
+if TYPE_CHECKING:
+    from ansatz.ui.index import RolloutIndex
 
 MARKS = ("config.yaml", "rollouts.jsonl")
 GROWING = (
@@ -117,6 +119,8 @@ class Library:
 
     def open_index(self, name: str, path: Path) -> RolloutIndex:
         """Return the index of a run, brought up to date. Raise DataError for a run that stores no responses."""
+        from ansatz.ui.index import RolloutIndex  # DuckDB is loaded when a page needs it
+
         if name not in self._indices:
             self._indices[name] = RolloutIndex(path, folder=self._cache)
         self._indices[name].refresh()

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator
 from xml.etree import ElementTree
 
-from latex2mathml.converter import convert
 from markupsafe import Markup, escape
 
 from ansatz.visible import visible
@@ -60,6 +59,8 @@ def _pieces(text: str) -> Iterator[Markup]:
 
 def _set(latex: str, *, is_block: bool) -> Markup | None:
     """Return a formula as MathML; None if it cannot be set, or would be more than mathematics."""
+    from latex2mathml.converter import convert  # here, as most pages need none
+
     try:
         drawn = convert(visible(latex), display="block" if is_block else "inline")
         root = ElementTree.fromstring(drawn)

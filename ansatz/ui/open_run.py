@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from ansatz.errors import DataError
 from ansatz.track.filters import Compare, Query
 from ansatz.track.rollout_table import RolloutFile, read_groups
 from ansatz.track.runs import PipelineRun
-from ansatz.ui.index import RolloutIndex
 from ansatz.ui.library import Library, RunSummary
+
+if TYPE_CHECKING:
+    from ansatz.ui.index import RolloutIndex
 
 Page = tuple[str, dict[str, Any]]
 """The name of a template and what it is filled with."""

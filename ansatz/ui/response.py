@@ -8,7 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ansatz.rewards.math_answer.verify import verify
 from ansatz.track.rollout_table import cut_observations
 from ansatz.track.step_files import tokens_path
 from ansatz.track.svg import Chart, Series
@@ -106,4 +105,6 @@ def explain_verdict(row: Mapping[str, Any]) -> list[tuple[str, str, Verdict, str
 
 
 def _verify(row: Mapping[str, Any], mode: str) -> Verdict:
+    from ansatz.rewards.math_answer.verify import verify  # which takes a third of a second to load
+
     return verify(row["answer"] or "", cut_observations(row), mode=mode)  # pyright: ignore[reportArgumentType]
