@@ -6,7 +6,7 @@
     value := number | word | "text" | pN(field), the Nth percentile | field [+ or - number]
 
 A bare word that is not a flag is looked for in the response, in this spelling. `sort:-reward` anywhere sorts. A test of
-a value that a row lacks is false. The tree is compiled twice: to a Python predicate here, and to SQL in `ui.index`.
+a value that a row lacks is false. The tree is compiled twice: to a Python predicate here, and to SQL in `ui.sql`.
 """
 
 from __future__ import annotations

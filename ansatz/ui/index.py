@@ -1,8 +1,7 @@
 """The index of a run's responses: a DuckDB table outside the run, derived from its files and thrown away at will.
 
-A file of responses is read again when its inode, size or time of change differs. Only SQL that is made here runs, with
-bound values, and the data base can read no file but the index's own drafts. Filters as SQL are the second back end of
-`track.filters`, which a property test holds equal to the first.
+A file of responses is read again when its inode, size or time of change differs. Only SQL that is made here and in
+`ui.sql` runs, with bound values, and the data base can read no file but the index's own drafts and those of the run.
 """
 
 from __future__ import annotations
@@ -13,7 +12,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby, product
+from contextlib import suppress
+from itertools import accumulate, groupby, product
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,32 +22,32 @@ import duckdb
 
 from ansatz.errors import ConfigError, DataError
 from ansatz.track import filters
-from ansatz.track.filters import PARTS, Either, Everything, Other, Query, Tree, Within
+from ansatz.track.filters import Either, Everything, Other, Query, Tree, Within
 from ansatz.track.rollout_table import KINDS, TRAIN, RolloutFile, find_rollout_files, read_questions, read_rollouts
 from ansatz.track.step_files import groups_path
-from ansatz.ui.read_files import can_read, insert_flat, insert_problems, json_reader
+from ansatz.ui.read_files import NESTED, can_read, insert_flat, insert_problems, json_reader
+from ansatz.ui.sql import column_of, compile_sql, count_sql, order_by, quote
 
-VERSION = 3
+VERSION = 4
 MAX_GRADED = 20_000
 """Responses that `other` grades at most."""
 
-MAX_VALUES = 12
-"""Values of a facet that are counted, the most frequent ones."""
-
-Sql = tuple[str, list[Any]]
-"""A condition or an expression, and the values of its question marks."""
-
 _TYPES = {"number": "DOUBLE", "text": "VARCHAR", "flag": "BOOLEAN"}
 _COLUMNS = {name: _TYPES[kind] for name, kind in KINDS.items() if kind in _TYPES}
-_COLUMNS |= {"parts": "MAP(VARCHAR, DOUBLE)", "tokens_at": "BIGINT[]", "observations": "JSON", "steps": "JSON"}
+_COLUMNS |= NESTED
 _FILES = ", ".join(f"{name} VARCHAR" for name in ("file", "state", "path", "groups", "stage", "split", "notice"))
 _FILES += ", step DOUBLE, written DOUBLE"
-_BATCH_FILES = 64
-
-
-def cache_folder() -> Path:
-    """Return where indices are kept."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ansatz" / "index"
+_BATCH_BYTES = 1 << 26
+_ROWS_TOGETHER = 8192
+"""Rows that are compressed together, each such group by one thread. DuckDB's own 122,880 would be one thread's work."""
+_MEMORY_MB, _MOST_MEMORY_MB = 192, 6144
+_SETTINGS = {
+    "allowed_configs": ["memory_limit"],  # see `_grow`
+    "threads": min(4, os.cpu_count() or 1),
+    "max_vacuum_tasks": 0,  # which would compress most rows a second time
+    "preserve_insertion_order": False,
+    "disabled_optimizers": "join_order,build_side_probe_side",  # which would hold all rows in memory instead of groups
+}
 
 
 Bin = tuple[float, float, int]
@@ -61,24 +62,29 @@ class Summary(NamedTuple):
     bins: dict[str, list[Bin]]
 
 
+Connection = duckdb.DuckDBPyConnection
+
+
 class IndexedFile(NamedTuple):
     """A file as it was read. name: its path within the run. state: its inode, size and time of change."""
 
     name: str
     state: str
     written: float
+    num_bytes: int
     file: RolloutFile
 
 
 class RolloutIndex:
     """The responses of one folder. Its methods can be called from several threads.
 
-    waiting: files that are still to be read.
+    folder: where indices are kept, by default in the user's cache. waiting: files that are still to be read.
     """
 
     def __init__(self, run: Path, *, folder: Path | None = None) -> None:
         self.run = run
-        self._folder = cache_folder() if folder is None else folder
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        self._folder = folder or caches / "ansatz" / "index"
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         name = hashlib.sha256(f"{VERSION}\0{run.resolve()}".encode()).hexdigest()[:24]
         self._draft = self._folder / f"{name}-{os.getpid()}.jsonl"
@@ -86,24 +92,39 @@ class RolloutIndex:
         self._reading = threading.Thread()
         self._checked = 0.0
         self._questions: tuple[str, dict[str, dict[str, Any]]] = "", {}
-        self.waiting = 0
+        self.waiting, self._memory_mb = 0, _MEMORY_MB
         self._db = self._open(self._folder / f"{name}.duckdb")
         columns = ", ".join(f"{quote(name)} {kind}" for name, kind in _COLUMNS.items())
         self._db.execute(f"create table if not exists rollouts (file VARCHAR, written DOUBLE, {columns})")
         self._db.execute(f"create table if not exists files ({_FILES})")
 
-    def _open(self, path: Path) -> duckdb.DuckDBPyConnection:
+    def _open(self, path: Path) -> Connection:
         """Open the stored index; one in memory if another viewer holds it or it is damaged."""
-        readable = [str(self.run.resolve()), str(self._folder)]
-        settings = {"allowed_directories": readable, "enable_external_access": False, "preserve_insertion_order": False}
+        db, attach = duckdb.connect(), f"attach '{{}}' as stored (row_group_size {_ROWS_TOGETHER})"
+        more = {"memory_limit": f"{_MEMORY_MB}MiB", "temp_directory": str(self._draft.with_suffix(".tmp"))}
+        for key, value in {**_SETTINGS, **more}.items():
+            with suppress(duckdb.CatalogException):  # an older DuckDB lacks the setting
+                db.execute(f"set global {key} = ?", [value])
         try:
-            db = duckdb.connect(str(path))
+            db.execute(attach.format(str(path).replace("'", "''")))
         except duckdb.Error:
-            db = duckdb.connect()
-        for key, value in settings.items():
-            db.execute(f"set {key} = ?", [value])
-        db.execute("set lock_configuration = true")
+            db.execute(attach.format(":memory:"))
+        db.execute("set allowed_directories = ?", [[str(self.run.resolve()), str(self._folder)]])
+        db.execute("use stored; set enable_external_access = false; set lock_configuration = true")
         return db
+
+    def _cursor(self) -> Connection:
+        """Return a connection of its own to the index."""
+        return self._db.cursor().execute("use stored")
+
+    def _grow(self, error: duckdb.Error) -> bool:
+        """Allow twice the memory if it was not enough, as for texts of 100 kB. Return whether to try again."""
+        if "memory_limit" in str(error) and self._memory_mb < _MOST_MEMORY_MB:  # which the advice of the error names
+            self._memory_mb *= 2
+            with suppress(duckdb.InvalidInputException):  # an older DuckDB cannot
+                self._db.cursor().execute(f"set global memory_limit = '{self._memory_mb}MiB'")
+                return True
+        return False
 
     def close(self) -> None:
         """Wait for files that are being read, and let another process open the index."""
@@ -149,86 +170,82 @@ class RolloutIndex:
         return [file for file in reversed(now.values()) if known.get(file.name) != file.state]
 
     def _look_at(self, file: RolloutFile) -> IndexedFile | None:
-        try:
+        with suppress(FileNotFoundError):  # removed by a rollback
             stat = file.path.stat()
             state = f"{stat.st_ino} {stat.st_size} {stat.st_mtime_ns}"
-            return IndexedFile(str(file.path).removeprefix(f"{self.run}/"), state, stat.st_mtime, file)
-        except FileNotFoundError:  # removed by a rollback
-            return None
+            return IndexedFile(str(file.path).removeprefix(f"{self.run}/"), state, stat.st_mtime, stat.st_size, file)
+        return None
 
     def _read_all(self, missing: Sequence[IndexedFile]) -> None:
         """Read files in a thread of its own, in batches of the same kind."""
-        db, problems = self._db.cursor(), self.problems
+        db, problems = self._cursor(), self.problems
         insert_problems(db, problems)
-        for (is_flat, _), files in groupby(missing, key=lambda each: (can_read(each.file), each.file.split == TRAIN)):
-            every = list(files)
-            for start in range(0, len(every), _BATCH_FILES):
-                batch = every[start : start + _BATCH_FILES]
-                if not is_flat or not self._insert(db, batch):
-                    for file in batch:
-                        if not is_flat or not self._insert(db, [file]):
-                            self._insert_by_row(db, file, problems)
-                self.waiting -= len(batch)
+        totals = accumulate(each.num_bytes for each in missing)
+        kinds = ((can_read(each.file), each.file.split == TRAIN) for each in missing)
+        parts = zip(kinds, (total // _BATCH_BYTES for total in totals), strict=True)
+        for ((is_flat, _), _), pairs in groupby(zip(parts, missing, strict=True), key=itemgetter(0)):
+            batch = [each for _, each in pairs]
+            for file in self._insert_flat(db, batch) if is_flat else batch:
+                self._insert_by_row(db, file, problems)
+            self.waiting -= len(batch)
 
-    def _insert(self, db: duckdb.DuckDBPyConnection, batch: Sequence[IndexedFile]) -> bool:
-        """Insert flat files. Return whether DuckDB can read them."""
+    def _insert(self, db: Connection, batch: Sequence[IndexedFile], insert: Callable[[], None]) -> str:
+        """Insert files and their rows, all or nothing. Return why DuckDB cannot do so; empty if it can."""
         db.begin()
         try:
             self._name_files(db, batch)
-            insert_flat(db, {each.name: each.file for each in batch})
+            insert()
             db.commit()
-        except duckdb.Error:
-            db.rollback()
-            return False
-        return True
+        except duckdb.Error as error:
+            with suppress(duckdb.TransactionException):  # a commit that fails has ended the transaction
+                db.rollback()
+            if self._grow(error):
+                return self._insert(db, batch, insert)
+            reason = str(error).splitlines()[0].replace(f' in file "{self._draft}",', "")
+            return f"{batch[0].file.path} cannot be indexed ({reason})."
+        return ""
 
-    def _insert_by_row(
-        self, db: duckdb.DuckDBPyConnection, of: IndexedFile, problems: Mapping[str, dict[str, Any]]
-    ) -> None:
+    def _insert_flat(self, db: Connection, batch: list[IndexedFile]) -> list[IndexedFile]:
+        """Insert flat files. Return those that DuckDB cannot read."""
+        if not self._insert(db, batch, lambda: insert_flat(db, [each.file for each in batch])):
+            return []
+        return batch if len(batch) == 1 else [odd for each in batch for odd in self._insert_flat(db, [each])]
+
+    def _insert_by_row(self, db: Connection, of: IndexedFile, problems: Mapping[str, dict[str, Any]]) -> None:
         """Insert a file that only Python can read. What is wrong with it becomes a notice."""
         try:
-            rows = read_rollouts(of.file, problems)
+            rows = [{"file": of.name, "written": of.written, **row} for row in read_rollouts(of.file, problems)]
+            notice = self._insert(db, [of], lambda: self.insert_rows(db, rows))
         except DataError as error:
-            self._name_files(db, [of], notice=str(error))
-            return
-        db.begin()
-        self._name_files(db, [of])
-        self.insert_rows(db, [{"file": of.name, "written": of.written, **row} for row in rows])
-        db.commit()
+            notice = str(error)
+        if notice:
+            self._name_files(db, [of], notice=notice)
 
-    def _name_files(self, db: duckdb.DuckDBPyConnection, batch: Sequence[IndexedFile], notice: str = "") -> None:
+    def _name_files(self, db: Connection, batch: Sequence[IndexedFile], notice: str = "") -> None:
         rows = [
-            (
-                name,
-                state,
-                str(file.path),
-                str(groups_path(file.path)),
-                file.stage,
-                file.split,
-                notice,
-                file.step,
-                written,
-            )
-            for name, state, written, file in batch
+            (name, state, str(of.path), str(groups_path(of.path)), of.stage, of.split, notice, of.step, written)
+            for name, state, written, _, of in batch
         ]
         columns = list(map(list, zip(*rows, strict=True)))
         db.execute(f"insert into files select {', '.join(['unnest(?)'] * len(columns))}", columns)
 
-    def insert_rows(self, db: duckdb.DuckDBPyConnection, rows: Sequence[Mapping[str, Any]]) -> None:
+    def insert_rows(self, db: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         """Insert rows of `rollout_table`, through a file of JSON lines."""
         columns = {"file": "VARCHAR", "written": "DOUBLE", **_COLUMNS}
-        with self._draft.open("w", encoding="utf-8", errors="replace") as file:
-            for row in rows:
-                file.write(json.dumps({name: row[name] for name in columns}) + "\n")
+        lines = [json.dumps({name: row[name] for name in columns}) + "\n" for row in rows]
+        self._draft.write_text("".join(lines), encoding="utf-8")
+        reader = json_reader(columns, longest=max(map(len, lines), default=0))
         try:
-            db.execute(f"insert into rollouts select * exclude (path) from {json_reader(columns)}", [str(self._draft)])
+            db.execute(f"insert into rollouts select * exclude (path) from {reader}", [str(self._draft)])
         finally:
             self._draft.unlink(missing_ok=True)
 
     def _all(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         try:
-            return self._db.cursor().execute(sql, list(values)).fetchall()
-        except duckdb.InvalidInputException as error:  # of a regular expression that RE2 does not have
+            return self._cursor().execute(sql, list(values)).fetchall()
+        except (duckdb.InvalidInputException, duckdb.OutOfMemoryException) as error:  # such as what RE2 does not have
+            if self._grow(error):
+                return self._all(sql, values)
             raise ConfigError(f"the filter cannot be applied ({str(error)[:200]}).") from error
 
     def resolve(self, tree: Tree, grade: Callable[[Mapping[str, Any], str], bool]) -> Tree:
@@ -260,8 +277,9 @@ class RolloutIndex:
         condition, values = compile_sql(query.tree)
         order, more = order_by(query.sort)
         names = ["file", *_COLUMNS]
-        sql = f"select {', '.join(map(quote, names))} from rollouts where {condition} order by {order} limit ? offset ?"
-        rows = [dict(zip(names, row, strict=True)) for row in self._all(sql, [*values, *more, limit, offset])]
+        chosen = f"select rowid from rollouts where {condition} order by {order} limit ? offset ?"
+        sql = f"select {', '.join(map(quote, names))} from rollouts where rowid in ({chosen}) order by {order}"
+        rows = [dict(zip(names, row, strict=True)) for row in self._all(sql, [*values, *more, limit, offset, *more])]
         for row in rows:
             row |= {"label": ""} | {name: json.loads(row[name] or "[]") for name in ("observations", "steps")}
             row |= {name: int(value) for name, value in row.items() if isinstance(value, float) and value.is_integer()}
@@ -270,116 +288,29 @@ class RolloutIndex:
     def summarise(
         self, tree: Tree, *, facets: Sequence[str] = (), numbers: Sequence[str] = (), bins: int = 24
     ) -> Summary:
-        """Count the responses that the tree selects, in one pass over them.
+        """Count the responses that the tree selects.
 
-        facets: fields of which the most frequent values are counted. numbers: fields whose range is cut into equal
-        parts, each with its count; one without values has none.
+        facets: fields of which the most frequent values are counted. numbers: other fields whose range is cut into
+        equal parts, each with its count; one without values has none.
         """
         condition, values = compile_sql(tree)
-        columns = ", ".join(map(quote, dict.fromkeys([*facets, *numbers]))) or "1"
-        parts = ["select '', null, null, null, count(*) from hits"]
-        parts += [
-            f"(select {name!r}, cast({quote(name)} as VARCHAR), null, null, count(*) from hits group by 2 "
-            f"order by 5 desc, 2 limit {MAX_VALUES})"
-            for name in facets
-        ]
-        parts += [_count_bins(name, bins) for name in numbers]
-        sql = (
-            f"with hits as materialized (select {columns} from rollouts where {condition}) {' union all '.join(parts)}"
-        )
         out = Summary(0, {name: [] for name in facets}, {name: [] for name in numbers})
-        for name, value, low, high, count in self._all(sql, values):
+        rows = self._all(count_sql(condition, facets, numbers, bins), values)
+        rows.sort(key=lambda row: (row[2] is None, -(row[4] or 0), str(row[1])))  # ranges first, then frequent values
+        for name, value, low, high, count in rows:
             if not name:
                 out = out._replace(total=count)
-            elif low is None:
+            elif name in out.facets:
                 out.facets[name].append((value == "true" if KINDS[name] == "flag" else value, count))
-            else:
-                out.bins[name] = out.bins[name] or _empty_bins(low, high, bins)
-                start, stop, _ = out.bins[name][int(value)]
-                out.bins[name][int(value)] = (start, stop, count)
-        for counted in out.facets.values():
-            counted.sort(key=lambda each: (-each[1], str(each[0])))
+            elif low is not None:
+                part = (high - low) / bins or 1.0
+                out.bins[name][:] = [(low + place * part, low + (place + 1) * part, 0) for place in range(bins)]
+            elif value is not None:
+                place = min(int(value), bins - 1)  # the largest value belongs to the last part
+                start, stop, counted = out.bins[name][place]
+                out.bins[name][place] = (start, stop, counted + count)
         return out
-
-
-def _count_bins(name: str, bins: int) -> str:
-    """Return the part of a statement that counts the values of a number in equal parts of its range."""
-    column = quote(name)
-    place = f"least(floor(({column} - low) / case when high > low then (high - low) / {bins} else 1 end), {bins - 1})"
-    ends = f"(select min({column}) as low, max({column}) as high from hits)"
-    return (
-        f"select {name!r}, cast(cast({place} as INTEGER) as VARCHAR), low, high, count(*) from hits, {ends} "
-        f"where {column} is not null group by all"
-    )
-
-
-def _empty_bins(low: float, high: float, bins: int) -> list[Bin]:
-    width = (high - low) / bins or 1.0
-    return [(low + place * width, low + (place + 1) * width, 0) for place in range(bins)]
 
 
 def _replace_other(tree: Tree, by: Mapping[str, Tree]) -> Tree:
     return filters.map_leaves(tree, lambda test: by[test.grader] if isinstance(test, Other) else test)
-
-
-def compile_sql(tree: Tree) -> Sql:
-    """Return a condition and the values of its question marks. Percentiles and `other` are resolved before."""
-    match tree:
-        case Everything():
-            return "true", []
-        case filters.All(items):
-            return _join([compile_sql(item) for item in items], " and ", "true")
-        case Either(items):
-            return _join([compile_sql(item) for item in items], " or ", "false")
-        case filters.Not(item):
-            condition, values = compile_sql(item)
-            return f"(not {condition})", values
-        case filters.Flag(field):
-            return f"coalesce({quote(field)}, false)", []
-        case filters.Contains(text):
-            return "contains(text, ?)", [text]
-        case filters.Matches(field, pattern):
-            return f"coalesce(regexp_matches({quote(field)}, ?), false)", [pattern]
-        case Within(field, members):
-            column, bound = column_of(field)
-            chosen = f"coalesce({column} in (select unnest(?)), false)"  # a join, so that many members cost little
-            return (chosen, [*bound, list(members)]) if members else ("false", [])
-        case filters.Compare(field, sign, value, absolute):
-            column, values = column_of(field)
-            left = f"abs({column})" if absolute else column
-            if isinstance(value, filters.FieldPlus):
-                other, more = column_of(value.field)
-                return f"coalesce({left} {sign} {other} + ?, false)", [*values, *more, value.plus]
-            return f"coalesce({left} {sign} ?, false)", [*values, value]
-        case _:
-            raise TypeError(f"{tree} is resolved before it becomes SQL")
-
-
-def column_of(field: str) -> Sql:
-    """Return the expression of a field and the values of its question marks."""
-    if field.startswith(PARTS):
-        return "element_at(parts, ?)[1]", [field[len(PARTS) :]]
-    return quote(field), []
-
-
-def quote(field: str) -> str:
-    """Return the name of a column, quoted. The field is one of the closed list."""
-    assert '"' not in field, field
-    return f'"{field}"'
-
-
-def order_by(sort: Sequence[str]) -> Sql:
-    """Return what comes after ORDER BY: the given fields, then the newest files first."""
-    keys: list[str] = []
-    values: list[Any] = []
-    for name in sort:
-        column, bound = column_of(name.lstrip("-"))
-        keys.append(f"{column} {'desc' if name.startswith('-') else 'asc'} nulls last")
-        values += bound
-    return ", ".join([*keys, "written desc", "stage", "step", "split", '"group"', "greedy", "sample"]), values
-
-
-def _join(parts: Sequence[Sql], word: str, empty: str) -> Sql:
-    if not parts:
-        return empty, []
-    return f"({word.join(condition for condition, _ in parts)})", [value for _, values in parts for value in values]

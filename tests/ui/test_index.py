@@ -91,6 +91,62 @@ def test_a_damaged_file_is_a_notice_and_hides_no_other(demo: Path, tmp_path: Pat
     assert RolloutIndex(demo, folder=tmp_path / "other").notices == []
 
 
+def change_a_row(run: Path, **changed: Any) -> None:
+    """Change the first response of step 3; a value of ... is left out."""
+    path = run / "rl" / "samples" / "step-000003.jsonl"
+    first, *others = path.read_text().splitlines(keepends=True)
+    row = {name: value for name, value in {**json.loads(first), **changed}.items() if value is not ...}
+    path.write_text("".join([json.dumps(row) + "\n", *others]))
+
+
+@pytest.mark.parametrize("changed", [{"group": ...}, {"group": None}, {"text": "x" * 17_000_000}, {"text": "a\0b"}])
+def test_an_odd_row_is_read_as_python_reads_it(demo: Path, tmp_path: Path, changed: dict[str, Any]):
+    change_a_row(demo, **changed)
+    index = indexed(demo, tmp_path / "cache")
+    assert index.notices == []
+    assert_holds(index, demo)
+
+
+def test_a_value_of_another_kind_is_a_notice_and_reading_goes_on(demo: Path, tmp_path: Path):
+    change_a_row(demo, tokens="many")
+    index = indexed(demo, tmp_path / "cache")
+    assert index.waiting == 0
+    assert [index.count(Compare("step", "=", step)) for step in (2, 3, 4)] == [24, 0, 24]
+    (notice,) = index.notices
+    assert "step-000003.jsonl" in notice
+    assert "many" in notice
+    assert str(tmp_path / "cache") not in notice  # the draft that DuckDB has read is not the user's
+
+
+def test_a_file_may_be_larger_than_the_memory_of_the_index(demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = demo / "rl" / "samples" / "step-000003.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    many = [{**rows[number % 24], "id": f"rl/3/{number}", "text": f"{number} " * 40_000} for number in range(500)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in many))
+    assert path.stat().st_size > 70e6
+    monkeypatch.setattr(module, "_MEMORY_MB", 64)
+    monkeypatch.setitem(module._SETTINGS, "threads", 1)
+    monkeypatch.setattr(module, "read_rollouts", lambda *_: pytest.fail("a flat file was read row by row"))
+    index = indexed(demo, tmp_path / "cache")
+    assert index.count(Compare("step", "=", 3)) == 500
+    index.close()
+    assert not list((tmp_path / "cache").glob("*.tmp"))
+
+
+def test_two_indices_of_a_run_hold_the_same(demo: Path, tmp_path: Path):
+    first, second = (indexed(demo, tmp_path / "cache") for _ in range(2))
+    assert all_rows(first) == all_rows(second)
+
+
+def test_pages_of_a_sorted_list_follow_one_another(demo: Path, tmp_path: Path):
+    index = indexed(demo, tmp_path / "cache")
+    query = Query(Flag("correct"), ("-tokens", "parts.math_answer"))
+    every = index.select(query, limit=10_000)
+    pages = [index.select(query, limit=7, offset=offset) for offset in range(0, len(every), 7)]
+    assert [row for page in pages for row in page] == every
+    assert [row["tokens"] for row in every] == sorted((row["tokens"] for row in every), reverse=True)
+
+
 def test_an_index_that_is_opened_again_reads_no_file_and_knows_questions_and_notices(
     demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -119,6 +175,10 @@ def test_a_summary_counts_what_the_rows_say(demo: Path, tmp_path: Path):
         assert sum(count for *_, count in parts) == len(values)
         assert (parts[0][0], parts[-1][1]) == (min(values), pytest.approx(max(values)))
         assert parts[0][2] == sum(value < parts[0][1] for value in values)
+    problems = Counter(row["problem"] for row in rows)
+    assert len(problems) > 12
+    most = index.summarise(tree, facets=("problem",)).facets["problem"]
+    assert [count for _, count in most] == [count for _, count in problems.most_common(12)]
     nothing = index.summarise(Compare("tokens", "<", 0), facets=("level",), numbers=("tokens",))
     assert nothing == (0, {"level": []}, {"tokens": []})
 

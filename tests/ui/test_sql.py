@@ -88,6 +88,10 @@ rows = st.lists(
 )
 
 
+def grade(row: Mapping[str, Any], mode: str) -> bool:
+    return (len(row["text"]) + len(mode)) % 2 == 0
+
+
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> RolloutIndex:
     return RolloutIndex(Path("nowhere"), folder=tmp_path_factory.mktemp("index"))
@@ -118,7 +122,9 @@ def test_sql_and_the_predicate_select_the_same_rows(
         return map_leaves(tree, decide)
 
     resolved = resolve_labels(tree, labels)
-    found = sorted(row["id"] for row in index.select(Query(index.resolve(resolved, grade)), limit=100))
+    bound = index.resolve(resolved, grade)
+    found = sorted(row["id"] for row in index.select(Query(bound), limit=100))
+    assert index.count(bound) == index.summarise(bound, facets=("level",), numbers=("reward",)).total == len(found)
     assert found == sorted(row["id"] for row in select_rows(table, Query(resolved), grade=grade))
     if "Percentile(" not in repr(tree):
         assert found == [row["id"] for row in table if compile_predicate(tests_of(row), grade=grade)(row)]
