@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -81,6 +82,7 @@ class Library:
         self.folders, self._cache = [folder.resolve() for folder in folders], cache
         self.notes_in_run = notes_in_run
         self._indices: dict[str, RolloutIndex] = {}
+        self._opening = threading.Lock()
         self._read: dict[str, tuple[str, RunSummary]] = {}
 
     def find_runs(self) -> dict[str, Path]:
@@ -121,8 +123,9 @@ class Library:
         """Return the index of a run, brought up to date. Raise DataError for a run that stores no responses."""
         from ansatz.ui.index import RolloutIndex  # DuckDB is loaded when a page needs it
 
-        if name not in self._indices:
-            self._indices[name] = RolloutIndex(path, folder=self._cache)
+        with self._opening:  # two pages that are asked for at once share the index
+            if name not in self._indices:
+                self._indices[name] = RolloutIndex(path, folder=self._cache)
         self._indices[name].refresh()
         return self._indices[name]
 

@@ -6,7 +6,9 @@ import json
 import math
 import os
 import shutil
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from ansatz.types import to_json
 from ansatz.ui import index as module
 from ansatz.ui.demo import DemoRun
 from ansatz.ui.index import RolloutIndex
+from ansatz.ui.library import Library
 
 
 def indexed(run: Path, cache: Path) -> RolloutIndex:
@@ -136,6 +139,25 @@ def test_a_file_may_be_larger_than_the_memory_of_the_index(demo: Path, tmp_path:
 def test_two_indices_of_a_run_hold_the_same(demo: Path, tmp_path: Path):
     first, second = (indexed(demo, tmp_path / "cache") for _ in range(2))
     assert all_rows(first) == all_rows(second)
+
+
+def test_pages_that_are_asked_for_at_once_share_the_index(demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    library, begin, opened = Library([tmp_path], cache=tmp_path / "cache"), threading.Barrier(4), list[RolloutIndex]()
+
+    class Counted(RolloutIndex):
+        def __init__(self, run: Path, *, folder: Path | None = None) -> None:
+            opened.append(self)
+            super().__init__(run, folder=folder)
+
+    monkeypatch.setattr(module, "RolloutIndex", Counted)
+
+    def open_index(_: int) -> RolloutIndex:
+        begin.wait()
+        return library.open_index("demo", demo)
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(open_index, range(4))) == opened * 4
+    opened[0].close()
 
 
 def test_pages_of_a_sorted_list_follow_one_another(demo: Path, tmp_path: Path):
