@@ -314,9 +314,8 @@ class _Parser:
 
     def check(self, name: str, at: int) -> str:
         if name not in self.fields and not (name.startswith(PARTS) and name != PARTS):
-            raise FilterError(
-                self.text, at, self._describe_unknown(name, get_close_matches(name, list(self.fields), n=1))
-            )
+            near = get_close_matches(name, list(self.fields), n=1)
+            raise FilterError(self.text, at, self._describe_unknown(name, near))
         return name
 
     def check_sort(self, name: str, at: int) -> str:

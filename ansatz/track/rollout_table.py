@@ -141,12 +141,8 @@ def read_rollouts(file: RolloutFile, problems: Mapping[str, Row]) -> list[Row]:
         members[row["group"], row["greedy"]].append(row)
     for group in members.values():
         rewards = [row["reward"] for row in group]
-        shared = {
-            "group.size": len(group),
-            "group.mean": fmean(rewards),
-            "group.std": pstdev(rewards),
-            "group.correct": sum(row["correct"] for row in group),
-        }
+        shared = {"group.size": len(group), "group.mean": fmean(rewards), "group.std": pstdev(rewards)}
+        shared["group.correct"] = sum(row["correct"] for row in group)
         for row in group:
             row |= shared
     return rows

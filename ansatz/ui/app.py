@@ -65,14 +65,9 @@ def build_app(library: pages.Library, *, token: str, hosts: Sequence[str] = ()) 
                 result = make(**request.path_params, query=request.query_params)
             except (AnsatzError, OSError) as error:
                 live = {"address": "/api/state", **library.describe_state()}
-                missing = isinstance(error, pages.NotFound)
-                return _render(
-                    environment, "error.html", {"message": str(error), "live": live}, 404 if missing else 400
-                )
-            if isinstance(result, Response):
-                return result
-            template, context = result
-            return _render(environment, template, context, 200)
+                status = 404 if isinstance(error, pages.NotFound) else 400
+                return _render(environment, "error.html", {"message": str(error), "live": live}, status)
+            return result if isinstance(result, Response) else _render(environment, *result, status=200)
 
         return respond
 

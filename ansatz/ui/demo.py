@@ -162,12 +162,9 @@ class DemoRun:
         chance = 1 / (1 + math.exp(0.55 * (int(problem.level) - 3.5) - 1.5 * done - drift))
         is_right, checks = rng.uniform() < chance, rng.uniform() < 0.05 + 0.5 * done**2
         steps = (problem.solution or "").split("\n")
-        if not is_right:
-            steps = _slip(steps, rng)
-        text = "\n".join(steps)
-        if checks:
-            text += "\nLet me check this again.\n" + "\n".join(steps)
-        pieces = re.findall(r"\\boxed|\w+|\W", text)
+        steps = steps if is_right else _slip(steps, rng)
+        again = ["Let me check this again.", *steps] if checks else []
+        pieces = re.findall(r"\\boxed|\w+|\W", "\n".join([*steps, *again]))
         finish = Finish.STOP if len(pieces) < MAX_TOKENS else Finish.LENGTH
         pieces = [*pieces, ""] if finish is Finish.STOP else pieces[:MAX_TOKENS]
         rollout = Rollout(
@@ -182,10 +179,9 @@ class DemoRun:
             seed=0,
         )
         verdict = verify(problem.answer, rollout.text, mode="strict")
-        return ScoredRollout(
-            rollout=rollout,
-            score=Score(value=float(verdict.correct), parts={"math_answer": float(verdict.correct)}, verdict=verdict),
-        )
+        reward = float(verdict.correct)
+        score = Score(value=reward, parts={"math_answer": reward}, verdict=verdict)
+        return ScoredRollout(rollout=rollout, score=score)
 
 
 def _slip(steps: Sequence[str], rng: KeyedRandom) -> list[str]:

@@ -92,9 +92,7 @@ class Pages:
         return "overview.html", {
             **at.context("overview"),
             "splits": describe_splits(run),
-            "has_responses": any(
-                (each.folder / name).is_dir() for each in run.stages for name in (SAMPLES, EVALUATIONS)
-            ),
+            "has_responses": any((of.folder / name).is_dir() for of in run.stages for name in (SAMPLES, EVALUATIONS)),
             "paired": [stage.name for stage in run.stages if (stage.folder / PAIRS).is_file()],
             "curves": _draw_reading(sampled[-1]) if sampled else [],
             "checks": [(stage, each) for stage, found in at.summary.checks.items() for each in found if not each.fine],
@@ -105,11 +103,8 @@ class Pages:
     def show_metrics(self, name: str, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
         first, last = read_number(query.get("from", "")) or 0, read_number(query.get("to", ""))
-        stages = [
-            (stage, *stage_charts(stage))
-            for stage in (_cut(stage, first, last) for stage in at.read().stages)
-            if stage.metrics
-        ]
+        found = (_cut(stage, first, last) for stage in at.read().stages)
+        stages = [(stage, *stage_charts(stage)) for stage in found if stage.metrics]
         return "metrics.html", {**at.context("metrics"), "stages": stages, "first": first, "last": last}
 
     def show_health(self, name: str, query: Mapping[str, str]) -> Page:
@@ -179,8 +174,7 @@ class Pages:
 
         wanted = list(dict.fromkeys(filter(None, ",".join(query.getlist("runs")).split(","))))
         known = self.library.find_runs()
-        missing = [name for name in wanted if name not in known]
-        if missing or len(wanted) < 2:
+        if len(wanted) < 2 or not known.keys() >= set(wanted):
             raise NotFound(f"compare two or more of the runs {', '.join(known)}: /compare?runs=A,B.")
         runs = [OpenRun.find(self.library, name).read() for name in wanted]
         comparisons = compare_runs([known[name] for name in wanted])

@@ -272,10 +272,8 @@ def _moment(text: str, moments: list[tuple[str, int, str]], at_end: bool) -> tup
 def _mark_answer(row: Mapping[str, Any]) -> list[tuple[str, bool]]:
     """Return the response in pieces, the last of which that is the extracted answer marked."""
     text, answer = row["text"], row["extracted"]
-    place = text.rfind(answer) if answer else -1
-    return (
-        [(text, False)] if place < 0 else [(text[:place], False), (answer, True), (text[place + len(answer) :], False)]
-    )
+    before, marked, after = text.rpartition(answer) if answer else (text, "", "")
+    return [(before, False), (marked, True), (after, False)] if marked else [(text, False)]
 
 
 def _split_steps(row: Mapping[str, Any]) -> list[tuple[str, float | None]]:
