@@ -3,22 +3,22 @@
     python -m benchmarks.ui --rollouts 1000000 --folder /tmp/ui
 
 writes a made-up run (2,000 steps of 64 groups of 8 responses of about 250 tokens; 1.5 GB), indexes it, and asks for
-pages over HTTP, each several times. The text of a step is that of one of 20 different steps. Files stay in the folder,
-so that a second call only measures; remove the folder afterwards.
+pages over HTTP, each several times. The texts of a step are those of one of 20 different steps, each with the number of
+the step at its end, so that no two texts of the run are equal. Files stay in the folder, so that a second call only
+measures; remove the folder afterwards.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
-import resource
 import shutil
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
 from http.cookiejar import CookieJar
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ def write_run(folder: Path, *, rollouts: int) -> Path:
     for step in range(1, last + 1):
         rows, groups = templates[step % DIFFERENT_STEPS]
         path = step_path(stage, SAMPLES, "step", step)
-        path.write_bytes(rows.replace(b"rl/STEP/", f"rl/{step}/".encode()))
+        path.write_bytes(rows.replace(b"STEP", str(step).encode()))
         groups_path(path).write_bytes(groups)
         lines.append(to_line({**metrics[step % DIFFERENT_STEPS], "step": step, "seconds": 1.5 * step}))
     (stage / "metrics.jsonl").write_text("".join(lines), encoding="utf-8")
@@ -79,7 +79,7 @@ def _template(stage: Path, step: int) -> tuple[bytes, bytes]:
     rows = read_jsonl(path)
     for row in rows:
         rng = KeyedRandom("ui", row["id"])
-        row["text"] += " " + " ".join(rng.choice(words) for _ in range(EXTRA_WORDS))
+        row["text"] += " " + " ".join(rng.choice(words) for _ in range(EXTRA_WORDS)) + " STEP"
         row["tokens"], row["tokens_at"] = row["tokens"] + rng.between(80, 220), None
         row["id"] = row["id"].replace(f"rl/{step}/", "rl/STEP/")
     return "".join(map(to_line, rows)).encode(), groups_path(path).read_bytes()
@@ -101,9 +101,15 @@ class Viewer:
     def get(self, path: str) -> bytes:
         return self._opener.open(self._address.partition("?")[0].rstrip("/") + path).read()
 
-    def memory_mb(self) -> float:
+    def memory_mb(self) -> int:
+        """Return the most memory that the viewer has held."""
         status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii")
-        return int(re.findall(r"VmHWM:\s+(\d+)", status)[0]) / 1024
+        return int(re.findall(r"VmHWM:\s+(\d+)", status)[0]) // 1024
+
+    def cpu_s(self) -> float:
+        """Return the CPU time of the viewer so far."""
+        user, system = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii").split()[13:15]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def close(self) -> None:
         self._process.terminate()
@@ -111,41 +117,38 @@ class Viewer:
 
 
 def measure(run: Path, cache: Path, *, repeats: int) -> dict[str, Any]:
-    """Index the run, open it again, and ask for each page. Times in seconds."""
+    """Index the run, open it again, and ask for each page. Times in seconds, of the clock and of all threads."""
     out: dict[str, Any] = {"run_mb": round(sum(path.stat().st_size for path in run.rglob("*.jsonl")) / 1e6)}
     base = f"/run/{run.name}"
     shutil.rmtree(cache, ignore_errors=True)
     viewer = Viewer(run, cache)
     begin = time.perf_counter()
     while b"still being read" in viewer.get(f"{base}/rollouts"):
-        time.sleep(0.1)
-    out["first index"] = time.perf_counter() - begin
+        time.sleep(0.5)
+    out["first index"] = {"wall": time.perf_counter() - begin, "cpu": viewer.cpu_s()}
+    out["first index, memory_mb"] = viewer.memory_mb()
     viewer.close()
     out["index_mb"] = round(sum(path.stat().st_size for path in cache.rglob("*.duckdb")) / 1e6)
     viewer = Viewer(run, cache)
-    out["start to the list of runs"] = time.perf_counter() - viewer.begin
-    viewer.get(base)
-    out["start to the overview, indexed"] = time.perf_counter() - viewer.begin
-    viewer.get(f"{base}/rollouts")
-    out["start to the responses, indexed"] = time.perf_counter() - viewer.begin
+    pages = {"list of runs": None, "overview": base, "responses": f"{base}/rollouts"}
+    for name, path in pages.items():
+        if path is not None:
+            viewer.get(path)
+        out[f"start to the {name}"] = {"wall": time.perf_counter() - viewer.begin, "cpu": viewer.cpu_s()}
     problem = read_jsonl(next((run / "rl" / "samples").glob("*.groups.jsonl")))[0]["problem"]
     last = read_jsonl(run / "rl" / "metrics.jsonl")[-1]["step"]
     filled = {"problem": problem, "step": last // 2, "first": last // 20, "last": 3 * last // 4}
     for name, path in PAGES.items():
-        times = _time(lambda path=path: viewer.get(base + path.format(**filled)), repeats)
-        out[name] = {"median": statistics.median(times), "worst": max(times)}
-    out["memory_mb"] = round(viewer.memory_mb())
+        times, before = list[float](), viewer.cpu_s()
+        for _ in range(repeats):
+            begin = time.perf_counter()
+            viewer.get(base + path.format(**filled))
+            times.append(time.perf_counter() - begin)
+        cpu = (viewer.cpu_s() - before) / repeats
+        out[name] = {"wall": statistics.median(times), "worst": max(times), "cpu": cpu}
+    out["memory_mb"] = viewer.memory_mb()
     viewer.close()
     return out
-
-
-def _time(ask: Callable[[], object], repeats: int) -> Sequence[float]:
-    times = list[float]()
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        ask()
-        times.append(time.perf_counter() - begin)
-    return times
 
 
 def main() -> None:
@@ -159,9 +162,8 @@ def main() -> None:
     run = write_run(args.folder / f"run_{args.rollouts}", rollouts=args.rollouts)
     print(f"written in {time.perf_counter() - begin:.0f} s", flush=True)
     found = measure(run, args.folder / "cache", repeats=args.repeats)
-    cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
-    found["cpu_s"] = round(cpu.ru_utime + cpu.ru_stime, 1)
-    print(json.dumps(found, indent=2))
+    rounded = json.loads(json.dumps(found), parse_float=lambda number: round(float(number), 3))
+    print(json.dumps(rounded, indent=2))
 
 
 if __name__ == "__main__":
