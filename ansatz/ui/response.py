@@ -8,19 +8,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
+
 from ansatz.track.rollout_table import cut_observations
 from ansatz.track.step_files import tokens_path
 from ansatz.track.svg import Chart, Series
 from ansatz.track.token_file import read_tokens
 from ansatz.types import Verdict
 
-COLOURS: Mapping[str, tuple[str, str, tuple[float, float, float]]] = {
-    "after": ("change by the update", "log-prob after the update minus before, in nats", (0.01, 0.05, 0.2)),
-    "probability": ("log-prob", "log-prob when it was sampled, in nats", (0.7, 2.3, 4.6)),
-    "mismatch": ("sampler against trainer", "log-prob of the trainer minus that of the sampler", (0.005, 0.02, 0.1)),
-}
-"""By name: label, meaning, and the absolute values from which on a colour becomes stronger."""
-
+WORDS = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text(encoding="utf-8"))
+GRADERS: Mapping[str, str] = WORDS["graders"]
+COLOURS: Mapping[str, tuple[str, str, tuple[float, float, float]]] = WORDS["colours"]
 MAX_TOKENS = 4096
 """Tokens of one page; of a longer response, `w` says where its window begins."""
 
@@ -74,25 +72,6 @@ def _shade(value: float, steps: tuple[float, float, float]) -> str:
     return f"{'u' if value > 0 else 'd'}{strength}" if strength else ""
 
 
-GRADERS: Mapping[str, str] = {
-    "strict": "a box or an answer tag",
-    "anchored": 'also phrases such as "the answer is"',
-    "last_number": "also the last number",
-}
-"""Modes of the verifier, and where each looks for the answer."""
-
-MEANINGS = {
-    "equal": "the answer equals the gold answer",
-    "different": "the answer is another one",
-    "no_answer": "no answer was found where this mode looks for one",
-    "truncated": "the response was cut off before its answer",
-    "hedged": "the response gives two answers, or doubts its answer",
-    "unparsed": "the answer could not be read as mathematics",
-    "timeout": "the comparison took too long",
-    "crashed": "the grader failed",
-}
-
-
 def grade_row(row: Mapping[str, Any], mode: str) -> bool:
     """Return whether the verifier calls a row correct in a mode."""
     return _verify(row, mode).correct
@@ -101,7 +80,7 @@ def grade_row(row: Mapping[str, Any], mode: str) -> bool:
 def explain_verdict(row: Mapping[str, Any]) -> list[tuple[str, str, Verdict, str]]:
     """Return (mode, where it looks, verdict, what its reason means) for every mode."""
     found = [(mode, places, _verify(row, mode)) for mode, places in GRADERS.items()]
-    return [(mode, places, verdict, MEANINGS[verdict.reason.value]) for mode, places, verdict in found]
+    return [(mode, places, verdict, WORDS["meanings"][verdict.reason.value]) for mode, places, verdict in found]
 
 
 def _verify(row: Mapping[str, Any], mode: str) -> Verdict:

@@ -22,7 +22,7 @@ from ansatz.track.word_diff import word_diff
 from ansatz.ui.library import Library
 from ansatz.ui.mathematics import has_mathematics
 from ansatz.ui.open_run import NotFound, OpenRun, Page
-from ansatz.ui.response import COLOURS, GRADERS, explain_verdict, grade_row, read_strip
+from ansatz.ui.response import COLOURS, GRADERS, WORDS, explain_verdict, grade_row, read_strip
 
 PAGE_ROWS = 100
 MAX_EXPORTED = 200_000
@@ -31,20 +31,7 @@ FACETS = ("reason", "finish", "level", "subject", "split", "used", "grader_stage
 MAX_OF_PROBLEM = 2000
 """Responses to one problem that its page shows, the newest."""
 HISTOGRAMS = ("reward", "advantage", "tokens", "mean_logp", "repetition", "step")
-SAVED = (
-    ("correct but cut off", "correct and truncated"),
-    ("with what the update did to each token", "has_tokens"),
-    ("a false negative?", "not correct and other(last_number)"),
-    ("rewarded without work", "correct and tokens < p5(tokens)"),
-    ("rewarded although wrong", "reward > 0.5 and not correct"),
-    ("no signal: all wrong", "split = train and group.std = 0 and group.correct = 0"),
-    ("no signal: all correct", "split = train and group.std = 0 and group.correct > 0"),
-    ("the only success", "group.correct = 1 and correct"),
-    ("the only failure", "group.correct = group.size - 1 and not correct"),
-    ("loops", "repetition > 0.3"),
-    ("unlikely, with a strong update", "abs(advantage) > 2 and mean_logp < p5(mean_logp)"),
-    ("trouble with grading", "reason in (timeout, crashed, unparsed)"),
-)
+SAVED = tuple(WORDS["saved"].items())
 """Filters that the page of responses offers, by name."""
 
 
