@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
@@ -27,7 +26,6 @@ from ansatz.track.notes import add_note, check_note, notes_path
 from ansatz.track.page import open_templates
 from ansatz.track.theme import PAGE_SCRIPT, PAGE_STYLE
 from ansatz.ui import pages
-from ansatz.ui.mathematics import set_mathematics
 from ansatz.ui.open_run import OpenRun
 
 COOKIE, TOKEN_HEADER = "ansatz_view", "x-page-token"
@@ -55,19 +53,23 @@ def build_app(library: pages.Library, *, token: str, hosts: Sequence[str] = ()) 
         response.headers.update(HEADERS)
         return response
 
-    environment = open_templates("ansatz.ui", mathematics=set_mathematics)
+    environment = open_templates("ansatz.ui")
     environment.globals["page_token"] = page_token
     views = pages.Pages(library)
 
     def answer(make: Callable[..., Any]) -> Callable[[Request], Response]:
         def respond(request: Request) -> Response:
+            status = 200
             try:
                 result = make(**request.path_params, query=request.query_params)
             except (AnsatzError, OSError) as error:
-                live = {"address": "/api/state", **library.describe_state()}
                 status = 404 if isinstance(error, pages.NotFound) else 400
-                return _render(environment, "error.html", {"message": str(error), "live": live}, status)
-            return result if isinstance(result, Response) else _render(environment, *result, status=200)
+                live = {"address": "/api/state", **library.describe_state()}
+                result = "error.html", {"message": str(error), "live": live}
+            if isinstance(result, Response):
+                return result
+            template, context = result
+            return HTMLResponse(environment.get_template(template).render(context), status)
 
         return respond
 
@@ -139,7 +141,3 @@ def _static(request: Request) -> Response:
     if name not in known:
         return PlainTextResponse("This file does not exist.", 404)
     return Response(known[name], media_type="text/css" if name.endswith(".css") else "text/javascript")
-
-
-def _render(environment: Environment, template: str, context: dict[str, Any], status: int) -> Response:
-    return HTMLResponse(environment.get_template(template).render(context), status)
