@@ -20,7 +20,6 @@ from ansatz.track.rollout_table import FIELDS, KINDS, TRAIN
 from ansatz.track.stored_evaluations import compare_ends, stored_evaluations
 from ansatz.track.word_diff import word_diff
 from ansatz.ui.library import Library
-from ansatz.ui.mathematics import has_mathematics
 from ansatz.ui.open_run import NotFound, OpenRun, Page
 from ansatz.ui.response import COLOURS, GRADERS, WORDS, explain_verdict, grade_row, read_strip
 
@@ -120,8 +119,9 @@ class ResponsePages:
         members = [row for row in at.index.select(Query(_group_tree(place)), limit=512) if not row["greedy"]]
         if not members:
             raise NotFound(f"the run {name!r} has no group {place!r}.")
-        if query.get("order") in ("reward", "tokens"):
-            members.sort(key=lambda row: -row[query["order"]])
+        order = query.get("order", "")
+        if order in ("reward", "tokens"):
+            members.sort(key=lambda row: -row[order])
         asked = at.find_question(members[0])
         number = members[0]["group"]
         base = place.rpartition("/")[0]
@@ -136,6 +136,8 @@ class ResponsePages:
             "before": f"{base}/{number - 1}" if number else "",
             "after": f"{base}/{number + 1}",
             "others": [other for other in others if other != place],
+            "order": order,
+            "written": query.get("text") == "written",
         }
 
     def show_rollout(self, name: str, place: str, query: Mapping[str, str]) -> Page:
@@ -166,8 +168,7 @@ class ResponsePages:
             "right": ids[here + 1] if here + 1 < len(ids) else "",
             "verdicts": explain_verdict(row),
             "pieces": _mark_answer(row),
-            "typeset": has_mathematics(row["text"]) and query.get("text") != "written",
-            "can_set": has_mathematics(row["text"]),
+            "written": query.get("text") == "written",
             "rewarded": _split_steps(row),
             "colours": COLOURS,
             "colour": colour,

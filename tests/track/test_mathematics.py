@@ -7,14 +7,26 @@ from html.parser import HTMLParser
 
 import pytest
 
-for _package in ("latex2mathml", "markupsafe"):
-    pytest.importorskip(_package, reason="the extra ui is not installed")
+pytest.importorskip("latex2mathml", reason="the extra ui is not installed")
 
-from hypothesis import example, given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
-from made_up import NASTY  # noqa: E402
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from made_up import NASTY
 
-from ansatz.ui.mathematics import MAX_FORMULAS, has_mathematics, set_mathematics  # noqa: E402
+from ansatz.track.mathematics import (
+    MAX_FORMULAS,
+    cut_before_formula,
+    has_mathematics,
+    set_answer,
+    set_golds,
+    set_mathematics,
+)
+from ansatz.types import joined_golds
+
+
+def drop_annotations(page: str) -> str:
+    """The page without the source of its formulas, which a browser does not show."""
+    return re.sub("<annotation>.*?</annotation>", "", page, flags=re.DOTALL)
 
 
 class Elements(HTMLParser):
@@ -33,7 +45,7 @@ class Elements(HTMLParser):
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        (r"so $\frac{1}{2}$ is", 'so <math display="inline"><mrow><mfrac>'),
+        (r"so $\frac{1}{2}$ is", 'so <math display="inline"><semantics><mrow><mfrac>'),
         (r"\(x^2\)", "<msup>"),
         (r"\[\sqrt{2}\]", '<math display="block">'),
         ("$$a+b$$", '<math display="block">'),
@@ -43,7 +55,38 @@ class Elements(HTMLParser):
 def test_what_is_between_delimiters_is_set(text: str, shown: str):
     assert has_mathematics(text)
     assert shown in set_mathematics(text)
-    assert not re.search(r"[$\\]", set_mathematics(text))
+    assert not re.search(r"[$\\]", drop_annotations(set_mathematics(text)))
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        (r"\frac{1}{2}", "<mfrac>"),
+        ("x^2+1", "<msup>"),
+        (r"$\frac{1}{2}$", "<mfrac>"),
+        (r"x=2 \text{ or } x=3", "<mtext>"),
+    ],
+)
+def test_an_answer_is_set_without_delimiters_and_keeps_what_was_written(answer: str, shown: str):
+    page = set_answer(answer)
+    assert shown in page
+    assert page.startswith(f'<span title="{answer}"><math')
+
+
+@pytest.mark.parametrize("answer", ["12", "x^2 or 3", "5^2 metres", r"C:\a b and c", "a_1", "", "^" * 1001, "x < 2"])
+def test_an_answer_in_words_or_without_anything_to_set_stays_as_it_is(answer: str):
+    assert set_answer(answer) == answer.replace("<", "&lt;")
+
+
+def test_each_gold_answer_is_set():
+    page = set_golds(joined_golds([r"\frac{1}{2}", "0.5"]))
+    assert page.endswith("</span> or 0.5")
+    assert page.count("<mfrac>") == 1
+
+
+@pytest.mark.parametrize(("end", "cut"), [(3, 3), (4, 4), (5, 4), (8, 4), (9, 9), (14, 10)])
+def test_a_text_is_not_cut_within_a_formula(end: int, cut: int):
+    assert cut_before_formula("so, $a+b$ \\(c+d\\)", end) == cut
 
 
 @pytest.mark.parametrize("text", ["It costs $5 and then $6.", "a $ b $ c", "100$", r"\frac12 alone", "$x", "", "$$ $$"])
@@ -75,12 +118,14 @@ def test_a_hostile_formula_is_shown_as_written_or_set_without_anything_else(form
     assert page.startswith("before ")
     assert page.endswith(" after")
     assert_harmless(page)
+    assert_harmless(set_answer(formula))
+    assert_harmless(set_golds(joined_golds([formula, "1"])))
 
 
 def assert_harmless(page: str) -> None:
     found = Elements(page)
-    assert not found.names & {"b", "img", "script", "a", "svg", "style", "annotation-xml", "semantics"}
-    assert not found.attributes & {"href", "style", "class", "id", "src", "onerror"}
+    assert not found.names & {"b", "img", "script", "a", "svg", "style", "annotation-xml"}
+    assert not found.attributes & {"href", "style", "class", "id", "src", "onerror", "encoding"}
     assert not re.search(r"[\x00-\x08\u202e]", page)
 
 
@@ -110,9 +155,11 @@ PIECES = [
 @example("\\(\\text{<mtext href='x'>a</mtext>}\\)")
 def test_no_text_becomes_an_element_that_is_not_mathematics(text: str):
     assert_harmless(set_mathematics(text))
+    assert_harmless(set_answer(text))
 
 
 def test_only_the_first_formulas_of_a_long_text_are_set():
     page = set_mathematics(r"\(x\) " * (MAX_FORMULAS + 5))
     assert page.count("<math") == MAX_FORMULAS
     assert page.count(r"\(x\)") == 5
+    assert set_mathematics(r"\(x\) " * 5, 2).count("<math") == 2
