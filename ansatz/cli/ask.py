@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +14,7 @@ from ansatz.cli.sampling_options import ModelSampling, takes_sampling
 from ansatz.visible import say
 
 if TYPE_CHECKING:
-    from ansatz.types import Problem
+    from ansatz.types import Problem, Rollout
 
 
 @takes_sampling(samples_per_prompt=1)
@@ -40,7 +40,8 @@ def ask(
         _ask(model, problem, sampling, has_answer=answer is not None)
 
 
-def _ask(model: Path, problem: Problem, sampling: ModelSampling, *, has_answer: bool) -> None:
+def sample_responses(model: Path, problem: Problem, sampling: ModelSampling) -> tuple[list[Rollout], Any]:
+    """Return what a model responds to a problem, and its tokenizer."""
     from ansatz.prompts.render import render
     from ansatz.rollout.base import Sampling
 
@@ -48,7 +49,11 @@ def _ask(model: Path, problem: Problem, sampling: ModelSampling, *, has_answer: 
         (problem,) = opened.with_openings([problem])
         prompt = render(problem, opened.template, opened.policy.tokenizer)
         options = fitting_options(sampling, [prompt], opened.policy, source="the question")
-        rollouts = opened.sampler.generate([prompt], Sampling.of(options, seed=sampling.seed))
+        return opened.sampler.generate([prompt], Sampling.of(options, seed=sampling.seed)), opened.policy.tokenizer
+
+
+def _ask(model: Path, problem: Problem, sampling: ModelSampling, *, has_answer: bool) -> None:
+    rollouts, _ = sample_responses(model, problem, sampling)
     correct = 0
     for rollout in rollouts:
         if len(rollouts) > 1:

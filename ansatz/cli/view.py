@@ -40,6 +40,7 @@ def view(
     no_token: Annotated[bool, typer.Option("--no-token", help="Let everybody on this machine read the runs.")] = False,
     demo: Annotated[bool, typer.Option("--demo", help="Show two made-up runs, for a tour without training.")] = False,
     notes_in_run: Annotated[bool, typer.Option("--notes-in-run", help="Save notes in the run, to share them.")] = False,
+    asks_models: Annotated[bool, typer.Option("--try", help="Let a reader ask the runs' checkpoints.")] = False,
 ) -> None:
     """Show what models wrote and what training did to it: serve pages of runs until Ctrl-C.
 
@@ -63,6 +64,7 @@ def view(
     token = "" if no_token else secrets.token_urlsafe(16)
     if not demo:
         library = Library(folders, notes_in_run=notes_in_run)
+        library.asks_models = asks_models
         serve(library, port=port, host=host, token=token, open_browser=open_browser)
         return
     from ansatz.temporary import folder_of_program

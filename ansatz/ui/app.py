@@ -1,16 +1,17 @@
 """The server of the viewer: who may ask, what may be asked, and what a page may load.
 
 Every answer needs the token, which the printed address holds and a cookie then keeps; and the name of the host must be
-one of the list. Only GET and HEAD exist, and one POST, which saves a note: JSON from a page of this server, as its
-Origin says and a header proves.
+one of the list. Only GET and HEAD exist, and two POST from a page of this server, as its Origin and a token prove: JSON
+that saves a note, and a form that asks a checkpoint.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -26,15 +27,16 @@ from ansatz.track.notes import add_note, check_note, notes_path
 from ansatz.track.page import open_templates
 from ansatz.track.theme import PAGE_SCRIPT, PAGE_STYLE
 from ansatz.ui import pages
+from ansatz.ui.attempts import AttemptPage
 from ansatz.ui.open_run import OpenRun
 
 COOKIE, TOKEN_HEADER = "ansatz_view", "x-page-token"
-NOTES, MAX_NOTE_BYTES = "/api/notes", 1 << 16
+NOTES, TRY, MAX_BYTES = "/api/notes", "/run/{name}/try", 1 << 16
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # with no-referrer, a form would not say where it comes from
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
@@ -47,21 +49,22 @@ def build_app(library: pages.Library, *, token: str, hosts: Sequence[str] = ()) 
     page_token = secrets.token_urlsafe(16)
 
     async def guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-        response = _refuse(request, known, token) or _refuse_note(request, page_token)
+        response = _refuse(request, known, token) or _refuse_post(request, page_token)
         if response is None:
             response = await call_next(request)
         response.headers.update(HEADERS)
         return response
 
     environment = open_templates("ansatz.ui")
-    environment.globals["page_token"] = page_token
-    views = pages.Pages(library)
+    environment.globals |= {"page_token": page_token, "asks_models": library.asks_models}
+    attempts = AttemptPage(library)
+    views = {**pages.Pages(library).routes(), TRY: attempts.show}
 
-    def answer(make: Callable[..., Any]) -> Callable[[Request], Response]:
-        def respond(request: Request) -> Response:
+    def answer(make: Callable[..., Any]) -> Callable[..., Response]:
+        def respond(request: Request, form: Mapping[str, str] | None = None) -> Response:
             status = 200
             try:
-                result = make(**request.path_params, query=request.query_params)
+                result = make(**request.path_params, query=request.query_params if form is None else form)
             except (AnsatzError, OSError) as error:
                 status = 404 if isinstance(error, pages.NotFound) else 400
                 live = {"address": "/api/state", **library.describe_state()}
@@ -74,20 +77,20 @@ def build_app(library: pages.Library, *, token: str, hosts: Sequence[str] = ()) 
         return respond
 
     async def save_note(request: Request) -> Response:
-        body = b""
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > MAX_NOTE_BYTES:
-                return PlainTextResponse(f"A note is sent in at most {MAX_NOTE_BYTES} bytes. Shorten it.", 413)
         try:
-            await run_in_threadpool(_add_note, library, parse_json(body))
+            await run_in_threadpool(_add_note, library, parse_json(await request.body()))
         except (AnsatzError, ValueError) as error:
             status = 404 if isinstance(error, pages.NotFound) else 400
             return PlainTextResponse(f"The note is not saved: {error}", status)
         return Response(status_code=201)
 
-    routes = [Route(path, answer(make), methods=["GET"]) for path, make in views.routes().items()]
+    async def ask(request: Request) -> Response:
+        form = parse_qsl((await request.body()).decode(errors="replace"), keep_blank_values=True)
+        return await run_in_threadpool(answer(attempts.ask), request, dict(form))
+
+    routes = [Route(path, answer(make), methods=["GET"]) for path, make in views.items()]
     routes += [Route("/static/{name}", _static, methods=["GET"]), Route(NOTES, save_note, methods=["POST"])]
+    routes += [Route(TRY, ask, methods=["POST"])]
     app = Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)])
     app.state.library = library
     return app
@@ -99,7 +102,7 @@ def _refuse(request: Request, hosts: set[str], token: str) -> Response | None:
     name = host.rsplit(":", 1)[0] if host.rpartition(":")[2].isdigit() else host
     if name not in hosts:
         return PlainTextResponse("This name of the host is not allowed; start the viewer with --host NAME.", 421)
-    if request.method not in ("GET", "HEAD") and (request.method, request.url.path) != ("POST", NOTES):
+    if request.method not in ("GET", "HEAD") and (request.method != "POST" or not _takes(request)):
         return PlainTextResponse("The viewer shows runs and saves notes; it changes nothing else.", 405)
     if not token:
         return None
@@ -114,15 +117,26 @@ def _refuse(request: Request, hosts: set[str], token: str) -> Response | None:
     return PlainTextResponse("Open the address with its token, as `ansatz view` has printed it.", 403)
 
 
-def _refuse_note(request: Request, page_token: str) -> Response | None:
-    """Return the answer to a note that does not come from a page of this server; else None."""
+def _takes(request: Request) -> str:
+    """Return what can be posted to the address, and as what; empty if nothing can."""
+    path = request.url.path
+    question = "A question is sent as application/x-www-form-urlencoded"
+    return "A note is sent as application/json" if path == NOTES else question if path.endswith("/try") else ""
+
+
+def _refuse_post(request: Request, page_token: str) -> Response | None:
+    """Return the answer to what does not come from a page of this server, or is too long; else None."""
     if request.method != "POST":
         return None
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        return PlainTextResponse("A note is sent as application/json.", 415)
+    how, length = _takes(request), request.headers.get("content-length", "")
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != how.rpartition(" ")[2]:
+        return PlainTextResponse(f"{how}.", 415)
+    if not length.isdecimal() or int(length) > MAX_BYTES:
+        return PlainTextResponse(f"{how}, in at most {MAX_BYTES} bytes. Shorten it.", 413)
     if request.headers.get("origin", "").partition("://")[2] != request.headers["host"]:
-        return PlainTextResponse("A note comes from a page of this viewer, and the Origin of this one is another.", 403)
-    if not secrets.compare_digest(request.headers.get(TOKEN_HEADER, "").encode(), page_token.encode()):
+        return PlainTextResponse("It comes from a page of this viewer, and the Origin of this one is another.", 403)
+    given = request.headers.get(TOKEN_HEADER) or request.query_params.get("page", "")
+    if not secrets.compare_digest(given.encode(), page_token.encode()):
         return PlainTextResponse("The token of the page is missing, or of an earlier viewer. Load the page again.", 403)
     return None
 

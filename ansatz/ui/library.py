@@ -76,7 +76,9 @@ class RunSummary:
 
 class Library:
     """folders: runs, and folders with runs. Links in them are not followed. notes_in_run: whether new notes are written
-    into the run."""
+    into the run. asks_models: whether a reader can ask checkpoints, which starts processes."""
+
+    asks_models = False
 
     def __init__(self, folders: Sequence[Path], *, cache: Path | None = None, notes_in_run: bool = False) -> None:
         self.folders, self._cache = [folder.resolve() for folder in folders], cache

@@ -3,7 +3,7 @@ the update did to them, by probability or by mismatch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,17 +54,20 @@ def read_strip(row: Mapping[str, Any], run: Path, colour: str, *, first: int = 0
     records = read_tokens(tokens_path(run / row["file"]), *map(int, row["tokens_at"]))
     name = {"probability": "behavior_logp", "mismatch": "d_behavior"}.get(colour, "d_after")
     values = [float(value) for value in records[name]]
-    ends = [0, *map(int, records["end"])]
-    texts = [row["text"][start:end] for start, end in pairwise(ends)]
-    steps = COLOURS[colour][2]
-    shown = [
-        Token(place, texts[place] or ("[end]" if place + 1 == len(texts) else "·"), value, _shade(value, steps))
-        for place, value in enumerate(values)
-        if first <= place < first + MAX_TOKENS
-    ]
+    shown = mark_tokens(row["text"], map(int, records["end"]), values, colour)[first : first + MAX_TOKENS]
     series = Series(name="", points=[(float(token.place), token.value) for token in shown])
     chart = Chart(title=COLOURS[colour][1], series=[series], x_label="token")
     return Strip(shown, chart, sum(values), first, len(values))
+
+
+def mark_tokens(text: str, ends: Iterable[int], values: Sequence[float], colour: str) -> list[Token]:
+    """Return the tokens of a text. ends: where each of them ends. colour: the name of what the values are."""
+    texts = [text[start:end] for start, end in pairwise([0, *ends])]
+    steps = COLOURS[colour][2]
+    return [
+        Token(place, texts[place] or ("[end]" if place + 1 == len(texts) else "·"), value, _shade(value, steps))
+        for place, value in enumerate(values)
+    ]
 
 
 def _shade(value: float, steps: tuple[float, float, float]) -> str:

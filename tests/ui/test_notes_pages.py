@@ -20,7 +20,7 @@ from test_viewer_pages import HOSTILE, make_run  # noqa: E402
 
 from ansatz.track.jsonl import to_line  # noqa: E402
 from ansatz.track.notes import notes_path, read_notes  # noqa: E402
-from ansatz.ui.app import MAX_NOTE_BYTES, build_app  # noqa: E402
+from ansatz.ui.app import MAX_BYTES, build_app  # noqa: E402
 from ansatz.ui.library import Library  # noqa: E402
 
 PAGE = "/run/one/rollout/rl/1/0/0"
@@ -164,7 +164,7 @@ def test_a_note_needs_the_token_of_the_viewer_too_and_that_of_another_viewer_is_
         (b"\xff", 400, "The note is not saved"),
         (b"", 400, "The note is not saved"),
         (b"[" * 5000, 400, "The note is not saved"),
-        (b" " * (MAX_NOTE_BYTES + 1), 413, "in at most 65536 bytes"),
+        (b" " * (MAX_BYTES + 1), 413, "in at most 65536 bytes"),
     ],
 )
 def test_what_is_not_a_note_on_a_response_is_refused_in_words(run: Path, note: Any, status: int, words: str):

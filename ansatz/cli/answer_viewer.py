@@ -1,0 +1,67 @@
+"""What the page `try` of the viewer starts: it samples from checkpoints of a run and prints the graded responses.
+
+The standard input is a line of JSON, and then nothing until the viewer ends: then this process ends too, as it does
+after its seconds. A response is a line of JSON among what is said on the way. No code of a recipe's own is run, and
+nobody else is asked: rewards that would are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ansatz.cli.ask import sample_responses
+from ansatz.cli.sampling_options import ModelSampling
+from ansatz.config.sampling import SamplingOptions
+from ansatz.errors import AnsatzError, ConfigError
+from ansatz.types import Problem
+
+VERIFIER = "math_answer"
+
+
+def main() -> None:
+    order = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_viewer, daemon=True).start()
+    signal.alarm(order["seconds"])
+    try:
+        for name, folder in order["models"].items():
+            for row in respond(Path(folder), Problem(**order["problem"]), order["samples"], order["seed"]):
+                print("\n" + json.dumps({"model": name, **row}), flush=True)
+    except (AnsatzError, OSError) as error:
+        sys.exit(f"\n{error}")
+
+
+def _end_with_viewer() -> None:
+    while os.read(0, 1024):
+        pass
+    os._exit(1)
+
+
+def respond(model: Path, problem: Problem, samples: int, seed: int) -> Iterator[dict[str, Any]]:
+    """Yield the responses of a checkpoint, sampled and graded as in its run, with the end and log-prob of each token. A
+    problem that is only a question and an answer is graded by the verifier alone."""
+    from ansatz.loop.model_recipe import recipe_of
+    from ansatz.rewards.base import rewards
+    from ansatz.rewards.grader import build_grader
+    from ansatz.track.rollout_rows import rollout_row
+    from ansatz.train.sample import StepTokens
+
+    recipe = recipe_of(model, option="--template")
+    if recipe is None or ":" in str((recipe.config.environment or {}).get("name")):
+        raise ConfigError(f"{model}: its recipe is missing, or has an environment of its own, whose code is not run.")
+    options = {name: getattr(recipe.config.rollout, name) for name in SamplingOptions.model_fields}
+    sampling = ModelSampling(options=SamplingOptions(**{**options, "samples_per_prompt": samples}), seed=seed)
+    rollouts, tokenizer = sample_responses(model, problem, sampling)
+    fit = [name for name in recipe.config.rewards if not rewards.can_hang(name) and (problem.meta or name == VERIFIER)]
+    find_ends = StepTokens(lambda ids: tokenizer.decode(ids, skip_special_tokens=True)).find_ends
+    with build_grader({name: recipe.config.rewards[name] for name in fit} or {VERIFIER: {}}) as grader:
+        for each in grader.score(rollouts):
+            row = rollout_row(each, group="", noise_step=0, temperature=1.0)
+            tokens = {"logps": each.rollout.behavior_logps, "ends": find_ends(each.rollout)}
+            yield {**row, **tokens, "truncated": each.rollout.truncated}

@@ -1,0 +1,149 @@
+"""Checkpoints of a run are asked from its page: over HTTP, by a process that really samples."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from html import unescape
+from http.cookiejar import CookieJar
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+
+import pytest
+
+for _package in ("duckdb", "starlette", "uvicorn"):
+    pytest.importorskip(_package, reason="the extra ui is not installed")
+
+from made_up import NASTY  # noqa: E402
+from test_viewer_pages import make_run, open_viewer  # noqa: E402
+from toy_runs import command, toy_recipe  # noqa: E402
+
+WAIT_S = 120
+EMPTY = {"before": "", "after": "rl/checkpoints/step-000004", "problem": "", "question": "", "answer": ""}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("toy")
+    code, out, err = command("train", toy_recipe(folder))
+    assert code == 0, out + err
+    return folder / "runs" / "toy"
+
+
+class Reader:
+    """A browser without scripts: it has cookies, follows redirections, and sends the forms of pages."""
+
+    def __init__(self, address: str) -> None:
+        self.origin = address.partition("/run")[0].partition("?")[0].rstrip("/")
+        self._browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
+        self.get(address.removeprefix(self.origin))
+
+    def get(self, path: str) -> str:
+        with self._browser.open(self.origin + path, timeout=WAIT_S) as answer:
+            return answer.read().decode()
+
+    def ask(self, page: str, **form: Any) -> tuple[str, str]:
+        """Send the form of a page. Return the address that it leads to, and its page."""
+        target = unescape(re.findall('<form class="card ask" method="post" action="(.*?)"', page)[0])
+        body = urlencode({**EMPTY, "samples": 2, "seed": 1, **form}).encode()
+        request = urllib.request.Request(self.origin + target, body, {"Origin": self.origin})
+        try:
+            with self._browser.open(request, timeout=WAIT_S) as answer:
+                return answer.url.removeprefix(self.origin), answer.read().decode()
+        except HTTPError as error:
+            return "", error.read().decode()
+
+    def wait(self, address: str) -> str:
+        """Load a page again, as it asks to be, until it no longer does."""
+        end = time.monotonic() + WAIT_S
+        while 'http-equiv="refresh"' in (page := self.get(address)):
+            assert time.monotonic() < end
+            time.sleep(0.2)
+        return page
+
+
+def start_viewer(run: Path, cache: Path) -> subprocess.Popen[str]:
+    arguments = [sys.executable, "-m", "ansatz", "view", str(run), "--port", "0", "--try"]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+@pytest.fixture(scope="module")
+def reader(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    with start_viewer(run, tmp_path_factory.mktemp("cache")) as server:
+        assert server.stdout is not None
+        yield Reader(server.stdout.readline().removeprefix("Open ").strip())
+        server.kill()
+
+
+def test_two_checkpoints_answer_a_problem_of_the_run_and_the_address_is_the_state(reader: Reader, run: Path):
+    page = reader.get("/run/toy/try")
+    assert re.findall('<option value="(.*?)"', page)[:5] == [
+        "",
+        "model",
+        *(f"{each}/checkpoints/step-00000{step}" for each, step in (("sft", 2), ("sft", 4), ("rl", 2))),
+    ]
+    problem = (run / "problems" / "heldout.jsonl").read_text().partition('"id": "')[2].partition('"')[0]
+    address, page = reader.ask(page, before="model", problem=problem)
+    assert "being loaded" in page
+    assert "another question is being answered" in reader.ask(page, question="1 + 1?")[1]
+    assert reader.ask(page, before="model", problem=problem)[0] == address
+    page = reader.wait(address)
+    assert re.findall("<h2>(.*?):", page) == ["model", "rl/checkpoints/step-000004"]
+    assert page.count("<article") == 4
+    assert len(re.findall(r'<span[^>]* title="token \d+: -', page)) >= 4
+    assert "✓ correct" in page or "✗" in page or "! " in page
+    assert f'value="{problem}"' in page
+    assert 'class="question"' in page
+
+
+def test_a_question_of_the_reader_without_a_gold_answer_gets_no_verdict_and_stays_text(reader: Reader):
+    address, _ = reader.ask(reader.get("/run/toy/try"), question=NASTY)
+    page = reader.wait(address)
+    assert page.count("<article") == 2
+    assert "<img" not in page
+    assert 'class="badge' not in page
+    assert "mean log-prob" in page
+
+
+def test_a_question_that_cannot_be_answered_is_one_sentence(reader: Reader):
+    address, _ = reader.ask(reader.get("/run/toy/try"), question="word " * 9000)
+    assert "Nothing more was answered: the longest prompt of the question has" in unescape(reader.wait(address))
+    for form, said in (
+        ({}, "nothing is asked"),
+        ({"before": "../x"}, "no checkpoint"),
+        ({"problem": "none"}, "no problem 'none'"),
+        ({"question": "x" * 70_000}, "in at most 65536 bytes"),
+    ):
+        assert said in unescape(reader.ask(reader.get("/run/toy/try"), **form)[1])
+
+
+def test_the_process_ends_with_a_viewer_that_is_killed(run: Path, tmp_path: Path):
+    with start_viewer(run, tmp_path) as server:
+        assert server.stdout is not None
+        reader = Reader(server.stdout.readline().removeprefix("Open ").strip())
+        reader.ask(reader.get("/run/toy/try"), question="1 + 1?", samples=16)
+        found = [
+            each for path in Path(f"/proc/{server.pid}/task").glob("*/children") for each in path.read_text().split()
+        ]
+        assert len(found) == 1
+        server.kill()
+    end = time.monotonic() + WAIT_S
+    while Path(f"/proc/{found[0]}").exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_viewer_that_was_not_started_so_asks_nobody(tmp_path: Path):
+    make_run(tmp_path / "runs" / "one")
+    viewer = open_viewer(tmp_path / "runs", tmp_path / "cache")
+    assert "/try" not in viewer.get("/run/one").text
+    answer = viewer.get("/run/one/try")
+    assert (answer.status_code, "Start it with: ansatz view RUN --try" in answer.text) == (404, True)
