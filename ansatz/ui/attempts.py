@@ -85,7 +85,7 @@ class AttemptPage:
         return "try.html", {**at.context("try"), **found, "asked": asked, "attempt": attempt}
 
     def ask(self, name: str, query: Mapping[str, str]) -> Response:
-        """Ask what a form says, and lead to the page of the answer. Raise DataError while something else is answered."""
+        """Ask what a form says, and lead to the page of the answer. Raise DataError while something else is asked."""
         at, models, asked, address = self._read(name, query)
         problem = _find_problem(at.path, asked)
         chosen = {model: str(models[model]) for model in (asked["before"], asked["after"]) if model}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -22,8 +23,13 @@ for _package in ("duckdb", "starlette", "uvicorn"):
     pytest.importorskip(_package, reason="the extra ui is not installed")
 
 from made_up import NASTY  # noqa: E402
+from starlette.testclient import TestClient  # noqa: E402
 from test_viewer_pages import make_run, open_viewer  # noqa: E402
 from toy_runs import command, toy_recipe  # noqa: E402
+
+from ansatz.ui import attempts  # noqa: E402
+from ansatz.ui.app import build_app  # noqa: E402
+from ansatz.ui.library import Library  # noqa: E402
 
 WAIT_S = 120
 EMPTY = {"before": "", "after": "rl/checkpoints/step-000004", "problem": "", "question": "", "answer": ""}
@@ -147,3 +153,52 @@ def test_a_viewer_that_was_not_started_so_asks_nobody(tmp_path: Path):
     assert "/try" not in viewer.get("/run/one").text
     answer = viewer.get("/run/one/try")
     assert (answer.status_code, "Start it with: ansatz view RUN --try" in answer.text) == (404, True)
+
+
+@pytest.fixture
+def viewer(run: Path, tmp_path: Path) -> TestClient:
+    library = Library([run], cache=tmp_path / "cache")
+    library.asks_models = True
+    return TestClient(build_app(library, token="secret", hosts=["testserver"]), follow_redirects=False)
+
+
+def post(viewer: TestClient, *, page: str = "", origin: str = "http://testserver", **form: Any) -> Any:
+    """Send a form. page: the token of the page; by default the right one."""
+    found = re.findall(r"/try\?page=([\w-]+)", viewer.get("/run/toy/try").text)
+    headers = {"origin": origin}
+    return viewer.post(f"/run/toy/try?page={page or ''.join(found)}", data={**EMPTY, **form}, headers=headers)
+
+
+def test_a_question_from_elsewhere_starts_nothing(viewer: TestClient, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(attempts, "COMMAND", ["head", "-n", "1"])
+    assert post(viewer, question="1 + 1?").status_code == 403
+    viewer.get("/?token=secret")
+    for how in ({"page": "x"}, {"origin": "http://evil.example"}, {"origin": "null"}, {"origin": ""}):
+        assert post(viewer, question="1 + 1?", **how).status_code == 403
+    assert viewer.post("/run/toy/try", json={}, headers={"origin": "http://testserver"}).status_code == 415
+    answer = post(viewer, question="1 + 1?")
+    assert answer.status_code == 303
+
+
+def test_an_answer_that_takes_too_long_is_stopped_and_says_so(viewer: TestClient, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(attempts, "MAX_SECONDS", 1)
+    viewer.get("/?token=secret")
+    address = post(viewer, question="1 + 1?").headers["location"]
+    end = time.monotonic() + WAIT_S
+    while 'http-equiv="refresh"' in (page := viewer.get(address).text):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    assert "It was stopped: it took more than 1 s" in page
+
+
+def test_a_link_that_leads_out_of_the_run_is_no_checkpoint(viewer: TestClient, run: Path, tmp_path: Path):
+    viewer.get("/?token=secret")
+    outside = tmp_path / "outside"
+    shutil.copytree(run / "rl" / "checkpoints" / "step-000004", outside)
+    link = run / "rl" / "checkpoints" / "step-000009"
+    link.symlink_to(outside)
+    try:
+        assert "step-000009" not in viewer.get("/run/toy/try").text
+        assert "no checkpoint" in post(viewer, after="rl/checkpoints/step-000009", question="1").text
+    finally:
+        link.unlink()
