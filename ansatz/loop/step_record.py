@@ -9,7 +9,7 @@ from ansatz.data.keyed_random import KeyedRandom
 from ansatz.loop.collect import StepData
 from ansatz.track.rollout_rows import StoredGroup
 from ansatz.track.rollouts import has_signal
-from ansatz.track.token_file import RECORD, TokenFacts
+from ansatz.track.token_file import RECORD_BYTES, TokenFacts
 from ansatz.train.sample import TrainSample
 from ansatz.train.trainer import Trainer
 from ansatz.types import Rollout
@@ -79,7 +79,7 @@ def choose_groups(data: StepData, step: int, *, max_mb: float) -> list[int]:
     """
     able = [place for place, group in enumerate(data.groups) if has_signal(group.rewards)]
     able = able or list(range(len(data.groups)))
-    chosen, left = list[int](), max_mb * 1e6 / RECORD.itemsize
+    chosen, left = list[int](), max_mb * 1e6 / RECORD_BYTES
     for place in KeyedRandom("watched", step).shuffled(able)[: min(max(len(data.groups) // 32, 1), 4)]:
         tokens = sum(len(member.rollout.token_ids) for member in data.groups[place].members)
         if tokens <= left:
