@@ -87,10 +87,8 @@ def _pieces(text: str, limit: int) -> Iterator[Markup]:
 @lru_cache(maxsize=4096)
 def _set(latex: str, *, is_block: bool) -> Markup | None:
     """Return a formula as MathML; None if it cannot be set, or would be more than mathematics."""
-    from latex2mathml.converter import convert  # here, as most pages need none
-
     try:
-        from latex2mathml.converter import convert
+        from latex2mathml.converter import convert  # here, as most pages need none
 
         drawn = convert(visible(latex), display="block" if is_block else "inline")
         root = ElementTree.fromstring(drawn)

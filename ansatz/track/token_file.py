@@ -22,9 +22,9 @@ RECORD = [
     ("d_after", "<f2"),
     ("sampled", "u1"),
 ]
-RECORD_BYTES = 17
 """id of the token; end: characters of the response up to its end; log-prob when it was sampled; log-prob of the trainer
 before the update minus that; log-prob after the update minus that before; 0 for a forced token."""
+RECORD_BYTES = 17
 
 
 class TokenFacts(NamedTuple):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 from fake_trainer import FakeTrainer
 from made_up import problem, scored
 
 from ansatz.loop.collect import StepData
 from ansatz.loop.step_record import StepRecord, choose_groups
+from ansatz.track.token_file import RECORD
 from ansatz.train.sample import samples_of_groups
 from ansatz.types import Group
 
@@ -55,10 +57,11 @@ def test_groups_with_a_signal_are_looked_at_first_and_other_steps_choose_others(
 def test_groups_beyond_the_megabytes_are_left_out_and_without_any_the_policy_is_not_asked():
     data = step_data(*(group(index, 0.0, 1.0) for index in range(96)), used=96)
     every = choose_groups(data, 1, max_mb=4.0)
-    megabytes_of_a_group = 17 * 6 / 1e6
+    megabytes_of_a_group = np.dtype(RECORD).itemsize * 6 / 1e6
     assert len(every) == 3
     assert set(choose_groups(data, 1, max_mb=2.5 * megabytes_of_a_group)) < set(every)
-    assert len(choose_groups(data, 1, max_mb=2.5 * megabytes_of_a_group)) == 2
+    assert len(choose_groups(data, 1, max_mb=2.0 * megabytes_of_a_group)) == 2
+    assert len(choose_groups(data, 1, max_mb=1.99 * megabytes_of_a_group)) == 1
     assert choose_groups(data, 1, max_mb=0.0) == []
 
     trainer, samples = FakeTrainer(), samples_of_groups(data.groups)
