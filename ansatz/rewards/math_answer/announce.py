@@ -26,10 +26,8 @@ _STOP = re.compile(r"<[|｜][^<>]{1,40}[|｜]>|</s>|<eos>|<end_of_turn>|\[/?INST
 _OPENING_STOP = re.compile(r"\s*(?:<[|｜][^<>]{1,40}[|｜]>(?:(?:assistant|user|system)\b\s*)?\s*)+")
 _ANSWER_WORDS = ("answer", "option", "choice", "ans:", "ans.", "ans ", "ans=")
 _PHRASES = (_PHRASE["phrase"], _PHRASE["closing_phrase"], _PHRASE["bare_phrase"])
-_LEAD = re.compile(r"[\s:：*=]*(?:(?:option|choice|approximately|simply)\s+)?", re.IGNORECASE)
 _ASKED = "?？؟"
 _SENTENCE_START = re.compile(r"(?<!\\)[.!?](?=\s)|[。！？।؟\n]")
-_FENCED = re.compile(r"```(?:text|txt|latex|tex|math|plaintext)?[ \t]*\n([^\n`]{1,200})\n[ \t]*```")
 _REMARK = re.compile(r"[^\d$\\]*")
 _NUMBER = re.compile(
     rf"(?<![\d.,])[\d.,]*(?:{UNREADABLE}[\d.,]*)+|"
@@ -114,7 +112,7 @@ def _phrased(text: str, phrases: list[re.Match[str] | None], *, choice: bool) ->
         return None
     if opening is None or (opening[0].strip("#* \n")[:1].islower() and read_before(text, opening.start())[0]):
         return None
-    return _statement(text[_matched(_LEAD, text, opening.end()) :], choice=choice)
+    return _statement(text[_matched(_PHRASE["lead"], text, opening.end()) :], choice=choice)
 
 
 def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
@@ -134,7 +132,7 @@ def _statement(text: str, *, choice: bool) -> str | None:
     """Return the answer at the head of a text: one formula with at most a harmless remark, or the first
     sentence's value.
     """
-    fenced = _FENCED.match(text)
+    fenced = _PHRASE["fenced"].match(text)
     if fenced:
         return None if taken_back(text, fenced.end(), "") is not None else value_said(fenced[1].strip())
     formula = _formula(text)

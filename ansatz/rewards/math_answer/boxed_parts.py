@@ -17,8 +17,6 @@ _PHRASE = phrases_of("boxed_parts")
 
 MAX_PARTS = 8
 _NAME = re.compile(r"(?<![A-Za-z\\])([A-Za-z](?:_\{?\w\}?)?)\s{0,3}=\s{0,3}[$*\s]{0,4}$")
-_PART = re.compile(r"(?:^|[\s*$])(?:part\s+)?\(?([a-h]|[1-8]|i{1,3}|iv|v)[).][\s:*]", re.IGNORECASE)
-_LABEL = re.compile(r"(?:^|(?<=[\s;,]))\(?(?:[a-h]|i{1,3}|iv|v|[1-8])\)\s+")
 _CHOICE = re.compile(rf"(?<![\w\\])(?:{OR}|either)(?!\w)", re.IGNORECASE)
 _ORDERS = ("abcdefgh", "12345678", ("i", "ii", "iii", "iv", "v"))
 
@@ -43,7 +41,7 @@ def labelled(text: str, boxes: Sequence[tuple[int, int, str]]) -> tuple[str, boo
     names = [_NAME.search(gap[-30:]) for gap in gaps]
     if all(names) and len({name[1] for name in names if name}) == len(boxes):
         return ", ".join(f"{name[1]}={box[2]}" for name, box in zip(names, boxes, strict=True) if name), False
-    parts = [[match[1].lower() for match in _PART.finditer(gap)] for gap in gaps]
+    parts = [[match[1].lower() for match in _PHRASE["part"].finditer(gap)] for gap in gaps]
     if not all(len(found) == 1 for found in parts):
         return (_together(text, boxes), False) if all(map(_PHRASE["one_sentence"].fullmatch, gaps[1:])) else None
     labels = [found[0] for found in parts]
@@ -53,7 +51,7 @@ def labelled(text: str, boxes: Sequence[tuple[int, int, str]]) -> tuple[str, boo
 
 def without_labels(gold: str, count: int) -> str:
     """Return a gold such as "(a) 10; (b) 4" without the labels of its parts; any other as it is."""
-    before, *parts = _LABEL.split(gold)
+    before, *parts = _PHRASE["label"].split(gold)
     return ", ".join(part.strip(" ;,.") for part in parts) if not before.strip() and len(parts) == count else gold
 
 

@@ -22,7 +22,6 @@ _SENTENCE_BEFORE = 300  # characters before it that its sentence can take
 _SHORT_REST = 12  # characters after it that say nothing
 _REMARKS = 8_000  # characters after it that can take it back
 
-_DOUBT = re.compile(r"\b(?:maybe|perhaps|possibly|vielleicht|peut-être|quizás|forse|talvez)\b", re.IGNORECASE)
 _CHOICE = re.compile(rf"(?<![A-Za-z\\])(?:{_PHRASE['either'].pattern}|of)(?![A-Za-z])|\\lor|\\vee|/|\|", re.IGNORECASE)
 
 _SPACED = str.maketrans(dict.fromkeys('$*_()[]{},;:.!?\\"`~&=\n', " "))
@@ -37,18 +36,13 @@ _WORD_LIKE = re.compile(r"[^\W\d_]{2,}(?:['’-][^\W\d_]+)*|[aAI]")
 _ENDS = frozenset(",.;!?:") | frozenset(languages.CLAUSE_ENDS)
 _JOINS = frozenset(f"{_PHRASE['either'].pattern}|{languages.AND}".split("|"))
 _TAG = re.compile(r"<[/|]?[a-z_]+\|?>[\s$*]*$")
-_EQUIVALENT = re.compile(r"\b(?:only|exactly|precisely) if\W*$", re.IGNORECASE)
 _REFUSED = re.compile(languages.REFUSED, re.IGNORECASE)
 _CLAUSE_END = re.compile(rf"[.!?;:,\n)](?=\s|$)|[{languages.CLAUSE_ENDS}]")
 
 _OPENING_MARKS = " \n$*([{\\"
 _CLOSING_MARKS = " \n$.*!)]}\\"
 _CLOSED = re.compile(r"(?:[\s$*}`\"]|\\[\]),;:! ]|\\q?quad|~|\\?%)*")
-_RELATION = re.compile(r"[<>≤≥≠]|\^\{?[2-9]|\\(?:le|leq|ge|geq|lt|gt|ne|neq|ll|gg|not)(?![A-Za-z])")
 _EQUAL_TO = re.compile(r"=\s*([^$\n=]{1,200}?)(?=\s{0,9}(?:$|\$|\n|\\\)|\\\]|[,;.](?:\s|$)|\\\\|\\end|\}))")
-_ASIDE = re.compile(r"[,(]?\s*(?:which|that|this|it|and\s+it|and\s+this)\b", re.IGNORECASE)
-_IMPOSSIBLE = re.compile(r"\b(?:not|cannot|never|impossible|nothing|none|no)\b|n['’]t\b", re.IGNORECASE)
-_REFUTED = re.compile(r"\b(?:absurd|contradict\w*|impossible|cannot|can['’]t|nonsense|false)\b", re.IGNORECASE)
 _SENTENCE = re.compile(rf"[.!?\n{languages.CLAUSE_ENDS}]|$")
 _TELLING = languages.ASCII_RETRACTIONS | word_set("telling")
 """Every retraction in plain letters contains one of these words: a fast check for an ASCII text."""
@@ -67,7 +61,7 @@ def refused(clause: str) -> bool:
 
 def separator(gap: str) -> str | None:
     """Return what joins two marked answers into a list: " or ", ", ", or None if more than that stands between them."""
-    if len(gap) > MAX_LINK or not _PHRASE["link"].fullmatch(gap) or _DOUBT.search(gap):
+    if len(gap) > MAX_LINK or not _PHRASE["link"].fullmatch(gap) or _PHRASE["doubt"].search(gap):
         return None
     return " or " if _CHOICE.search(gap) else ", "
 
@@ -107,7 +101,7 @@ def affirmed_or_denied(text: str, start: int, end: int) -> bool | None:
     if (
         ("than" in near or "any" in near or "but" in near)
         and _PHRASE["nothing_else"].search(near)
-        and _IMPOSSIBLE.search(sentence)
+        and _PHRASE["impossible"].search(sentence)
     ):
         return True
     if _PHRASE["others"].match(sentence):
@@ -121,7 +115,7 @@ def affirmed_or_denied(text: str, start: int, end: int) -> bool | None:
         return False
     if len(text) - end > _SHORT_REST:
         if ("ssum" in low or "uppos" in low or "magin" in low) and _PHRASE["supposed"].match(sentence):
-            return False if _REFUTED.search(text, end, end + _REMARKS) else None
+            return False if _PHRASE["refuted"].search(text, end, end + _REMARKS) else None
         if _PHRASE["miscounted"].match(text, end):
             return False
     return None
@@ -143,7 +137,7 @@ def _denied_by_words(window: str) -> bool:
         if word in _ALTERING:
             return glued <= {"of", "the", "a", "to"}
         if word in _DENIALS:
-            return word != "if" or not _EQUIVALENT.search(window)
+            return word != "if" or not _PHRASE["equivalent"].search(window)
         if word not in _GLUE:
             return False
         glued.add(word)
@@ -204,7 +198,7 @@ def denied_after(text: str, end: int) -> bool:
     place = _end(_CLOSED, text, end)
     if (
         text.startswith(("?", "？", "؟"), place)
-        or _RELATION.match(text, place)
+        or _PHRASE["relation"].match(text, place)
         or _PHRASE["bound_after"].match(text, place)
     ):
         return True
@@ -225,7 +219,7 @@ def denied_after(text: str, end: int) -> bool:
         return True
     if _PHRASE["contrast"].search(clause):
         clause = clause[: _PHRASE["contrast"].search(clause).start()]  # pyright: ignore[reportOptionalMemberAccess]
-    return bool((_PHRASE["not_it"] if _ASIDE.match(clause) else _PHRASE["denied_after"]).search(clause))
+    return bool((_PHRASE["not_it"] if _PHRASE["aside"].match(clause) else _PHRASE["denied_after"]).search(clause))
 
 
 def past_contrast(text: str, end: int) -> int:

@@ -28,11 +28,7 @@ Mode = Literal["strict", "anchored", "last_number"]
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
 _BRACES = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*\{?|\\[\\{}]|[{}]")
 _BARE_BOX = re.compile(r"\s*([^\s{}$]+)")
-_PERCENT_AFTER = re.compile(r"\s*(?:\$|\\\))?\s*(?:\\?%|percent\b|pct\b)", re.IGNORECASE)
-_FORMULA_BEFORE = re.compile(r"(?:[-+*/^_\d]|\\(?:cdot|times|pm|sqrt|frac)|(?<![A-Za-z\\])[A-Za-z])\{?\s{0,9}$")
 _FORMULA_AFTER = re.compile(r"[-+*/^_=\w]")
-_MAYBE_NOT = re.compile(r"\bnot\b|\bthan\b|\binstead\b")
-_CONTRAST = re.compile(r"[\s$*),]*(?:\\\)\s*)?,?\s*(?:and\s+)?(?:not|rather\s+than|instead\s+of)[\s$*(]*(?:\\\()?")
 _MAYBE_BOX = re.compile(r"[}x]")
 _ENDS_OF_NUMBER = (*"0123456789", "}")
 _SHORTEST_BOX = len("\\boxed{}")
@@ -103,11 +99,11 @@ def _only_box(text: str, *, gold: bool) -> str | None:
         return content
     if content is None or (not gold and len(_BOX.findall(text)) > 1):
         return None
-    if _FORMULA_BEFORE.search(text[max(0, start - 20) : start]) or _FORMULA_AFTER.match(text, end):
+    if _PHRASE["formula_before"].search(text[max(0, start - 20) : start]) or _FORMULA_AFTER.match(text, end):
         return None
     if not gold and any(word in HEDGES for word in re.findall(r"[a-z']+", (text[:start] + text[end:]).lower())):
         return None
-    percent = gold and _PERCENT_AFTER.match(text, end)
+    percent = gold and _PHRASE["percent_after"].match(text, end)
     return content + "\\%" if percent and not content.endswith("%") else content
 
 
@@ -175,10 +171,10 @@ def _contrasted(text: str, start: int) -> tuple[str, int] | None:
     """
     near = max(0, start - _MAX_LINKED_LENGTH)
     earlier = max(text.rfind("\\boxed", near, start), text.rfind("\\fbox", near, start))
-    if earlier < 0 or not _MAYBE_NOT.search(text, max(0, start - context.MAX_LINK), start):
+    if earlier < 0 or not _PHRASE["maybe_not"].search(text, max(0, start - context.MAX_LINK), start):
         return None
     content, end = _box_at(text, earlier)
-    return (content, earlier) if content is not None and _CONTRAST.fullmatch(text, end, start) else None
+    return (content, earlier) if content is not None and _PHRASE["contrast"].fullmatch(text, end, start) else None
 
 
 def _against(text: str, start: int, end: int) -> bool:

@@ -27,7 +27,6 @@ _UNIT = re.compile(
     re.IGNORECASE,
 )
 _NUMBER_OR_FORMULA = re.compile(r"[\d\\$^_=+]")
-_ONE_LETTER_JOIN = re.compile(r"[\d$)}]\s+[eyouóиà]\s+[\d$({\\]")
 _CONCLUSION = re.compile(languages.CONCLUSION, re.IGNORECASE)
 _COPULA = re.compile(languages.COPULA, re.IGNORECASE)
 _ASSIGNED = re.compile(r"[A-Za-z](?:_\w)?\s?=\s?[^=]{1,60}")
@@ -102,7 +101,7 @@ def bare_value(text: str) -> str | None:
     if not _NUMBER_OR_FORMULA.search(text):
         return text if len(text.split()) <= _MAX_WORDS else None
     outside = SPANS.sub("", text)
-    if any(not char.isascii() and char.isalpha() for char in outside) or _ONE_LETTER_JOIN.search(text):
+    if any(not char.isascii() and char.isalpha() for char in outside) or _PHRASE["one_letter_join"].search(text):
         return None
     if not is_bare(text) or len(SPANS.findall(text)) > 1:
         return None
@@ -126,7 +125,9 @@ def concluded(sentence: str) -> str | None:
         if any(char.isdigit() for char in SPANS.sub("", subject)):
             continue
         found = bare_value(
-            value if _UNSPACED.search(rest) else with_point(value, plural=_PLURAL.search(copula[0]) is not None)
+            value
+            if _UNSPACED.search(rest)
+            else with_point(value, plural=_PHRASE["plural"].search(copula[0]) is not None)
         )
         if found is not None and any(char.isdigit() or char in "\\$" for char in found):
             return found
@@ -144,25 +145,13 @@ def _verb_second(rest: str) -> str | None:
 
 _NEAR = 80  # characters before a phrase that can qualify it
 _OPENING = re.compile(r"[^.!?\n。！？:：]*$")
-_VALUE_AT_END = re.compile(
-    r"(?P<before>[^\d$\\=<>≤≥≠]{0,200}?)(?P<value>\**(?:\$[^$]{1,80}\$|\\\((?:[^\\]|\\[a-zA-Z,;]){1,80}\\\)|(?:[€£¥₹]|R?\\?\$)?\s?[-−]?\d+(?:[.,]\d+)*"
-    r"(?:\s?/\s?\d+)?(?:\s?\\?%)?)\**)(?P<after>[^\d$\\=]{0,40})"
-)
-_EQUATION_AT_END = re.compile(
-    r"(?P<before>(?:[^=\n]{3,200}?[\s,:])?|[^\n]{3,200}?\$[^\n]{1,100}?[\s,:])(?P<value>\$[A-Za-z]\s?=\s?[^$=]{1,60}\$|\$?[A-Za-z]\s?=\s?[-+]?\d+(?:[.,]\d+)?\$?)(?P<after>)"
-)
-_PER = re.compile(r"\s(?:per\s+uur|per\s+ora|pro\s+Stunde|par\s+heure|por\s+hora|na\s+godzinę|в\s+час)$", re.IGNORECASE)
 _OTHER_QUANTITY = re.compile(languages.OTHER_QUANTITY, re.IGNORECASE)
 _NOT_BEFORE_VALUE = re.compile(rf"(?:{languages.NOT_BEFORE_VALUE})\s*$", re.IGNORECASE)
 _VALUE_OF = re.compile(rf"(?:{languages.VALUE_OF})\s*$", re.IGNORECASE)
 _TOTALS = re.compile(rf"\s*(?<!\w){languages.TOTALS}$", re.IGNORECASE)
 _NOUNS = re.compile(r"\s?['’]?[^\W\d_]+(?:[\s'’-][^\W\d_]+){0,6}")
 _DECIMAL_COMMA = re.compile(r"([-−]?\d+),(\d{1,2}|\d{4,})(?!\d)")
-_PLURAL = re.compile(r"\b(?:sind|lauten|sont|son|são|sono|zijn|są|равны)\b|Lösungen|olutions", re.IGNORECASE)
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af\u0900-\u097f]")
-_CLAUSE_START = re.compile(
-    r"[,，、،;；:：—–]\s*|(?<=ので)|(?<=から)、|\s(?=(?:also|daher|somit|donc|luego|logo|quindi|dus|więc|поэтому|значит)\s)"
-)
 _OPERATION = re.compile(languages.OPERATION, re.IGNORECASE)
 _MAX_WORDS_BEHIND = 6
 
@@ -180,14 +169,14 @@ def stated(sentence: str, *, answered: bool = False) -> str | None:
     hidden = SPANS.sub(lambda span: "\x00" * len(span[0]), sentence)
     if _REFUSED.search(hidden) or _OTHER_QUANTITY.search(hidden) or "?" in sentence or "？" in sentence:
         return None
-    start = max((cut.end() for cut in _CLAUSE_START.finditer(hidden)), default=0)
-    clause = _PER.sub("", sentence[start:].strip())
-    match = _EQUATION_AT_END.fullmatch(clause) or _VALUE_AT_END.fullmatch(clause)
+    start = max((cut.end() for cut in _PHRASE["clause_start"].finditer(hidden)), default=0)
+    clause = _PHRASE["per"].sub("", sentence[start:].strip())
+    match = _PHRASE["equation_at_end"].fullmatch(clause) or _PHRASE["value_at_end"].fullmatch(clause)
     if match is None or _PHRASE["indefinite"].match(clause) or _PHRASE["indefinite"].match(sentence):
         return None
     before, after = match["before"].rstrip(" *:"), match["after"].rstrip("* ")
     value = match["value"].strip("* ").removeprefix("R")
-    plural = _PLURAL.search(before) is not None
+    plural = _PHRASE["plural"].search(before) is not None
     if len(after.split()) > _MAX_WORDS_BEHIND or _OPERATION.search(clause):
         return None
     if _UNSPACED.search(clause):

@@ -11,10 +11,6 @@ _PHRASE = phrases_of("letters")
 _SEARCHED = 4_000  # characters at the end of a text
 
 _LETTER = re.compile(r"(?<![A-Za-z\\'])\(?([A-HJ])\)?(?![A-Za-z'])")
-_ARTICLE = re.compile(r"\s+(?!is\b|was\b|must\b|has\b|can|could|and\b|or\b|it\b|not\b|for\b)[a-z]+")
-_LETTER_LIST = re.compile(r"(?<=[A-J]),\s(?=(?:[A-J],\s)*[A-J],?\s(?:and|or)\s\(?[A-J]\b)")
-_CLAUSE_END = re.compile(r"[.,;:!?\n]+(?=\s|$)|\s(?:but|so|while|although)\s")
-_INNER_REASON = re.compile(r"\s(?:because|since|given that)\s", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?。！？](?=\s)|\n")
 
 
@@ -26,14 +22,14 @@ def asserted_letter(text: str) -> str | None:
     """
     asserted: set[str] = set()
     denied: set[str] = set()
-    for clause in _CLAUSE_END.split(_LETTER_LIST.sub(" and ", text[-_SEARCHED:])):
+    for clause in _PHRASE["clause_end"].split(_PHRASE["letter_list"].sub(" and ", text[-_SEARCHED:])):
         if _PHRASE["reason"].match(clause):
             continue
-        clause = _INNER_REASON.split(clause)[0]
+        clause = _PHRASE["inner_reason"].split(clause)[0]
         letters = [
             letter
             for letter in _LETTER.finditer(clause)
-            if letter[0] != "A" or not _ARTICLE.match(clause, letter.end())
+            if letter[0] != "A" or not _PHRASE["article"].match(clause, letter.end())
         ]
         denials = [denial.start() for denial in _PHRASE["denial"].finditer(clause)]
         for letter in letters:

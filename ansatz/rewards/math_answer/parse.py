@@ -21,27 +21,13 @@ from ansatz.rewards.math_answer.values import Undefined, UnreadableAnswer, Value
 
 _PHRASE = phrases_of("parse")
 
-_TEXT = re.compile(
-    r"\\(?:text(?:bf|it|rm|sf|tt|normal|sc)?|math(?:rm|bf|sf|it|tt)|operatorname|mbox|hbox|emph)\s*\{([^{}]*)\}"
-)
 _WORDY = re.compile(r"[A-Za-z][A-Za-z\s'.,\-]*")
-_LETTERED = re.compile(r"(?:\(\s*([A-J])\s*\)|([A-J])\s?[).:])\s*[:.~]?\s*(?:\\[ ,;:]|\\qquad|\\quad)*\s*(\S.*)")
-_OTHER_LETTER = re.compile(r"\([A-J]\)|\b(?:and|or|&|,)\s*\(?[A-J]\b")
-_CLOCK = re.compile(r"(\d{1,2})(?:\s*[:.]\s*(\d{2}))?(?:\s*:\s*(\d{2}))?\s*([AaPp])\.?\s*[Mm]\.?")
 _TIME = re.compile(r"(\d{1,2})\s?:\s?(\d{2})(?:\s?:\s?(\d{2}))?")
 _DOTTED_POWERS = re.compile(r"\d+(?:\^(?:\d+|\{\d+\}))?(?:\s*\.\s*\d+(?:\^(?:\d+|\{\d+\}))?)+")
 _FACTOR_DOT = re.compile(r"\s+\.\s*|\.\s+|(?<=[\d}])\.(?=\d+\^)")
 _NAME = re.compile(r"[A-Z][a-z]{2}")
 _BASED = re.compile(r"\(?([0-9A-Za-z]+(?:\.[0-9A-Za-z]+)?)\)?_\{?\(?(\d{1,2}|[a-z]{3,5})\)?\}?")
-_ALL_BUT = re.compile(r"all real(?:s| numbers)(?: [a-z])? except(?: for)?(?: [a-z] ?=)? +(.+)", re.IGNORECASE)
-_PIECES = re.compile(r"\s*,\s*(?:and\s+|or\s+)?|\s+(?:and|or)\s+")
-_ARTICLE = re.compile(r"^(?:the|a|an)\s+(?=\S)")
 _HEDGE = re.compile(r"\b(?:" + "|".join(sorted(lexicon.HEDGES)) + r")\b")
-_PRONOUN = re.compile(r"(?:it|this|that|they|these)\s")
-_SUBJECT = re.compile(r"^(?:(?:this|that|these)\s)?\w+\s+")
-_YES_NO = re.compile(r"(yes|no)(?:\s*[,.;:!]\s*|\s+(?=because|since|as\b))(.*)|(yes|no)", re.IGNORECASE)
-_BOTH_WAYS = re.compile(r"\b(?:yes|no|or|maybe|perhaps|wrong|incorrect|but|unless|if)\b", re.IGNORECASE)
-_ABOUT = re.compile(r"(?:\\approx|\\sim|≈|=|(?:\\(?:Rightarrow|implies|Longrightarrow|therefore)(?![A-Za-z])|∴)=?)\s*")
 _PROSE = re.compile(r"[A-Za-z0-9\s'.,:\-]+")
 _LONG_WORD = re.compile(r"[A-Za-z]{3}")
 _COMBINATION, _PERMUTATION = (
@@ -113,7 +99,7 @@ def runs_of_letters(text: str) -> frozenset[str]:
     """
     runs = {
         run
-        for run in _RUN.findall(_TEXT.sub(" ", text))
+        for run in _RUN.findall(_PHRASE["text"].sub(" ", text))
         if run.isupper() or len(run) > 3 or (len(run) > 2 and run.istitle())
     }
     within = not text.strip("$ ").isalpha()
@@ -139,7 +125,7 @@ def num_parts(gold: str) -> int:
 def fold(text: str) -> str:
     """Fold a text for comparison: case, leading article, final punctuation and spacing do not count."""
     words = re.sub(r"[\s\-~]+", " ", text.lower()).strip(" .,;:!\"'()")
-    return ("-" if text.lstrip().startswith("-") else "") + _ARTICLE.sub("", words)
+    return ("-" if text.lstrip().startswith("-") else "") + _PHRASE["article"].sub("", words)
 
 
 def same_yes_or_no(gold: str, answer: str) -> bool | None:
@@ -147,22 +133,22 @@ def same_yes_or_no(gold: str, answer: str) -> bool | None:
 
     A sentence may follow the word. If both texts have one, the two must be the same.
     """
-    expected, said = _YES_NO.fullmatch(plain(gold)), _YES_NO.fullmatch(plain(answer))
+    expected, said = _PHRASE["yes_no"].fullmatch(plain(gold)), _PHRASE["yes_no"].fullmatch(plain(answer))
     if expected is None or said is None:
         return None
     if (expected[1] or expected[3]).lower() != (said[1] or said[3]).lower():
         return False
     first, second = fold(expected[2] or ""), fold(said[2] or "")
-    if _PRONOUN.match(first) or _PRONOUN.match(second):  # it converges, the series converges
-        first, second = _SUBJECT.sub("", first), _SUBJECT.sub("", second)
-    return first == second or (not first and not _BOTH_WAYS.search(second)) or not second
+    if _PHRASE["pronoun"].match(first) or _PHRASE["pronoun"].match(second):  # it converges, the series converges
+        first, second = _PHRASE["subject"].sub("", first), _PHRASE["subject"].sub("", second)
+    return first == second or (not first and not _PHRASE["both_ways"].search(second)) or not second
 
 
 def plain(cleaned: str) -> str:
     """Remove the wrappers of \\text{} and the like."""
     if "\\" not in cleaned:
         return cleaned
-    return _TEXT.sub(r" \1 ", cleaned).replace("~", " ").replace("\\ ", " ").strip()
+    return _PHRASE["text"].sub(r" \1 ", cleaned).replace("~", " ").replace("\\ ", " ").strip()
 
 
 class _Reading(NamedTuple):
@@ -194,7 +180,7 @@ def _read(cleaned: str, words: str, options: Options, *, letters: bool = False) 
     if clock is not None:
         return _Reading(clock)
     formula = _with_selections(_with_membership(_with_factor_dots(cleaned)))
-    about = _ABOUT.match(formula)
+    about = _PHRASE["about"].match(formula)
     lexer = Lexer(
         formula[about.end() :] if about else formula,
         decimal_comma=options.decimal_comma,
@@ -220,11 +206,11 @@ def _in_words(words: str, *, wrapped: bool, options: Options, letters: bool) -> 
         name = letter[1] or letter[2] or letter[3]
         if name.isupper() or letter[1] or letter[2]:
             return v.Choice(name)
-    lettered = _LETTERED.fullmatch(words)
-    doubted = lettered and (_OTHER_LETTER.search(lettered[3]) or _HEDGE.search(lettered[3].lower()))
+    lettered = _PHRASE["lettered"].fullmatch(words)
+    doubted = lettered and (_PHRASE["other_letter"].search(lettered[3]) or _HEDGE.search(lettered[3].lower()))
     if lettered and not doubted and not lettered[3].startswith(("^", "(", "_", "=", "+", "-", "/", "*")):
         return v.Choice(lettered[1] or lettered[2], lettered[3])
-    all_but = _ALL_BUT.fullmatch(words)
+    all_but = _PHRASE["all_but"].fullmatch(words)
     if all_but:
         left_out = _read(all_but[1], plain(all_but[1]), options).value
         points = left_out if isinstance(left_out, v.Collection) else v.Collection(_listed(left_out))
@@ -245,7 +231,7 @@ def _has_products_only(words: str) -> bool:
 
 def _clock(words: str) -> v.Clock | None:
     """Return a time of day: `4:30 p.m.`, `16:30` or `16:30:05`. Minutes have two digits, so `3:4` is a ratio."""
-    halved = _CLOCK.fullmatch(words)
+    halved = _PHRASE["clock"].fullmatch(words)
     if halved:
         hour, minute, second = int(halved[1]), int(halved[2] or 0), int(halved[3] or 0)
         known = hour <= 12 and minute < 60 and second < 60
@@ -321,7 +307,7 @@ def _worded(words: str, *, wrapped: bool, options: Options) -> Value | None:
     spaced = " " in words
     if not (spaced or wrapped or len(folded) > 3 or _NAME.fullmatch(words) or folded in _BARE_WORDS) or len(folded) < 2:
         return None
-    pieces = [piece for piece in _PIECES.split(words) if piece.strip()]
+    pieces = [piece for piece in _PHRASE["pieces"].split(words) if piece.strip()]
     if len(pieces) > 1 and not folded.startswith(("not ", "neither ")):
         choice = bool(re.search(r"\bor\b", words))
         return v.Listing(tuple(v.Text(_case(piece, options)) for piece in pieces), choice)

@@ -22,25 +22,19 @@ _PHRASE = phrases_of("restated")
 MAX_LENGTH = 600  # characters of an answer that is read as a chain
 _MAX_WORDS = 80  # characters of an answer in words
 _DECIMAL_COMMA = re.compile(r"(\d+),(\d{1,2}|\d{4,})")
-_AMOUNT = re.compile(r"(-?\d+)[.,](\d+)\s?(?:\\[,;:! ])*\s?(?:\\(?:text|mathrm)\s?\{\s*([A-Za-z]+)\s*\}|([A-Za-z]+))?")
-_EVALUATED = re.compile(r"\\(?:i{0,2}int|oint|sum|prod|lim|gcd)(?![A-Za-z])")
 _LETTER = re.compile(r"[A-Za-z]")
 _SPACING = re.compile(r"\\[,;:! ]|\\q?quad(?![A-Za-z])")
 _CLOSING = {"{": "}", "(": ")", "[": "]"}
 
 _CHEMICAL = re.compile(r"(?:\(?[A-Z][a-z]?\)?\d*){2,}")
 _BASE_16 = re.compile(r"[0-9A-Fa-f]{2,}16")
-_CYCLIC = re.compile(r"(?:(?:Z|C(?=_))(?:_\{?(\d{1,4})\}?)?|Z/\(?(\d{1,4})Z?\)?)(?:\^\{?([2-9])\}?)?")
 
 _WORDS = re.compile(r"[a-z1-4][a-z',\- ]*")
-_QUADRANT = re.compile(r"(?:quadrant (\w{1,6})|(\w{1,6}) quadrant)")
 _ORDINALS = {
     word: str(number)
     for number, words in enumerate(("i 1 1st first", "ii 2 2nd second", "iii 3 3rd third", "iv 4 4th fourth"), start=1)
     for word in words.split()
 }
-_BEFORE_DAY = re.compile(r"on (?=(?:(?:mon|tues|wednes|thurs|fri|satur|sun)days?)$)")
-_WINS = re.compile(r"([a-z]+(?: [a-z]+)??)(?: wins(?: the game)?| is the winner| has a winning strategy)?")
 
 
 def restatements(gold: str, answer: str, options: Options, *, unevaluated: bool = False) -> Iterator[tuple[str, str]]:
@@ -85,7 +79,7 @@ def same_words(gold: str, answer: str) -> bool:
     if not _WORDS.fullmatch(expected) or not _WORDS.fullmatch(said):
         return False
     if expected.endswith((" wins", " is the winner")) or said.endswith((" wins", " is the winner")):
-        winner, named = _WINS.fullmatch(expected), _WINS.fullmatch(said)
+        winner, named = _PHRASE["wins"].fullmatch(expected), _PHRASE["wins"].fullmatch(said)
         return winner is not None and named is not None and fold(winner[1]) == fold(named[1])
     return _in_short(expected) == _in_short(said)
 
@@ -94,10 +88,10 @@ def _in_short(words: str) -> str:
     series = _PHRASE["series"].fullmatch(words)
     if series and not (series[1] and series[3]):
         return f"{series[2]}es {series[1] or series[3] or ''}".strip()
-    quadrant = _QUADRANT.fullmatch(words.removeprefix("in ").removeprefix("the "))
+    quadrant = _PHRASE["quadrant"].fullmatch(words.removeprefix("in ").removeprefix("the "))
     if quadrant and (quadrant[1] or quadrant[2]) in _ORDINALS:
         return f"quadrant {_ORDINALS[quadrant[1] or quadrant[2]]}"
-    described = _PHRASE["property"].fullmatch(_BEFORE_DAY.sub("", words))
+    described = _PHRASE["property"].fullmatch(_PHRASE["before_day"].sub("", words))
     return (described[1] if described else words).replace(",but", " but").replace(",and", " and")
 
 
@@ -119,7 +113,7 @@ def _factors(text: str) -> list[int]:
     powers: list[int] = []
     bare = re.sub(r"\s|\\mathbb\s?\{?\s?(?=Z)|(?<=Z)\}", "", clean(text))
     for part in re.split(r"\\(?:times|oplus)", bare):
-        cyclic = _CYCLIC.fullmatch(part)
+        cyclic = _PHRASE["cyclic"].fullmatch(part)
         if cyclic is None:
             return []
         rest, count = int(cyclic[1] or cyclic[2] or 0), int(cyclic[3] or 1)
@@ -135,7 +129,7 @@ def _with_points(gold: str, answer: str) -> tuple[str, str] | None:
     """Return both with a decimal point, if the gold can be a decimal with a comma and the answer has its digits
     and a unit.
     """
-    amount = _AMOUNT.fullmatch(answer)
+    amount = _PHRASE["amount"].fullmatch(answer)
     if amount is None or gold != f"{amount[1]},{amount[2]}":
         return None
     unit = amount[3] or amount[4]
@@ -166,7 +160,7 @@ def _stated(text: str, options: Options, unevaluated: bool) -> tuple[str, list[s
     names: list[str] = []
     kept: list[str] = []
     for member, outside in members[:-1]:
-        hidden = _PHRASE["operation"].search(member) or (unevaluated and _EVALUATED.search(member))
+        hidden = _PHRASE["operation"].search(member) or (unevaluated and _PHRASE["evaluated"].search(member))
         hidden = hidden or (_LETTER.search(member) and parse_answer(member, options).value is None)
         if hidden and member and not _PHRASE["refused"].search(_SPACING.sub(" ", outside)):
             names.append("".join(_SPACING.sub("", member).split()))

@@ -14,24 +14,17 @@ _PHRASE = phrases_of("statements")
 MAX_SENTENCE_LENGTH = 1_000  # characters of a sentence that is searched for its value
 _MAX_TEXT_WORDS = 4  # of an answer in words, such as a name or a city
 
-_CONTRACTED = re.compile(r"n['’]t\b")
 _DELETED = re.compile(r"~~[^~]*~~")
 _BAD_MARKS = frozenset("❌✗✘❎❓❔🤔👎⛔🚫✖🙅🤷")
 _SMILE = re.compile(r"\s[:;]-?[)DP(]$")
 _REMARK = re.compile(r"(.{1,200}?)\s*\(([^()]{1,200}(?:\([^()]{0,60}\)[^()]{0,100}){0,3})\)")
 _BAD_WORDS = lexicon.HEDGES | lexicon.ALTERING_WORDS | lexicon.word_set("bad_remarks")
 _NUMBERS = re.compile(r"-?\d+(?:[./]\d+)?")
-_CONTRAST = re.compile(r"(.{1,200}?),?\s(?:and\s+)?(?:not|rather\s+than|instead\s+of)\s+([-$\\\d][^,]{0,60})")
-_CORRECTED = re.compile(r"not\s+([-$\\\d][^,]{0,60}?),?\s+but\s+(?:rather\s+)?(.{1,200})", re.IGNORECASE)
-_MONTH = re.compile(r"\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)", re.IGNORECASE)
-_COMPOUND = re.compile(r"(?:\d+(?:\.\d+)?\s?([A-Za-z]+),?(?:\s+and)?(?:\s+|$)){2,4}")
 AMOUNT_IN_TWO_UNITS = (
     r"\d+(?:\.\d+)?\s(?:hour|minute|day|week|year|month|feet|foot|yard|dollar|pound|meter|kilometer|h|hr|min)s?,?(?:\s+and)?"
     r"\s+\d+(?:\.\d+)?\s(?:hour|minute|second|day|month|inche|inch|feet|cent|ounce|centimeter|meter|min|sec)s?"
 )
-_YES_NO = re.compile(r"(?:yes|no)\b\s*[,.;:!—-]", re.IGNORECASE)
 _VERBS = frozenset({"is", "are", "was", "were", "be", "equals", "has", "have"})
-_CONDITION = re.compile(r"\b(?:such that|for which|where|whose|when|so that)\b", re.IGNORECASE)
 BOLD = re.compile(r"(?<![^\s(])\*\*([^*\s](?:[^*]*[^*\s])?)\*\*(?![^\s).,;:!?])")
 SPANS = re.compile(r"\\\[(.*?)\\\]|\$\$(.*?)\$\$|\\\(([^\n]*?)\\\)|(?<!\\)\$([^$\n]*)(?<!\\)\$", re.DOTALL)
 _LETTER = re.compile(r"\$[A-Za-z]\$|\\\([A-Za-z]\\\)")
@@ -39,13 +32,7 @@ _RAISED = frozenset({"squared", "cubed"})
 _UNIT_WORDS = _RAISED | lexicon.UNIT_GRAMMAR
 _ENGLISH = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 _OTHER_LETTERS = re.compile(r"[^\W\d_a-zA-Zα-ωΑ-Ωº²³]")
-_TEXT_GROUP = re.compile(r"\\(?:text|mathrm|mbox|textbf|operatorname)\s*\{[^{}]*\}")
-_ENVIRONMENT = re.compile(r"\\(?:begin|end)\s?\{[a-zA-Z*]{1,20}\}")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z][A-Za-z'.-]*")
-_AMOUNT = re.compile(
-    r"(?<![\w.\\])(?:\\?\$|[€£¥₹])?\s?[-+]?(?:\d+(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s?/\s?\d+)?(?![\w/^_])(?:\s?\\?%)?"
-    r"(?:\s(?:[A-Za-z]+))?"
-)
 _BARE_VARIABLE = re.compile(r"\s*[A-Za-z](?:_\{?\w+\}?)?(?:\s*\([A-Za-z,\s]*\))?\s*")
 
 
@@ -55,7 +42,7 @@ def value_said(sentence: str) -> str:
         return sentence
     sentence = without_remark(BOLD.sub(r"\1", sentence))
     remark = _REMARK.fullmatch(sentence) if sentence.endswith(")") else None
-    if is_bare(sentence) or _YES_NO.match(sentence) or (remark and is_bare(remark[1])):
+    if is_bare(sentence) or _PHRASE["yes_no"].match(sentence) or (remark and is_bare(remark[1])):
         return sentence
     stated = predicate(sentence)
     if stated:
@@ -92,10 +79,10 @@ def without_remark(sentence: str) -> str:
         if _BAD_MARKS.isdisjoint(sentence[end:]) and end and sentence[end - 1] not in "°":
             sentence = sentence[:end]
     sentence = BOLD.sub(r"\1", sentence.strip(" *"))
-    corrected = _CORRECTED.fullmatch(sentence)
+    corrected = _PHRASE["corrected"].fullmatch(sentence)
     if corrected and corrected[1] != corrected[2]:
         return corrected[2]
-    contrast = _CONTRAST.fullmatch(sentence)
+    contrast = _PHRASE["contrast"].fullmatch(sentence)
     if contrast and contrast[1] != contrast[2]:
         return contrast[1]
     remark = _REMARK.fullmatch(sentence) if sentence.endswith(")") and sentence[-2:] != "\\)" else None
@@ -124,7 +111,7 @@ def predicate(sentence: str) -> str | None:
     verbs = list(_PHRASE["verb"].finditer(sentence[:MAX_SENTENCE_LENGTH]))
     if not verbs or _PHRASE["doubt"].search(sentence, 0, verbs[-1].end()):
         return None
-    condition = max((match.end() for match in _CONDITION.finditer(sentence)), default=0)
+    condition = max((match.end() for match in _PHRASE["condition"].finditer(sentence)), default=0)
     if condition and sum(verb.start() >= condition - 1 for verb in verbs) == 1:
         return None  # "the smallest n such that n^2 is 36" does not state 36
     tail = without_remark(sentence[verbs[-1].end() :].strip())
@@ -137,13 +124,13 @@ def _hedges(text: str) -> bool:
 
 def doubts(sentence: str) -> bool:
     """Return whether a sentence doubts, denies, bounds or rounds what it says."""
-    patterns = (_PHRASE["doubt"], _PHRASE["range"], _PHRASE["about"], _CONDITION, _CONTRACTED)
+    patterns = (_PHRASE["doubt"], _PHRASE["range"], _PHRASE["about"], _PHRASE["condition"], _PHRASE["contracted"])
     return _hedges(sentence) or any(pattern.search(sentence) for pattern in patterns)
 
 
 def is_bare(text: str) -> bool:
     """Return whether a text is an answer without a sentence around it: a formula, an amount with its unit, a name."""
-    outside = _TEXT_GROUP.sub("", SPANS.sub(" 0 ", _ENVIRONMENT.sub("", text)))
+    outside = _PHRASE["text_group"].sub("", SPANS.sub(" 0 ", _PHRASE["environment"].sub("", text)))
     if not outside.strip(" .") and text:
         return True
     if text.startswith("$") and is_currency(text):
@@ -153,9 +140,9 @@ def is_bare(text: str) -> bool:
         return False
     if ":" in text and is_time(text):
         return True
-    if _MONTH.search(text) and canonical_date(text) is not None:
+    if _PHRASE["month"].search(text) and canonical_date(text) is not None:
         return True
-    compound = _COMPOUND.fullmatch(outside)
+    compound = _PHRASE["compound"].fullmatch(outside)
     if compound:
         words = [word for word in words if word != "and"]
     if not any(char.isdigit() for char in outside):
@@ -181,7 +168,7 @@ def _values_in(sentence: str) -> list[str]:
             values.append(inner.strip() + unit_after(sentence[position:]))
         rest.append(" ")
     rest.append(sentence[position:])
-    for amount in _AMOUNT.finditer("".join(rest)):
+    for amount in _PHRASE["amount"].finditer("".join(rest)):
         number, space, word = amount[0].strip().rpartition(" ")
         is_money = amount[0].lstrip(" \\")[:1] in lexicon.CURRENCIES
         bare = space and word.isalpha() and (is_money or word == "in" or lexicon.unit_name(word) is None)
@@ -194,7 +181,9 @@ def is_currency(text: str) -> bool:
     second dollar.
     """
     inner, closed, _ = text[1:].partition("\n")[0].partition("$")
-    return bool(re.match(r"\s?\d", inner)) and (not closed or bool(_ENGLISH.search(_TEXT_GROUP.sub("", inner))))
+    return bool(re.match(r"\s?\d", inner)) and (
+        not closed or bool(_ENGLISH.search(_PHRASE["text_group"].sub("", inner)))
+    )
 
 
 def masked(text: str) -> str:
