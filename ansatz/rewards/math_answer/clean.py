@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ansatz.rewards.math_answer import languages
 from ansatz.rewards.math_answer.words import FUNCTIONS, NOTATION
 
 _SUPERSCRIPTS, _SUBSCRIPTS = NOTATION["superscripts"], NOTATION["subscripts"]
@@ -73,6 +74,7 @@ def clean(text: str) -> str:
     """
     text = mark_unseen(text)
     if not text.isascii():
+        text = languages.UNIT.sub(lambda unit: f"\\text{{ {languages.UNIT_OF_WORD[unit[1].lower()]}}}", text.strip())
         text = _RAISED.sub(lambda m: "^{" + "".join(_SUPERSCRIPTS[c] for c in m[0]) + "}", text)
         text = _LOWERED.sub(lambda m: "_{" + "".join(_SUBSCRIPTS[c] for c in m[0]) + "}", text)
         text = _SPACES.sub(" ", text.translate(_TABLE))

@@ -6,7 +6,7 @@ from abc import ABC
 
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.environments import matrix_from, system_from
-from ansatz.rewards.math_answer.functions import OPERATORS, apply, binomial, determinant, with_bounds
+from ansatz.rewards.math_answer.functions import OPERATORS, apply, binomial, build_diagonal, determinant, with_bounds
 from ansatz.rewards.math_answer.lexer import Token
 from ansatz.rewards.math_answer.stream import Grammar, bad, expression
 from ansatz.rewards.math_answer.values import Expr, UnreadableAnswer, Value
@@ -120,6 +120,8 @@ class Commands(Grammar, ABC):
             arguments = (self._tight_product(),)
         self.in_function -= 1
         self.depth -= 1
+        if name == "diag":
+            return build_diagonal(arguments)
         value = apply(name, arguments, base)
         return v.power(value, exponent) if exponent is not None else value
 

@@ -144,7 +144,9 @@ class Comparison(Equality):
     def _choices(self, gold: Value, answer: Value) -> bool:
         """Return the letters agree in case too: the gold has the case that the question uses."""
         if isinstance(gold, v.Choice):
-            return gold.letter == (answer.letter if isinstance(answer, v.Choice) else getattr(answer, "name", None))
+            lettered = isinstance(answer, v.Choice) and not self._options.case_sensitive
+            stated = answer.letter if isinstance(answer, v.Choice) else getattr(answer, "name", None)
+            return stated in ((gold.letter, gold.letter.lower()) if lettered else (gold.letter,))
         assert isinstance(answer, v.Choice)
         if not answer.rest:
             return isinstance(gold, v.Name) and gold.name == answer.letter
@@ -160,7 +162,8 @@ class Comparison(Equality):
             return self.same(*domains)
         if has_distinct_names(gold) != has_distinct_names(answer):
             if isinstance(gold, v.Listing | v.Bracket) and isinstance(answer, v.Listing | v.Bracket):
-                return self._options.assignments and self._in_order(gold.items, answer.items)
+                named = self._options.assignments and self._in_order(gold.items, answer.items)
+                return named or self._names_coordinates(gold, answer)
             return False
         if sets.is_set_form(gold) or sets.is_set_form(answer):
             return self._sets(gold, answer)
@@ -185,6 +188,14 @@ class Comparison(Equality):
         if both_listed:
             return len(golds) == len(answers) and self._matched(golds, answers, once=True)
         return self._matched(golds, answers, once=False) and self._matched(answers, golds, once=False)
+
+    def _names_coordinates(self, gold: Value, answer: Value) -> bool:
+        """Return whether an answer such as `y = 2, x = 1` names the coordinates of a point, in the order of letters."""
+        items = answer.items if isinstance(answer, v.Listing) else ()
+        pairs = [pair for item in items if isinstance(item, v.Relation) and (pair := assigned(item))]
+        named = {name.name: value for name, value in pairs if isinstance(name, v.Name)}
+        point = isinstance(gold, v.Bracket) and gold.left + gold.right == "()" and len(named) == len(items)
+        return point and self._in_order(gold.items, [named[name] for name in sorted(named)])
 
     def _with_chains_resolved(self, value: Value) -> Value:
         """Return a list of chains such as `x = 8/2 = 4, y = 5 - 4 = 1` as the list of what they state."""
@@ -215,6 +226,8 @@ class Comparison(Equality):
         for gold in golds:
             match, open_question = None, False
             for candidate in free:
+                if not once and isinstance(gold, v.Collection) != isinstance(candidate, v.Collection):
+                    continue  # a set is not its element
                 try:
                     if self.same(gold, candidate):
                         match = candidate
@@ -299,6 +312,11 @@ class Comparison(Equality):
         golds, answers = parameters.members_of(expected), parameters.members_of(stated)
         if len(golds) != len(answers):
             return False
+        if has_distinct_names(expected.body):  # x = 1 + 2k, y = 3 - k: one number gives all of them
+            turned = next((value for name, value in answers if name == golds[0][0]), answers[0][1])
+            if isinstance(turned, v.EXPRESSIONS) and isinstance(golds[0][1], v.EXPRESSIONS):
+                step = parameters.same_progression(golds[0][1], parameter, turned, other) or v.Name(parameter)
+                return self.same(expected.body, parameters.renamed(stated.body, {other: step}))
         free = list(answers)
         for name, value in golds:
             match = next(
@@ -319,7 +337,7 @@ class Comparison(Equality):
         if isinstance(gold, v.EXPRESSIONS) and isinstance(answer, v.EXPRESSIONS):
             same = parameters.same_progression(gold, parameter, answer, other)
             if same is not None:
-                return same
+                return same is not False
         return parameter not in v.names_in(answer) - {other} and self.same(
             gold, parameters.renamed(answer, {other: v.Name(parameter)})
         )

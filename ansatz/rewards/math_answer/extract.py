@@ -235,11 +235,9 @@ def _after(text: str, end: int, answer: str) -> str | None:
     end = context.past_contrast(text, end)
     retraction = context.taken_back(text, end, answer)
     later = restated(text[end + (retraction or 0) :])
-    if later is None:
-        return None if retraction is not None else answer
-    if any(char.isdigit() or char in "\\$" for char in later) or not any(char.isdigit() for char in answer):
+    if later and (any(char.isdigit() or char in "\\$" for char in later) or not any(map(str.isdigit, answer))):
         return _listed([answer, later], " or ")
-    return answer
+    return None if retraction is not None else answer
 
 
 def _listed(answers: list[str], link: str) -> str:

@@ -22,10 +22,6 @@ _BEHIND = re.compile(f"\\d|[$\\\\]|{languages.REFUSED}|{languages.RETRACTED}|{la
 _LEAD = re.compile(r"[\s:：*=`]{0,12}")
 _END = re.compile(r"(?<!\\)[.!](?=[\s*\"')\]]|$)|[。！।\n]|<\||```")
 _AFTER = re.compile(rf"\s*(?:{languages.AFTER})$")
-_UNIT = re.compile(
-    r"(?<=[\d$)}])\s*(" + "|".join(sorted(map(re.escape, languages.UNIT_OF_WORD), key=len, reverse=True)) + ")$",
-    re.IGNORECASE,
-)
 _NUMBER_OR_FORMULA = re.compile(r"[\d\\$^_=+]")
 _CONCLUSION = re.compile(languages.CONCLUSION, re.IGNORECASE)
 _COPULA = re.compile(languages.COPULA, re.IGNORECASE)
@@ -93,7 +89,7 @@ def value_after(text: str, start: int) -> str | None:
 def bare_value(text: str) -> str | None:
     """Return the value that a text consists of, with its unit in the parser's spelling; None if it says more."""
     text = _AFTER.sub("", BOLD.sub(r"\1", text.strip().strip("*` "))).strip().strip("*` ")
-    unit = _UNIT.search(text)
+    unit = languages.UNIT.search(text)
     written = languages.UNIT_OF_WORD[unit[1].lower()] if unit else ""
     text = text[: unit.start()] if unit else text
     if not text or len(text) > MAX_CONCLUSION or _REFUSED.search(text):
@@ -124,11 +120,8 @@ def concluded(sentence: str) -> str | None:
         subject = rest[: copula.start()]
         if any(char.isdigit() for char in SPANS.sub("", subject)):
             continue
-        found = bare_value(
-            value
-            if _UNSPACED.search(rest)
-            else with_point(value, plural=_PHRASE["plural"].search(copula[0]) is not None)
-        )
+        unchanged = _UNSPACED.search(rest) or _PHRASE["plural"].search(copula[0])
+        found = bare_value(with_point(value, plural=unchanged is not None))
         if found is not None and any(char.isdigit() or char in "\\$" for char in found):
             return found
     return _verb_second(rest)

@@ -69,6 +69,8 @@ def apply(name: str, arguments: tuple[Expr, ...], base: Expr | None) -> Expr:
         return v.power(first, v.HALF)
     if name == "cbrt":
         return v.power(first, v.Num(Fraction(1, 3)))
+    if name == "cis":
+        return v.add(v.Apply("cos", arguments), v.multiply(v.Name("i"), v.Apply("sin", arguments)))
     if name == "exp":
         return v.power(v.E, first)
     if name in ("log", "lg", "ln"):
@@ -269,6 +271,12 @@ def _entrywise(change: Callable[[Expr], Expr], vector: Value) -> Value:
         return v.Bracket(vector.left, tuple(change(_expression(item)) for item in vector.items), vector.right)
     assert isinstance(vector, v.Matrix)
     return v.Matrix(tuple(tuple(change(_expression(entry)) for entry in row) for row in vector.rows))
+
+
+def build_diagonal(entries: tuple[Expr, ...]) -> v.Matrix:
+    return v.Matrix(
+        tuple(tuple(e if row == column else v.ZERO for column, e in enumerate(entries)) for row in range(len(entries)))
+    )
 
 
 def transposed(value: Value) -> Value:

@@ -6,6 +6,8 @@ stand inside a text.
 
 from __future__ import annotations
 
+import re
+
 from ansatz.rewards.math_answer.words import read_table, split_phrases
 
 _TABLE = read_table("languages")
@@ -43,4 +45,7 @@ ASCII_RETRACTIONS = _first_words("retracted", "wrong")
 ANSWER_WORDS: tuple[str, ...] = tuple(_TABLE["answer_words"].split())
 CLAUSE_ENDS = "。．！？；，、।؛،؟：…"
 UNIT_OF_WORD = {word: unit for unit, words in _TABLE["measures"].items() for word in words.split()}
+UNIT = re.compile(
+    r"(?<=[\d$)}])\s*(" + "|".join(sorted(map(re.escape, UNIT_OF_WORD), key=len, reverse=True)) + ")$", re.IGNORECASE
+)
 FOREIGN_WORDS, ENGLISH_WORDS = (frozenset(_TABLE[name].split()) for name in ("foreign_words", "english_words"))

@@ -39,9 +39,9 @@ class Options:
     based_values: bool = False
     decimal_comma: bool = False
     locale_thousands: bool = False
-    units: Literal["same", "convert", "ignore"] = "same"
+    units: Literal["same", "convert", "ignore"] = "convert"
     assignments: bool = False
-    number_words: bool = False
+    number_words: bool = True
     case_sensitive: bool = False
 
     def __post_init__(self) -> None:

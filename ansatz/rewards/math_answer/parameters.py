@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from typing import TypeGuard, cast
+from typing import Literal, TypeGuard, cast
 
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.canonical import TooLarge, canonical, difference
@@ -67,8 +67,11 @@ def members_of(family: v.Family) -> list[tuple[Value | None, Value]]:
     return pairs
 
 
-def same_progression(gold: Expr, parameter: str, answer: Expr, other: str) -> bool | None:
-    """Return whether `a k + b` and `c n + d` have the same values for all integers; None if one is not of this form."""
+def same_progression(gold: Expr, parameter: str, answer: Expr, other: str) -> Expr | Literal[False] | None:
+    """Return n by k if `a k + b` and `c n + d` have the same values for all integers, and False if they do not.
+
+    None if one of them is not of this form.
+    """
     try:
         line, other_line = _linear(gold, parameter), _linear(answer, other)
     except (TooLarge, v.UnreadableAnswer):
@@ -80,7 +83,9 @@ def same_progression(gold: Expr, parameter: str, answer: Expr, other: str) -> bo
     if not opposite and difference(canonical(slope), canonical(other_slope)):
         return False
     turns = as_number(v.divide(v.add(other_start, v.negate(start)), slope))
-    return turns is not None and turns.denominator == 1
+    if turns is None or turns.denominator != 1:
+        return False
+    return v.multiply(v.MINUS_ONE if opposite else v.ONE, v.add(v.Name(parameter), v.Num(-turns)))
 
 
 def _linear(value: Expr, name: str) -> tuple[Expr, Expr] | None:
@@ -153,6 +158,7 @@ def with_constants_absorbed(gold: Value, answer: Value) -> Iterator[tuple[Expr, 
     for value in (gold, answer):
         stated = _stated(value)
         constants = [v.Name(name) for name in _constants(stated)] if isinstance(stated, v.Sum) else []
+        constants = [name for name in constants if {name, v.negate(name)} & {*stated.terms}]
         if not isinstance(stated, v.Sum) or len(constants) != 1 or constants[0].name[0] not in "CcKk":
             return
         rest = v.add(v.ZERO, *(term for term in stated.terms if term not in (constants[0], v.negate(constants[0]))))

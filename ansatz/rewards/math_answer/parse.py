@@ -299,7 +299,7 @@ def _worded(words: str, *, wrapped: bool, options: Options) -> Value | None:
     if options.number_words:
         number = lexicon.number_from_words(folded)
         if number is not None:
-            return v.integer(number)
+            return v.Num(number)
     if "-" in words and all(len(run) < 3 for run in re.findall("[A-Za-z]+", words)):
         return None  # p - q
     if words in lexicon.FUNCTIONS or words in lexicon.GREEK or folded in ("infinity", "inf", "oo", "infty", "pi"):

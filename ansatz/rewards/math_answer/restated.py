@@ -54,6 +54,12 @@ def restatements(gold: str, answer: str, options: Options, *, unevaluated: bool 
         yield gold, gold
     if _PHRASE["sentence"].match(answer) and (stated := announced(plain(clean(answer)))) is not None:
         yield gold, stated
+    if _PHRASE["letters"].fullmatch(gold) and re.fullmatch("[A-J]{2,9}", answer) and sorted(answer) == [*answer]:
+        yield gold, ", ".join(answer)
+    if _PHRASE["euros"].fullmatch(clean(answer)) or (
+        gold.startswith("0,") and _DECIMAL_COMMA.fullmatch(gold) and "," not in answer
+    ):
+        yield _DECIMAL_COMMA.sub(r"\1.\2", gold), clean(answer).replace(",", ".")
     if "," in gold and _DECIMAL_COMMA.fullmatch(gold.strip("$ ")):
         amounts = _with_points(gold.strip("$ "), clean(answer))
         if amounts is not None:

@@ -227,7 +227,8 @@ def conversion(unit: Unit) -> tuple[Fraction, Unit]:
     factor = Fraction(1)
     powers: dict[str, int] = {}
     for name, power in unit:
-        base, size = lexicon.TO_BASE.get(name, (name, Fraction(1)))
+        bases, size = lexicon.TO_BASE.get(name, (((name, 1),), Fraction(1)))
         factor *= size**power
-        powers[base] = powers.get(base, 0) + power
+        for base, raised in bases:
+            powers[base] = powers.get(base, 0) + raised * power
     return factor, tuple(sorted((name, power) for name, power in powers.items() if power))

@@ -7,7 +7,7 @@ from fractions import Fraction
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.canonical import Polynomial, canonical, times
 from ansatz.rewards.math_answer.parse import fold
-from ansatz.rewards.math_answer.units import Unit
+from ansatz.rewards.math_answer.units import Unit, conversion
 from ansatz.rewards.math_answer.values import Expr, Value
 from ansatz.rewards.math_answer.words import is_single_letter_unit, unit_name
 
@@ -50,7 +50,7 @@ def parted(value: Value) -> tuple[Value, Unit]:
 
 
 def with_letter_unit(value: Value, unit: Unit) -> tuple[Value, Unit]:
-    """Read `5 m` as 5 metres, and `3 N m` as 3 newton metres, if the other side has that unit. Otherwise it stays."""
+    """Read `5 m` as 5 metres, and `3 N m` as 3 newton metres, if the other side has such a unit. Else it stays."""
     if not isinstance(value, v.Product):
         return value, ()
     letters: dict[str, int] = {}
@@ -66,7 +66,9 @@ def with_letter_unit(value: Value, unit: Unit) -> tuple[Value, Unit]:
             letters[letter[0]] = letters.get(letter[0], 0) + letter[1]
         else:
             rest.append(factor)
-    return (v.multiply(*rest), unit) if rest and not prefix and tuple(sorted(letters.items())) == unit else (value, ())
+    written = tuple(sorted(letters.items()))
+    same = rest and not prefix and letters and conversion(written)[1] == conversion(unit)[1]
+    return (v.multiply(*rest), written) if same else (value, ())
 
 
 def _letter_power(factor: Expr, prefix: str) -> tuple[str, int] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -32,10 +33,12 @@ UNIT_OF: dict[str, str] = {
     spelling: unit for unit, spellings in _TABLE["units"].items() for spelling in (unit, *spellings.split())
 }
 """The canonical unit of each spelling."""
-TO_BASE: dict[str, tuple[str, Fraction]] = {
-    unit: (base.split()[0], Fraction(base.split()[1])) for unit, base in _TABLE["conversions"].items()
+_POWER = re.compile(r"([A-Za-z]+)(-?\d*)")
+TO_BASE: dict[str, tuple[tuple[tuple[str, int], ...], Fraction]] = {
+    unit: (tuple((name, int(power or 1)) for name, power in _POWER.findall(base)), Fraction(size))
+    for unit, (base, _, size) in ((unit, text.rpartition(" ")) for unit, text in _TABLE["conversions"].items())
 }
-"""unit -> (base unit, how many base units it is)."""
+"""unit -> (base units with their powers, how many of them it is)."""
 _PREFIXES = {
     "m": ("milli", -3), "k": ("kilo", 3), "M": ("mega", 6), "G": ("giga", 9), "u": ("micro", -6), "n": ("nano", -9),
     "p": ("pico", -12),
@@ -50,7 +53,8 @@ for _symbol, _name in _PREFIXED.items():
     for _letter, (_prefix, _power) in _PREFIXES.items():
         _unit = UNIT_OF.get(_letter + _symbol, _letter + _symbol)
         UNIT_OF.update(dict.fromkeys((_unit, f"{_prefix}{_name}", f"{_prefix}{_name}s"), _unit))
-        TO_BASE[_unit] = (_BASES.get(_symbol, _symbol), Fraction(10) ** _power)
+        _base, _size = TO_BASE.get(_symbol, (((_BASES.get(_symbol, _symbol), 1),), Fraction(1)))
+        TO_BASE[_unit] = (_base, _size * Fraction(10) ** _power)
 LONG_UNITS = frozenset(name for name in UNIT_OF if len(name) > 1) - frozenset(
     ["in", "pt", "rs", "st", "pc", "min", "um", "us", "ug", "ns", "uA", "uL", "uF", "uC"]
 )
@@ -74,6 +78,7 @@ NOUNS = word_set("nouns")
 NUMBER_WORDS = {word: n for n, word in enumerate(_TABLE["small_numbers"].split())} | {
     word: 10 * n for n, word in enumerate(_TABLE["tens"].split(), start=2)
 }
+FRACTION_WORDS = {word: n for n, words in enumerate(_TABLE["fractions"].split(), start=2) for word in words.split("/")}
 HEDGES = word_set("hedges")
 ALTERING_WORDS = word_set("altering")
 NEGATIONS = word_set("negations")
@@ -87,22 +92,39 @@ EMPTY_PHRASES, UNDEFINED_PHRASES, INFINITE_PHRASES, REAL_PHRASES = (
 )
 
 
-def number_from_words(text: str) -> int | None:
-    """Return 42 for `forty-two`; None if the text is not a number in words. Up to the trillions."""
+def number_from_words(text: str) -> Fraction | None:
+    """Return 42 for `forty-two` and 3/4 for `three quarters`, up to the trillions; None for other words."""
     words = text.lower().replace("-", " ").split()
-    total, current = 0, 0
-    if not words or not any(word in NUMBER_WORDS for word in words):
-        return None
-    for word in words:
-        if word in NUMBER_WORDS:
-            current += NUMBER_WORDS[word]
-        elif word == "hundred":
-            current *= 100
-        elif word in SCALES:
-            total, current = total + current * 10 ** SCALES[word], 0
-        elif word != "and":
+    if words[:1] in (["minus"], ["negative"]):
+        number = number_from_words(" ".join(words[1:])) if words[1:2] not in (["minus"], ["negative"]) else None
+        return -number if number is not None else None
+    below = FRACTION_WORDS.get(words[-1].removesuffix("s").replace("halve", "half")) if words else None
+    if below is None:
+        return _read_whole(words)
+    head = " ".join(words[:-1]).removesuffix("a").split(" and ")
+    whole, top = (_read_whole(part.split()) for part in ("zero", *head)[-2:])
+    if not head[-1].strip() and words[-1] in ("half", "quarter") and (len(head) > 1 or words == ["half"]):
+        top = Fraction(1)  # half, two and a half
+    if whole is None or not top or (top == 1) == words[-1].endswith("s") or len(head) > 2:
+        return None  # a twenty-third is an ordinal
+    return whole + top / below
+
+
+def _read_whole(words: list[str]) -> Fraction | None:
+    total, current, scale = 0, 0, 15
+    for place, word in enumerate(words):
+        number = NUMBER_WORDS.get(word)
+        if number is not None:
+            if current % (100 if number > 9 else 10) or current % 100 == 10 or (not number and len(words) > 1):
+                return None  # two three
+            current += number
+        elif word == "hundred" and 0 < (current or not place) < 100:
+            current = max(current, 1) * 100
+        elif word in SCALES and SCALES[word] < scale and (current or not place):
+            total, current, scale = total + max(current, 1) * 10 ** SCALES[word], 0, SCALES[word]
+        elif word != "and" or not 0 < place < len(words) - 1:
             return None
-    return total + current
+    return Fraction(total + current) if words else None
 
 
 def unit_name(word: str) -> str | None:
