@@ -22,13 +22,9 @@ _PHRASE = phrases_of("announce")
 _NEAR = 80  # characters before an answer phrase that can govern it
 _TAIL = 4_000  # characters that are searched for a last number
 
-_STOP = re.compile(r"<[|｜][^<>]{1,40}[|｜]>|</s>|<eos>|<end_of_turn>|\[/?INST\]")
-_OPENING_STOP = re.compile(r"\s*(?:<[|｜][^<>]{1,40}[|｜]>(?:(?:assistant|user|system)\b\s*)?\s*)+")
 _ANSWER_WORDS = ("answer", "option", "choice", "ans:", "ans.", "ans ", "ans=")
 _PHRASES = (_PHRASE["phrase"], _PHRASE["closing_phrase"], _PHRASE["bare_phrase"])
 _ASKED = "?？؟"
-_SENTENCE_START = re.compile(r"(?<!\\)[.!?](?=\s)|[。！？।؟\n]")
-_REMARK = re.compile(r"[^\d$\\]*")
 _NUMBER = re.compile(
     rf"(?<![\d.,])[\d.,]*(?:{UNREADABLE}[\d.,]*)+|"
     r"\\[dt]?frac\s?\{[^{}]{1,40}\}\s?\{[^{}]{1,40}\}|(?<![\d.])[-+]?\d+(?:,\d{3})*(?:\.\d+)?(?:\s?/\s?\d+)?"
@@ -77,10 +73,10 @@ def _may_announce(text: str) -> bool:
 
 def until_stop(text: str) -> str:
     """Return the text up to the first chat or stop marker, without markers at its start."""
-    opening = _OPENING_STOP.match(text)
+    opening = _PHRASE["opening_stop"].match(text)
     if opening:
         text = text[opening.end() :]
-    stop = _STOP.search(text) if "<" in text or "[" in text else None
+    stop = _PHRASE["stop"].search(text) if "<" in text or "[" in text else None
     return text[: stop.start()] if stop else text
 
 
@@ -99,7 +95,7 @@ def _phrased(text: str, phrases: list[re.Match[str] | None], *, choice: bool) ->
         return formula or None
     if closing and (opening is None or closing.start() > opening.end()):
         before = text[: closing.start()]
-        start = _last(_SENTENCE_START, before)
+        start = _last(_PHRASE["sentence_start"], before)
         sentence = before[start.end() if start else 0 :]
         sentence = sentence[_matched(_PHRASE["opening_words"], sentence, 0) :]
         if sentence:
@@ -169,7 +165,7 @@ def _formula(text: str) -> str | None:
         remark = rest[: end.start()] if end else rest
         if end and _disowned(rest, end):
             return ""
-        if closed and _REMARK.fullmatch(remark) and not _PHRASE["remark_hedge"].search(remark):
+        if closed and _PHRASE["remark"].fullmatch(remark) and not _PHRASE["remark_hedge"].search(remark):
             return inner.strip() + unit_after(remark)
         break
     return None

@@ -16,7 +16,6 @@ from ansatz.rewards.math_answer.phrases import phrases_of
 _PHRASE = phrases_of("boxed_parts")
 
 MAX_PARTS = 8
-_NAME = re.compile(r"(?<![A-Za-z\\])([A-Za-z](?:_\{?\w\}?)?)\s{0,3}=\s{0,3}[$*\s]{0,4}$")
 _CHOICE = re.compile(rf"(?<![\w\\])(?:{OR}|either)(?!\w)", re.IGNORECASE)
 _ORDERS = ("abcdefgh", "12345678", ("i", "ii", "iii", "iv", "v"))
 
@@ -38,7 +37,7 @@ def labelled(text: str, boxes: Sequence[tuple[int, int, str]]) -> tuple[str, boo
             return None
         if taken_back(text[:following], end, content) is not None:
             return None
-    names = [_NAME.search(gap[-30:]) for gap in gaps]
+    names = [_PHRASE["name"].search(gap[-30:]) for gap in gaps]
     if all(names) and len({name[1] for name in names if name}) == len(boxes):
         return ", ".join(f"{name[1]}={box[2]}" for name, box in zip(names, boxes, strict=True) if name), False
     parts = [[match[1].lower() for match in _PHRASE["part"].finditer(gap)] for gap in gaps]

@@ -65,7 +65,9 @@ def canonical(value: Expr) -> Quotient:
         return _power(value)
     forms = [canonical(argument) for argument in value.arguments]
     atom = ("f", value.function, *map(key, forms))
-    if value.function not in KNOWN_FUNCTIONS and all(form.pure and form.bottom == _ONE for form in forms):
+    if value.function not in KNOWN_FUNCTIONS | v.SPECIAL_FUNCTIONS and all(
+        form.pure and form.bottom == _ONE for form in forms
+    ):
         return Quotient({((atom, Fraction(1)),): Fraction(1)}, _ONE, True)  # x(0) and x(1) are independent
     return _opaque(atom)
 

@@ -13,6 +13,7 @@ from typing import Any
 from ansatz.rewards.math_answer import foreign
 from ansatz.rewards.math_answer.context import read_before, refused
 from ansatz.rewards.math_answer.letters import asserted_letter
+from ansatz.rewards.math_answer.phrases import phrases_of
 from ansatz.rewards.math_answer.sentence_words import PHRASE, REFUSING
 from ansatz.rewards.math_answer.sentences import hypothetical, last_sentence, stated_in
 from ansatz.rewards.math_answer.statements import BOLD, SPANS, is_bare, without_remark
@@ -20,13 +21,8 @@ from ansatz.rewards.math_answer.statements import BOLD, SPANS, is_bare, without_
 MAX_BARE_LENGTH = 200  # characters of a response that is nothing but an answer, or of a last line
 _MAX_JSON = 8_000  # characters of a JSON object
 
+_PHRASE = phrases_of("conclusions")
 _MAX_MARKS = 60  # characters at the end of a text that can be end marks
-_THEREFORE = re.compile(r"^\s*(?:∴|⇒|⟹|=>|\\therefore(?![a-z]))\s*")
-_ARROW = re.compile(r"\s*(?:⇒|⟹|=>)\s*")
-_NAME = re.compile(r"[A-Z]?[a-z]+(?:[\s-][A-Za-z]+){0,2}")
-_EQUATION = re.compile(r"(?:\\text\{[^{}]{1,40}\}|[A-Za-z\\{}()|,\s]{1,30}(?:_\{?\w\}?)?)\s?=\s?([^=<>]{1,80})")
-_LINE_VALUE = re.compile(r"(?:>\s*)?(?:\*{2,3}|__)((?!\s)[^*_\n]{1,100})(?:\*{2,3}|__)\.?")
-_STARTS_WITH_VALUE = re.compile(r"(?:\\?\$|[€£¥₹])?\s?[-+]?[\d.\\]|\$|[A-Za-z](?:_\w)?\s?=")
 _KEYS = frozenset({"answer", "final_answer", "final answer", "finalanswer", "correct_answer"})
 _FENCE = re.compile(r"(?:```(?:json)?\s*)?(\{.*\})\s*(?:```)?", re.DOTALL)
 
@@ -73,12 +69,12 @@ def _only_answer(text: str, *, choice: bool) -> str | None:
         return None
     span = SPANS.fullmatch(text.rstrip(". "))
     if span:
-        return _THEREFORE.sub("", next(group for group in span.groups() if group is not None).strip()) or None
+        return _PHRASE["therefore"].sub("", next(group for group in span.groups() if group is not None).strip()) or None
     if "\n" in text:
         return None
     if choice:
         return None if refused(text) else asserted_letter(text)
-    text = _ARROW.split(_THEREFORE.sub("", BOLD.sub(r"\1", text)))[-1]
+    text = _PHRASE["arrow"].split(_PHRASE["therefore"].sub("", BOLD.sub(r"\1", text)))[-1]
     return text if is_bare(text) else None
 
 
@@ -117,24 +113,27 @@ def _last_line(text: str) -> str | None:
             place = text.rfind(left, 0, text.rfind(right))
             start = place if place >= 0 and len(text) - place <= MAX_BARE_LENGTH else start
     line = without_remark(text[start:].strip().lstrip("> ")) if start else ""
-    bold = _LINE_VALUE.fullmatch(text[start:].strip())
+    previous = text[:start].rstrip().rpartition("\n")[2].strip()
+    if _PHRASE["number"].fullmatch(line) and _PHRASE["sum"].fullmatch(previous):
+        denied = read_before(text, text.rfind(previous, 0, start))[0]
+        return None if denied else f"{previous} = {line}".replace("×", "\\times ")
+    bold = _PHRASE["line_value"].fullmatch(text[start:].strip())
     span = SPANS.fullmatch(line.rstrip("."))
-    if not start or not (bold or span) or len(line) > MAX_BARE_LENGTH:
+    alone = _PHRASE["line"].fullmatch(line.rstrip(".")) if text[:start].endswith("\n\n") else None
+    if not start or not (bold or span or alone) or len(line) > MAX_BARE_LENGTH:
         return None
-    inner = bold[1] if bold else next(group for group in span.groups() if group is not None) if span else ""
-    inner = _THEREFORE.sub("", inner).strip()
+    inner = bold[1] if bold else next(group for group in span.groups() if group is not None) if span else line
+    inner = _PHRASE["therefore"].sub("", inner).strip()
     shown = inner.strip("$ ")
-    if "=" in shown and not _EQUATION.fullmatch(shown):
+    if "=" in shown and not _PHRASE["equation"].fullmatch(shown) and not (span and _PHRASE["chain"].fullmatch(shown)):
         return None
-    if bold and _NAME.fullmatch(inner) and REFUSING.isdisjoint(inner.lower().split()):
+    if bold and _PHRASE["name"].fullmatch(inner) and REFUSING.isdisjoint(inner.lower().split()):
         return inner
     if not any(char.isdigit() for char in inner) and "\\" not in inner:
         return None
-    if bold and (not _STARTS_WITH_VALUE.match(inner) or not is_bare(inner)):
+    if bold and (not _PHRASE["starts_with_value"].match(inner) or not is_bare(inner)):
         return None
-    before = text[:start].rstrip()
     denied, listed = read_before(text, start)
-    previous = before[before.rfind("\n") + 1 :].strip()
-    if denied or listed or _LINE_VALUE.fullmatch(previous) or SPANS.fullmatch(previous):
+    if denied or listed or _PHRASE["line_value"].fullmatch(previous) or SPANS.fullmatch(previous):
         return None
     return inner

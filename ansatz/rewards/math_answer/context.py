@@ -31,18 +31,14 @@ _ALTERING = word_set("altering_before")
 _SUSPICIOUS = word_set("denials", "suspicious")
 _GLUE = word_set("glue")
 """Words between a denial and the answer that it denies: "it is not true that the answer is"."""
-_TOKEN = re.compile(r"\\[A-Za-z]+|[^\W\d_]+(?:['’-][^\W\d_]+)*|\d+|[^\w\s]")
-_WORD_LIKE = re.compile(r"[^\W\d_]{2,}(?:['’-][^\W\d_]+)*|[aAI]")
 _ENDS = frozenset(",.;!?:") | frozenset(languages.CLAUSE_ENDS)
 _JOINS = frozenset(f"{_PHRASE['either'].pattern}|{languages.AND}".split("|"))
-_TAG = re.compile(r"<[/|]?[a-z_]+\|?>[\s$*]*$")
 _REFUSED = re.compile(languages.REFUSED, re.IGNORECASE)
 _CLAUSE_END = re.compile(rf"[.!?;:,\n)](?=\s|$)|[{languages.CLAUSE_ENDS}]")
 
 _OPENING_MARKS = " \n$*([{\\"
 _CLOSING_MARKS = " \n$.*!)]}\\"
 _CLOSED = re.compile(r"(?:[\s$*}`\"]|\\[\]),;:! ]|\\q?quad|~|\\?%)*")
-_EQUAL_TO = re.compile(r"=\s*([^$\n=]{1,200}?)(?=\s{0,9}(?:$|\$|\n|\\\)|\\\]|[,;.](?:\s|$)|\\\\|\\end|\}))")
 _SENTENCE = re.compile(rf"[.!?\n{languages.CLAUSE_ENDS}]|$")
 _TELLING = languages.ASCII_RETRACTIONS | word_set("telling")
 """Every retraction in plain letters contains one of these words: a fast check for an ASCII text."""
@@ -76,7 +72,7 @@ def read_before(text: str, start: int) -> tuple[bool, tuple[str, str] | None]:
     words = window.lower().translate(_SPACED).split()
     last, plain = words[-3:], window.isascii()
     formula = _PHRASE["formula_before"].search(window[-14:])
-    if formula and (formula["spaced"] is None or _in_formula(window)) and not _TAG.search(window):
+    if formula and (formula["spaced"] is None or _in_formula(window)) and not _PHRASE["tag"].search(window):
         return True, None
     listed = None
     if not plain or not _JOINS.isdisjoint(last) or "," in window[-6:]:
@@ -125,8 +121,8 @@ def _denied_by_words(window: str) -> bool:
     """Walk back from a mark over words such as "the answer is" to the word that governs them."""
     glued: set[str] = set()
     in_label = False
-    for token in reversed(_TOKEN.findall(window.replace("’", "'"))):
-        if not _WORD_LIKE.fullmatch(token):
+    for token in reversed(_PHRASE["token"].findall(window.replace("’", "'"))):
+        if not _PHRASE["word_like"].fullmatch(token):
             if token in _ENDS:
                 return False
             in_label = in_label or token == "="
@@ -160,7 +156,7 @@ def nothing_follows(text: str, end: int) -> bool:
 def listed_after(text: str, end: int) -> tuple[str, str] | None:
     """Return a value that is listed directly after a mark or set equal to it, and its separator: "\\boxed{7} or 8"."""
     place = _end(_CLOSED, text, end)
-    equal = _EQUAL_TO.match(text, place)
+    equal = _PHRASE["equal_to"].match(text, place)
     if equal:
         return equal[1], " = "
     alternative = _PHRASE["alternative"].match(text, place)

@@ -19,14 +19,10 @@ _ANSWER = re.compile(languages.ANSWER, re.IGNORECASE)
 _RESULT = re.compile(languages.RESULT, re.IGNORECASE)
 _REFUSED = re.compile(f"{languages.REFUSED}|{languages.CHANGED}", re.IGNORECASE)
 _BEHIND = re.compile(f"\\d|[$\\\\]|{languages.REFUSED}|{languages.RETRACTED}|{languages.WRONG}", re.IGNORECASE)
-_LEAD = re.compile(r"[\s:：*=`]{0,12}")
 _END = re.compile(r"(?<!\\)[.!](?=[\s*\"')\]]|$)|[。！।\n]|<\||```")
 _AFTER = re.compile(rf"\s*(?:{languages.AFTER})$")
-_NUMBER_OR_FORMULA = re.compile(r"[\d\\$^_=+]")
 _CONCLUSION = re.compile(languages.CONCLUSION, re.IGNORECASE)
 _COPULA = re.compile(languages.COPULA, re.IGNORECASE)
-_ASSIGNED = re.compile(r"[A-Za-z](?:_\w)?\s?=\s?[^=]{1,60}")
-_CLAUSE_BREAK = re.compile(r"[.!?,;:…\n，。；：、؟،]")
 MAX_CONCLUSION = 300  # characters of a concluding sentence
 _MAX_WORDS = 4  # of an answer in words
 
@@ -49,12 +45,12 @@ def phrased(text: str) -> tuple[int, str | None] | None:
 
 def _value_of(text: str, phrase: re.Match[str]) -> str | None:
     """Return the value after an answer phrase that does not speak of another answer or of one of several."""
-    opening = _OPENING.search(text, max(0, phrase.start() - _NEAR), phrase.start())
+    opening = _PHRASE["opening"].search(text, max(0, phrase.start() - _NEAR), phrase.start())
     subject = opening[0].strip() if opening else ""
     if subject and (_OTHER_QUANTITY.search(subject) or _PHRASE["indefinite"].match(subject + " ")):
         return None
     start = phrase.start() + len(phrase[0]) - len(phrase[0].lstrip())
-    before = _CLAUSE_BREAK.split(text[max(0, start - _NEAR) : start + 1])[-1]
+    before = _PHRASE["clause_break"].split(text[max(0, start - _NEAR) : start + 1])[-1]
     if _REFUSED.search(before[:-1]):
         return None
     value = _localized(value_after(text, phrase.end()), phrase)
@@ -76,7 +72,7 @@ def _localized(value: str | None, phrase: re.Match[str]) -> str | None:
 
 def value_after(text: str, start: int) -> str | None:
     """Return the bare value at a place, if nothing behind it takes it back."""
-    match = _LEAD.match(text, start)
+    match = _PHRASE["lead"].match(text, start)
     text = text[match.end() if match else start :]
     span = SPANS.match(text)
     end = _END.search(text, span.end() if span else 0)
@@ -94,7 +90,7 @@ def bare_value(text: str) -> str | None:
     text = text[: unit.start()] if unit else text
     if not text or len(text) > MAX_CONCLUSION or _REFUSED.search(text):
         return None
-    if not _NUMBER_OR_FORMULA.search(text):
+    if not _PHRASE["number_or_formula"].search(text):
         return text if len(text.split()) <= _MAX_WORDS else None
     outside = SPANS.sub("", text)
     if any(not char.isascii() and char.isalpha() for char in outside) or _PHRASE["one_letter_join"].search(text):
@@ -113,10 +109,10 @@ def concluded(sentence: str) -> str | None:
     if _REFUSED.search(rest) or _OTHER_QUANTITY.search(rest):
         return None
     stated = _AFTER.sub("", rest)
-    if _ASSIGNED.fullmatch(stated.strip("$ ")):
+    if _PHRASE["assigned"].fullmatch(stated.strip("$ ")):
         return bare_value(stated)
     for copula in reversed(list(_COPULA.finditer(rest))):
-        value = _LEAD.sub("", rest[copula.end() :], count=1)
+        value = _PHRASE["lead"].sub("", rest[copula.end() :], count=1)
         subject = rest[: copula.start()]
         if any(char.isdigit() for char in SPANS.sub("", subject)):
             continue
@@ -137,12 +133,10 @@ def _verb_second(rest: str) -> str | None:
 
 
 _NEAR = 80  # characters before a phrase that can qualify it
-_OPENING = re.compile(r"[^.!?\n。！？:：]*$")
 _OTHER_QUANTITY = re.compile(languages.OTHER_QUANTITY, re.IGNORECASE)
 _NOT_BEFORE_VALUE = re.compile(rf"(?:{languages.NOT_BEFORE_VALUE})\s*$", re.IGNORECASE)
 _VALUE_OF = re.compile(rf"(?:{languages.VALUE_OF})\s*$", re.IGNORECASE)
 _TOTALS = re.compile(rf"\s*(?<!\w){languages.TOTALS}$", re.IGNORECASE)
-_NOUNS = re.compile(r"\s?['’]?[^\W\d_]+(?:[\s'’-][^\W\d_]+){0,6}")
 _DECIMAL_COMMA = re.compile(r"([-−]?\d+),(\d{1,2}|\d{4,})(?!\d)")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af\u0900-\u097f]")
 _OPERATION = re.compile(languages.OPERATION, re.IGNORECASE)
@@ -203,7 +197,7 @@ def _with_unit(value: str, after: str, *, plural: bool) -> str | None:
     bare = bare_value(with_point(value, plural=plural) + after)
     if bare is not None:
         return bare
-    return with_point(value, plural=plural) if not after or _NOUNS.fullmatch(after) else None
+    return with_point(value, plural=plural) if not after or _PHRASE["nouns"].fullmatch(after) else None
 
 
 def with_point(value: str, *, plural: bool = False) -> str:

@@ -142,6 +142,9 @@ def with_bounds(name: str, low: Value | None, high: Expr | None, body: Expr) -> 
     variable, start = low.sides[0], _expression(low.sides[1])
     if name == "lim":
         return v.Apply("lim", (body, variable, start))
+    body = mapped(body, lambda part: _call_by_index(part, variable))
+    if variable.name == "i":  # not the imaginary unit
+        variable, body = v.Name("index"), mapped(body, lambda part: v.Name("index") if part == variable else part)
     first, last = _int(start), _int(_expression(high))
     if first is not None and last is not None:
         if last - first > MAX_SUMMANDS:
@@ -151,6 +154,14 @@ def with_bounds(name: str, low: Value | None, high: Expr | None, body: Expr) -> 
         terms = [substitute(body, variable.name, v.integer(k)) for k in range(first, last + 1)]
         return (v.add if name == "sum" else v.multiply)(v.ZERO if name == "sum" else v.ONE, *terms)
     return v.Apply(name, (body, variable, start, _expression(high)))
+
+
+def _call_by_index(part: Expr, index: v.Name) -> Expr:
+    """Return `a_k` under a sum over k as a function of k."""
+    name, _, label = part.name.partition("_") if isinstance(part, v.Name) else ("", "", "")
+    if label != index.name and index.name in label:
+        raise UnreadableAnswer("a name has the index of a sum and others")
+    return v.Apply(name + "_", (index,)) if label == index.name else part
 
 
 def substitute(value: Expr, name: str, by: Expr) -> Expr:

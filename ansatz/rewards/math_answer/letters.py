@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 from ansatz.rewards.math_answer.phrases import phrases_of
 
 _PHRASE = phrases_of("letters")
 
 _SEARCHED = 4_000  # characters at the end of a text
-
-_LETTER = re.compile(r"(?<![A-Za-z\\'])\(?([A-HJ])\)?(?![A-Za-z'])")
-_SENTENCE_END = re.compile(r"[.!?。！？](?=\s)|\n")
 
 
 def asserted_letter(text: str) -> str | None:
@@ -28,7 +23,7 @@ def asserted_letter(text: str) -> str | None:
         clause = _PHRASE["inner_reason"].split(clause)[0]
         letters = [
             letter
-            for letter in _LETTER.finditer(clause)
+            for letter in _PHRASE["letter"].finditer(clause)
             if letter[0] != "A" or not _PHRASE["article"].match(clause, letter.end())
         ]
         denials = [denial.start() for denial in _PHRASE["denial"].finditer(clause)]
@@ -43,7 +38,7 @@ def last_letter(text: str) -> str | None:
 
     For evaluation only: it pays for guesses.
     """
-    for sentence in reversed(_SENTENCE_END.split(text[-_SEARCHED:])):
-        if _LETTER.search(sentence):
+    for sentence in reversed(_PHRASE["sentence_end"].split(text[-_SEARCHED:])):
+        if _PHRASE["letter"].search(sentence):
             return asserted_letter(sentence)
     return None

@@ -9,6 +9,7 @@ rationals without meaning, so an agreement by chance has no measure. Real odd ro
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ _STEP_TRIES = 40  # for floors and the like, which are constant between steps
 _SCALES = (Fraction(1), Fraction(1, 5), Fraction(3))
 _MAX_TURNS = 4  # names that are negative one after the other
 _BASE_DIGITS = 50
+_PARTIAL = 20  # terms of an infinite sum
+_FIRST_INTEGERS = 8  # values of an integer that are all tried
 _MAX_WORK = 60_000  # digits times nodes of the expressions, so that an evaluation takes well below a second
 _ARGUMENT_DIGITS = 25  # of an argument of an unknown function, by which two arguments are told apart
 
@@ -57,6 +60,8 @@ def agree(gold: Expr, answer: Expr) -> bool:
 
     Raises NoNumber if there are too few such points.
     """
+    if _is_infinite(gold) != _is_infinite(answer):
+        raise NoNumber("an infinite sum on one side only")
     digits = _digits_for(gold, answer)
 
     def same_at(point: Point) -> bool:
@@ -139,9 +144,15 @@ def _digits_for(*expressions: Expr) -> int:
     """Return more digits than all constants have together. Raises NoNumber if the evaluation would take too long."""
     bits = sum(_bits(expression) for expression in expressions)
     digits = _BASE_DIGITS + bits * 302 // 1000
-    if digits * sum(map(v.size_of, expressions)) > _MAX_WORK:
+    if digits * sum(map(_count_work, expressions)) > _MAX_WORK:
         raise NoNumber("too long to evaluate")
     return digits
+
+
+def _count_work(value: object) -> int:
+    """Count the nodes of an expression as often as they are evaluated."""
+    summed = isinstance(value, v.Apply) and value.function in ("sum", "prod")
+    return (_PARTIAL if summed else 1) * (1 + sum(map(_count_work, v.children(value))))
 
 
 def _bits(value: object) -> int:
@@ -161,6 +172,7 @@ def _points(*expressions: Expr, real: bool) -> Iterator[Point]:
         yield _CONSTANT_POINT
         return
     stepped = any(map(_has_steps, expressions))
+    integers = frozenset().union(*map(_integers, expressions))
     positive = frozenset().union(*map(_positive_names, expressions)) if real else frozenset[str]()
     for round_ in range(_STEP_TRIES if stepped else _TRIES):
         turn = round_ - 4
@@ -170,8 +182,10 @@ def _points(*expressions: Expr, real: bool) -> Iterator[Point]:
             value = Fraction(seed * seed % 10_007 + 1_013, 3_001 + 97 * round_)
             value *= round_ + 1 if stepped else _SCALES[round_ % 3]
             negative = round_ in (2, 3) or turn == index
-            numbers[name] = _number(-value if negative and name not in positive else value)
-        yield Point(numbers, real, needed=stepped or turn < min(len(names), _MAX_TURNS))
+            value = Fraction(round_ + 1 + 2 * index) if name in integers else value
+            numbers[name] = _number(-value if negative and name not in positive | integers else value)
+        forced = stepped or (integers and round_ < _FIRST_INTEGERS)
+        yield Point(numbers, real, needed=bool(forced) or turn < min(len(names), _MAX_TURNS))
 
 
 def _has_abs(value: Expr) -> bool:
@@ -244,12 +258,44 @@ def _evaluate(value: Expr, point: Point) -> Number:
         return mp.fprod(_evaluate(factor, point) for factor in value.factors)
     if isinstance(value, v.Power):
         return _power(value, point)
+    if value.function in ("sum", "prod"):
+        return _add_up(value, point)
     arguments = [_evaluate(argument, point) for argument in value.arguments]
+    if value.function in v.SPECIAL_FUNCTIONS and len(arguments) == 1:
+        return {"Gamma": mp.gamma, "zeta": mp.zeta, "Phi": mp.ncdf}[value.function](arguments[0])
     if value.function not in KNOWN_FUNCTIONS:
         return _unknown_function(value.function, arguments, point)
     if point.real and value.function in ("ln", "log") and _is_negative(arguments[0]) and v.names_in(value.arguments[0]):
         raise NoNumber("the logarithm of a negative number")
     return _apply(value.function, arguments)
+
+
+def _add_up(value: v.Apply, point: Point) -> Number:
+    """Return a sum or product over integers; of an infinite one, its first terms."""
+    body, index, first, last = value.arguments
+    start = _evaluate(first, point)
+    end = start + _PARTIAL - 1 if last == v.INFINITY else _evaluate(last, point)
+    if not isinstance(index, v.Name) or not mp.isint(start) or not mp.isint(end) or end - start > _PARTIAL:
+        raise NoNumber("not a sum over a few integers")
+    places = (
+        dataclasses.replace(point, numbers=point.numbers | {index.name: start + k}) for k in range(int(end - start) + 1)
+    )
+    return (mp.fsum if value.function == "sum" else mp.fprod)(_evaluate(body, place) for place in places)
+
+
+def _is_infinite(value: Expr) -> bool:
+    return value == v.INFINITY or any(map(_is_infinite, v.children(value)))
+
+
+def _integers(value: Expr) -> frozenset[str]:
+    """Return the names that stand for integers: bounds of sums, double factorials, exponents of negative numbers."""
+    if isinstance(value, v.Apply):
+        bounds = value.arguments[2:]
+        counted = {"sum": bounds, "prod": bounds, "factorial2": value.arguments}.get(value.function, ())
+    else:
+        negative = isinstance(value, v.Power) and isinstance(value.base, v.Num) and value.base.value < 0
+        counted = (value.exponent,) if negative else ()
+    return frozenset().union(*map(v.names_in, counted), *map(_integers, v.children(value)))
 
 
 def _power(value: v.Power, point: Point) -> Number:

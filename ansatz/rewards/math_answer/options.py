@@ -24,9 +24,9 @@ class Options:
     based_values: `204_5` also equals its value in base ten.
     decimal_comma: `3,14` is 3.14, and a point groups thousands.
     locale_thousands: apostrophes can group digits, and so can commas as in 12,34,567. Spaces always can.
-    units: "same" refuses another unit, "convert" accepts an equal amount in another unit, "ignore" ignores units.
-    assignments: `x=1, y=2` also equals `1, 2` and `(1, 2)`, in this order.
-    number_words: `forty-two` is 42.
+    units: "convert" accepts an equal amount in another unit, "same" refuses any other unit, "ignore" ignores units.
+    assignments: `x=1, y=2` also equals `1, 2`, in this order. It always equals the point `(1, 2)`.
+    number_words: `\\text{forty-two}` is 42 too. Without the command, `forty-two` always is.
     case_sensitive: texts must agree in case. Choice letters always must.
     """
 
@@ -41,7 +41,7 @@ class Options:
     locale_thousands: bool = False
     units: Literal["same", "convert", "ignore"] = "convert"
     assignments: bool = False
-    number_words: bool = True
+    number_words: bool = False
     case_sensitive: bool = False
 
     def __post_init__(self) -> None:

@@ -287,13 +287,9 @@ def holds_pi(value: object) -> bool:
 
 def _with_real_parameter(value: Value) -> tuple[Value, str] | None:
     """Return (body, name) of a value followed by a name that can be any real number."""
-    if not isinstance(value, v.Listing) or len(value.items) != 2:
-        return None
-    body, domain = value.items
-    if not isinstance(domain, v.Relation) or domain.operators != ("in",) or domain.sides[1] != v.REALS:
-        return None
-    name = domain.sides[0]
-    return (body, name.name) if isinstance(name, v.Name) and name.name in v.names_in(body) else None
+    body, declared = _declared(value)
+    name = min(declared, default="")
+    return (body, name) if len(declared) == 1 and name in v.names_in(body) else None
 
 
 def _stated(value: Value) -> Expr | None:

@@ -21,21 +21,11 @@ from ansatz.rewards.math_answer.values import Undefined, UnreadableAnswer, Value
 
 _PHRASE = phrases_of("parse")
 
-_WORDY = re.compile(r"[A-Za-z][A-Za-z\s'.,\-]*")
-_TIME = re.compile(r"(\d{1,2})\s?:\s?(\d{2})(?:\s?:\s?(\d{2}))?")
-_DOTTED_POWERS = re.compile(r"\d+(?:\^(?:\d+|\{\d+\}))?(?:\s*\.\s*\d+(?:\^(?:\d+|\{\d+\}))?)+")
-_FACTOR_DOT = re.compile(r"\s+\.\s*|\.\s+|(?<=[\d}])\.(?=\d+\^)")
-_NAME = re.compile(r"[A-Z][a-z]{2}")
-_BASED = re.compile(r"\(?([0-9A-Za-z]+(?:\.[0-9A-Za-z]+)?)\)?_\{?\(?(\d{1,2}|[a-z]{3,5})\)?\}?")
 _HEDGE = re.compile(r"\b(?:" + "|".join(sorted(lexicon.HEDGES)) + r")\b")
-_PROSE = re.compile(r"[A-Za-z0-9\s'.,:\-]+")
-_LONG_WORD = re.compile(r"[A-Za-z]{3}")
 _COMBINATION, _PERMUTATION = (
     re.compile(r"(?<![\w})\]])[_^]\{?(\d+|[a-z])\}?\s*" + letter + r"_\{?(\d+|[a-z])\}?") for letter in "CP"
 )
 _PLAIN_DIGITS = 1_000
-_RUN = re.compile(r"(?<![\\A-Za-z])(?<!\\begin\{)(?<!\\end\{)[A-Za-z]{2,}")
-_SPACED_LETTERS = re.compile(r"(?<![\\A-Za-z])[A-Za-z] [A-Za-z]")
 _BARE_WORDS = frozenset({"yes", "no", "odd", "even", "true", "false", "none", "all", "dne"})
 
 
@@ -75,7 +65,7 @@ def parse_answer(text: str, options: Options = DEFAULT, *, letters: bool = False
     except Undefined as error:
         return ParsedAnswer(None, squeezed, str(error), undefined=True)
     except UnreadableAnswer as error:
-        if not letters and not hedged and _PROSE.fullmatch(words) and _LONG_WORD.search(words):
+        if not letters and not hedged and _PHRASE["prose"].fullmatch(words) and _PHRASE["long_word"].search(words):
             return ParsedAnswer(v.Text(_case(words, options)), squeezed)  # such as "June 20"
         return ParsedAnswer(None, squeezed, str(error), hedged=hedged)
     return ParsedAnswer(
@@ -99,7 +89,7 @@ def runs_of_letters(text: str) -> frozenset[str]:
     """
     runs = {
         run
-        for run in _RUN.findall(_PHRASE["text"].sub(" ", text))
+        for run in _PHRASE["run"].findall(_PHRASE["text"].sub(" ", text))
         if run.isupper() or len(run) > 3 or (len(run) > 2 and run.istitle())
     }
     within = not text.strip("$ ").isalpha()
@@ -108,7 +98,7 @@ def runs_of_letters(text: str) -> frozenset[str]:
 
 def can_be_product(text: str) -> bool:
     """Return whether a text has letters that could be one word, or a product."""
-    return _RUN.search(text) is not None or _SPACED_LETTERS.search(text) is not None
+    return _PHRASE["run"].search(text) is not None or _PHRASE["spaced_letters"].search(text) is not None
 
 
 def is_choice(gold: str) -> bool:
@@ -165,7 +155,7 @@ def _read(cleaned: str, words: str, options: Options, *, letters: bool = False) 
         stated = _in_words(words, wrapped=words != cleaned, options=options, letters=letters)
         if stated is not None:
             return _Reading(stated)
-    in_base = _BASED.fullmatch(words.replace(" ", "")) if "_" in words else None
+    in_base = _PHRASE["based"].fullmatch(words.replace(" ", "")) if "_" in words else None
     if in_base and any(c.isdigit() for c in in_base[1]):
         return _Reading(based(in_base[1], in_base[2]))
     date = canonical_date(words)
@@ -236,7 +226,7 @@ def _clock(words: str) -> v.Clock | None:
         hour, minute, second = int(halved[1]), int(halved[2] or 0), int(halved[3] or 0)
         known = hour <= 12 and minute < 60 and second < 60
         return v.Clock(hour, minute, second, halved[4].lower() + "m") if known else None
-    time = _TIME.fullmatch(words)
+    time = _PHRASE["time"].fullmatch(words)
     if time is None or int(time[1]) > 24 or int(time[2]) > 59 or int(time[3] or 0) > 59:
         return None
     fields = [field for field in time.groups() if field]
@@ -249,9 +239,9 @@ def _with_factor_dots(cleaned: str) -> str:
 
     3^2`, with multiplication signs instead.
     """
-    if "^" not in cleaned or "." not in cleaned or not _DOTTED_POWERS.fullmatch(cleaned):
+    if "^" not in cleaned or "." not in cleaned or not _PHRASE["dotted_powers"].fullmatch(cleaned):
         return cleaned
-    return _FACTOR_DOT.sub(r" \\cdot ", cleaned)
+    return _PHRASE["factor_dot"].sub(r" \\cdot ", cleaned)
 
 
 def _with_membership(cleaned: str) -> str:
@@ -281,7 +271,7 @@ def _listed(value: Value) -> tuple[Value, ...]:
 
 def _worded(words: str, *, wrapped: bool, options: Options) -> Value | None:
     """Return the value of a text that consists of words; None if it can be mathematics."""
-    if not _WORDY.fullmatch(words):
+    if not _PHRASE["wordy"].fullmatch(words):
         return None
     folded = fold(words)
     if folded in lexicon.EMPTY_PHRASES:
@@ -296,7 +286,7 @@ def _worded(words: str, *, wrapped: bool, options: Options) -> Value | None:
         return v.Text("infinitely many")
     if folded == "nan":
         raise Undefined("nan")
-    if options.number_words:
+    if options.number_words or not wrapped:
         number = lexicon.number_from_words(folded)
         if number is not None:
             return v.Num(number)
@@ -305,7 +295,10 @@ def _worded(words: str, *, wrapped: bool, options: Options) -> Value | None:
     if words in lexicon.FUNCTIONS or words in lexicon.GREEK or folded in ("infinity", "inf", "oo", "infty", "pi"):
         return None
     spaced = " " in words
-    if not (spaced or wrapped or len(folded) > 3 or _NAME.fullmatch(words) or folded in _BARE_WORDS) or len(folded) < 2:
+    if (
+        not (spaced or wrapped or len(folded) > 3 or _PHRASE["name"].fullmatch(words) or folded in _BARE_WORDS)
+        or len(folded) < 2
+    ):
         return None
     pieces = [piece for piece in _PHRASE["pieces"].split(words) if piece.strip()]
     if len(pieces) > 1 and not folded.startswith(("not ", "neither ")):

@@ -131,12 +131,12 @@ def named_and_stated(sides: list[Value]) -> tuple[list[Value], list[Value]]:
 
 
 def _names_a_thing(side: Value) -> bool:
-    """Return whether the first member of a chain is a label, or the absolute value or order of something without
+    """Return whether the first member of a chain is a label, or the absolute value or sine of something without
     unknowns.
     """
     if isinstance(side, v.Apply) and side.function == "abs":
         return bool(v.names_in(side)) and not v.names_in(side) & _UNKNOWNS - {"z"}
-    return is_label(side)
+    return is_label(side) or (isinstance(side, v.Apply) and is_measure(side))
 
 
 def by_entries(value: Value) -> Value:

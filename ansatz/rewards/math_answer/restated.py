@@ -22,14 +22,9 @@ _PHRASE = phrases_of("restated")
 MAX_LENGTH = 600  # characters of an answer that is read as a chain
 _MAX_WORDS = 80  # characters of an answer in words
 _DECIMAL_COMMA = re.compile(r"(\d+),(\d{1,2}|\d{4,})")
-_LETTER = re.compile(r"[A-Za-z]")
-_SPACING = re.compile(r"\\[,;:! ]|\\q?quad(?![A-Za-z])")
 _CLOSING = {"{": "}", "(": ")", "[": "]"}
 
-_CHEMICAL = re.compile(r"(?:\(?[A-Z][a-z]?\)?\d*){2,}")
-_BASE_16 = re.compile(r"[0-9A-Fa-f]{2,}16")
 
-_WORDS = re.compile(r"[a-z1-4][a-z',\- ]*")
 _ORDINALS = {
     word: str(number)
     for number, words in enumerate(("i 1 1st first", "ii 2 2nd second", "iii 3 3rd third", "iv 4 4th fourth"), start=1)
@@ -50,6 +45,13 @@ def restatements(gold: str, answer: str, options: Options, *, unevaluated: bool 
         yield gold, answer.replace("\\bmod", "\\pmod")
     if "\\mid" in gold + answer and "\\{" in gold + answer:
         yield gold.replace("\\mid", ":"), answer.replace("\\mid", ":")
+    if "'" in gold + answer and _PHRASE["derivative"].search(gold + answer):
+        yield _PHRASE["derivative"].sub(r"\1'", gold), _PHRASE["derivative"].sub(r"\1'", answer)
+    fields = [_PHRASE["field"].fullmatch(text.strip("$ ")) for text in (gold, answer)]
+    if fields[0] and fields[1] and len({int(field[1]) ** int(field[2] or 1) for field in fields if field}) == 1:
+        yield gold, gold
+    if (cycles := _read_cycles(gold)) and cycles == _read_cycles(answer):
+        yield gold, gold
     if has_same_table(gold, answer) or (re.search(r"_|\\mathbb", gold + answer) and _is_same_object(gold, answer)):
         yield gold, gold
     if _PHRASE["sentence"].match(answer) and (stated := announced(plain(clean(answer)))) is not None:
@@ -64,6 +66,14 @@ def restatements(gold: str, answer: str, options: Options, *, unevaluated: bool 
         amounts = _with_points(gold.strip("$ "), clean(answer))
         if amounts is not None:
             yield amounts
+
+
+def _read_cycles(text: str) -> set[tuple[str, str]]:
+    """Return where a permutation takes each number of its disjoint cycles, which have spaces; empty for other texts."""
+    bare = _PHRASE["spacing"].sub(" ", text.strip("$ "))
+    cycles = [each.split() for each in re.findall(r"\(([^()]+)\)", bare)] if _PHRASE["cycles"].fullmatch(bare) else []
+    pairs = {pair for cycle in cycles for pair in zip(cycle, cycle[1:] + cycle[:1], strict=True)}
+    return pairs if len(pairs) == len({pair[0] for pair in pairs}) == sum(map(len, cycles)) else set()
 
 
 def with_decimal_comma(gold: str, answer: str, response: str) -> str:
@@ -82,7 +92,7 @@ def same_words(gold: str, answer: str) -> bool:
     if len(gold) > _MAX_WORDS or len(answer) > _MAX_WORDS:
         return False
     expected, said = (fold(plain(clean(text))).replace(", ", ",") for text in (gold, answer))
-    if not _WORDS.fullmatch(expected) or not _WORDS.fullmatch(said):
+    if not _PHRASE["words"].fullmatch(expected) or not _PHRASE["words"].fullmatch(said):
         return False
     if expected.endswith((" wins", " is the winner")) or said.endswith((" wins", " is the winner")):
         winner, named = _PHRASE["wins"].fullmatch(expected), _PHRASE["wins"].fullmatch(said)
@@ -106,9 +116,10 @@ def _is_same_object(gold: str, answer: str) -> bool:
     if "\\mathbb" in gold + answer and _factors(gold) == _factors(answer) != []:
         return True
     expected, stated = (re.sub(r"[\s{}_]", "", plain(clean(text))) for text in (gold, answer))
-    if expected == stated and re.search(r"\\(?:text|mathrm)(?![a-z])", gold + answer) and _CHEMICAL.fullmatch(stated):
-        return True
-    return expected.lower() == stated.lower() and "_" in gold and "_" in answer and bool(_BASE_16.fullmatch(stated))
+    if re.search(r"\\(?:text|mathrm)(?![a-z])", gold + answer) and _PHRASE["chemical"].fullmatch(stated):
+        return expected == stated
+    base_16 = _PHRASE["base_16"].fullmatch(stated) if "_" in gold and "_" in answer else None
+    return base_16 is not None and expected.lower() == stated.lower()
 
 
 def _factors(text: str) -> list[int]:
@@ -117,6 +128,7 @@ def _factors(text: str) -> list[int]:
     The group of the integers counts as one of order 0.
     """
     powers: list[int] = []
+    text = re.sub(r"V_\{?4\}?", r"Z_2\\times Z_2", text)
     bare = re.sub(r"\s|\\mathbb\s?\{?\s?(?=Z)|(?<=Z)\}", "", clean(text))
     for part in re.split(r"\\(?:times|oplus)", bare):
         cyclic = _PHRASE["cyclic"].fullmatch(part)
@@ -167,9 +179,9 @@ def _stated(text: str, options: Options, unevaluated: bool) -> tuple[str, list[s
     kept: list[str] = []
     for member, outside in members[:-1]:
         hidden = _PHRASE["operation"].search(member) or (unevaluated and _PHRASE["evaluated"].search(member))
-        hidden = hidden or (_LETTER.search(member) and parse_answer(member, options).value is None)
-        if hidden and member and not _PHRASE["refused"].search(_SPACING.sub(" ", outside)):
-            names.append("".join(_SPACING.sub("", member).split()))
+        hidden = hidden or (_PHRASE["letter"].search(member) and parse_answer(member, options).value is None)
+        if hidden and member and not _PHRASE["refused"].search(_PHRASE["spacing"].sub(" ", outside)):
+            names.append("".join(_PHRASE["spacing"].sub("", member).split()))
         else:
             kept.append(member)
     if not names or not members[-1][0]:

@@ -21,6 +21,10 @@ _PLAIN_FORMULA = re.compile(
     r"(?=.*[-+*/^=()√])(?:(?:sqrt|sin|cos|tan|cot|sec|csc|ln|log|exp|pi)(?![A-Za-z])|(?<![A-Za-z])[A-Za-zΘΩπθ](?![A-Za-z])"
     r"|(?<=\d)[a-z](?![A-Za-z])|[-\d+*/^=()√_.\s{}])+"
 )
+_SOLUTIONS = re.compile(
+    rf"(?:\([a-z](?:,\s?[a-z])+\)\s?=\s?)?\({_NUMBER}(?:,\s?{_NUMBER})+\)"
+    rf"|([a-z])\s?=\s?{_NUMBER}(?:(?:,\s|,?\s+(?:and|or)\s+)(?:\1\s?=\s?)?{_NUMBER})+"
+)
 _UNIT_WORD = re.compile(r"[A-Za-z°²³]+")
 _TIMELESS = frozenset(["old", "long", "wide", "high", "tall", "deep", "away", "large", "apart"])
 _NOT_VALUES = word_set("not_values")
@@ -40,6 +44,8 @@ def listed(text: str, spans: list[re.Match[str]]) -> str:
 def value_of(rest: str, subject: str) -> str | None:
     """Return the value after a copula: a formula, formulas, an amount with its unit, a list, or a few words."""
     rest = rest.strip().rstrip(",")
+    if _SOLUTIONS.fullmatch(rest):
+        return re.sub(r",?\s+(?:and|or)\s+", ", ", rest)
     if " (" in rest or "," in rest:
         rest = without_remark(rest)
     if rest.startswith("$") and is_currency(rest):

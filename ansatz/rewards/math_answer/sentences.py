@@ -18,11 +18,11 @@ from ansatz.rewards.math_answer.dates import canonical_date, is_time
 from ansatz.rewards.math_answer.sentence_values import amount_of, is_unit, value_of
 from ansatz.rewards.math_answer.sentence_words import PHRASE
 from ansatz.rewards.math_answer.statements import SPANS, masked, without_remark
-from ansatz.rewards.math_answer.words import ALTERING_WORDS, unit_name
+from ansatz.rewards.math_answer.words import ALTERING_WORDS, NUMBER_WORDS, number_from_words, unit_name
 
 _NUMBER = r"(?<![\w.,/^])[-+−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s?/\s?\d+)?(?::\d+)*(?![\w/^]|[.,]\d)"
 _VALUE = re.compile(
-    rf"\x00+|(?<!\w)\\?[$€£¥₹]\s?\d[\d,]*(?:\.\d+)?(?![\w^])|{_NUMBER}(?:\s?(?:[€£¥₹¢]|\\?%))?|(?<![\w.])\d[\d,.]*[¢€£](?!\w)"
+    rf"\x00+|(?<!\w)\\?[$€£¥₹]\s?\d[\d,]*(?:\.\d+)?(?![\w^])|{_NUMBER}(?:\s?(?:[€£¥₹¢]|\\?%)|°(?![A-Za-z]))?|(?<![\w.])\d[\d,.]*[¢€£](?!\w)"
 )
 _ONE = rf"(?:\x00+|{_NUMBER})"
 _LISTED = re.compile(rf"{_ONE}(?:,\s{_ONE}){{0,12}},?\s+and\s+{_ONE}$")
@@ -30,6 +30,9 @@ _SENTENCE = re.compile(
     rf"{PHRASE['copula'].pattern}|\x00|^(?:that|this|it|the|which|s?he|they|there|we)\s", re.IGNORECASE
 )
 _CHAIN = re.compile(r"[-+*/×·÷^().\d\s]+")
+NUMBER_TWICE = re.compile(
+    rf"\b((?:(?:{'|'.join(NUMBER_WORDS)}|hundred|thousand|and)[\s-]?)+)\s?\((\d[\d,]*)\)", re.IGNORECASE
+)
 _PARTS_OF_NAMES = frozenset({"root", "power", "third", "quarter", "need", "needs", "over"})
 MAX_LENGTH = 400  # characters of a sentence
 _RATIO = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s+to\s+$")
@@ -65,7 +68,8 @@ def stated_in(sentence: str) -> str | None:
     """Return the value that a sentence states, or None."""
     if not 1 < len(sentence) <= MAX_LENGTH or refused(sentence.replace("falls ", " ")):
         return None
-    text = without_remark(sentence.replace("**", "")).strip().rstrip("!").removesuffix(".")
+    text = NUMBER_TWICE.sub(_number_once, PHRASE["code"].sub(r"\1", sentence.replace("**", "")))
+    text = without_remark(text).strip().rstrip("!").removesuffix(".")
     hidden = masked(text)
     if text.startswith("{") or "?" in hidden or hidden.endswith((":", ",", ";")):
         return None
@@ -80,6 +84,11 @@ def stated_in(sentence: str) -> str | None:
         return value and f"{value}, {family['a'] or family['b'] or family['c']} \\in \\mathbb{{Z}}"
     ending = _ending(text.replace("must be", "is"), opened=clause.opened)
     return ending or _statement(text) or _complement(text, opened=clause.introduced)
+
+
+def _number_once(match: re.Match[str]) -> str:
+    """Write `thirty (30)` as 30; the words stay where they are another number."""
+    return match[2] if number_from_words(match[1]) == int(match[2].replace(",", "")) else match[0]
 
 
 def _words(text: str) -> set[str]:
@@ -339,14 +348,13 @@ def _complement(clause: str, *, opened: bool) -> str | None:
     some = PHRASE["some_of"].fullmatch(clause) or (PHRASE["remaining"].fullmatch(clause) if opened else None)
     if some and words.isdisjoint(said.REFUSING | {"percent"}) and not PHRASE["other_thing"].search(clause):
         return some[1].strip("$")
-    joined = bool(re.search(r"\$\s+or\s+(?:at\s+)?\$", clause))
-    if opened:
-        clause = re.sub(r"^each\s+(?=\w+\s+(?:is|equals)\b)", "the ", clause, flags=re.IGNORECASE)
+    joined = bool(re.search(r"\$\s+or\s+(?:at\s+)?\$|\b([a-z]) = \S+ or \1 = ", clause))
+    clause = PHRASE["each" if opened else "each_angle"].sub("the ", clause)
     plain = PHRASE["quantity"].sub(_head, SPANS.sub(" ", clause).replace(" must be ", " is "), count=1)
     words = _words(plain)
     if not words.isdisjoint(said.REFUSING - ({"or"} if joined else set())) or PHRASE["other_thing"].search(plain):
         return None
-    shown = value_of(clause, "") if opened and re.match(r"[-\d$\\]", clause) else None
+    shown = value_of(clause, "") if opened and re.match(r"[-\d$\\(]", clause) else None
     if shown:
         return shown
     there = PHRASE["there"].fullmatch(clause)

@@ -14,12 +14,8 @@ _PHRASE = phrases_of("statements")
 MAX_SENTENCE_LENGTH = 1_000  # characters of a sentence that is searched for its value
 _MAX_TEXT_WORDS = 4  # of an answer in words, such as a name or a city
 
-_DELETED = re.compile(r"~~[^~]*~~")
 _BAD_MARKS = frozenset("❌✗✘❎❓❔🤔👎⛔🚫✖🙅🤷")
-_SMILE = re.compile(r"\s[:;]-?[)DP(]$")
-_REMARK = re.compile(r"(.{1,200}?)\s*\(([^()]{1,200}(?:\([^()]{0,60}\)[^()]{0,100}){0,3})\)")
 _BAD_WORDS = lexicon.HEDGES | lexicon.ALTERING_WORDS | lexicon.word_set("bad_remarks")
-_NUMBERS = re.compile(r"-?\d+(?:[./]\d+)?")
 AMOUNT_IN_TWO_UNITS = (
     r"\d+(?:\.\d+)?\s(?:hour|minute|day|week|year|month|feet|foot|yard|dollar|pound|meter|kilometer|h|hr|min)s?,?(?:\s+and)?"
     r"\s+\d+(?:\.\d+)?\s(?:hour|minute|second|day|month|inche|inch|feet|cent|ounce|centimeter|meter|min|sec)s?"
@@ -27,13 +23,8 @@ AMOUNT_IN_TWO_UNITS = (
 _VERBS = frozenset({"is", "are", "was", "were", "be", "equals", "has", "have"})
 BOLD = re.compile(r"(?<![^\s(])\*\*([^*\s](?:[^*]*[^*\s])?)\*\*(?![^\s).,;:!?])")
 SPANS = re.compile(r"\\\[(.*?)\\\]|\$\$(.*?)\$\$|\\\(([^\n]*?)\\\)|(?<!\\)\$([^$\n]*)(?<!\\)\$", re.DOTALL)
-_LETTER = re.compile(r"\$[A-Za-z]\$|\\\([A-Za-z]\\\)")
 _RAISED = frozenset({"squared", "cubed"})
 _UNIT_WORDS = _RAISED | lexicon.UNIT_GRAMMAR
-_ENGLISH = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
-_OTHER_LETTERS = re.compile(r"[^\W\d_a-zA-Zα-ωΑ-Ωº²³]")
-_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z][A-Za-z'.-]*")
-_BARE_VARIABLE = re.compile(r"\s*[A-Za-z](?:_\{?\w+\}?)?(?:\s*\([A-Za-z,\s]*\))?\s*")
 
 
 def value_said(sentence: str) -> str:
@@ -41,7 +32,7 @@ def value_said(sentence: str) -> str:
     if len(sentence) > MAX_SENTENCE_LENGTH:
         return sentence
     sentence = without_remark(BOLD.sub(r"\1", sentence))
-    remark = _REMARK.fullmatch(sentence) if sentence.endswith(")") else None
+    remark = _PHRASE["remark"].fullmatch(sentence) if sentence.endswith(")") else None
     if is_bare(sentence) or _PHRASE["yes_no"].match(sentence) or (remark and is_bare(remark[1])):
         return sentence
     stated = predicate(sentence)
@@ -56,7 +47,7 @@ def value_said(sentence: str) -> str:
         return sentence
     if _PHRASE["of_value"].search(sentence):
         return sentence
-    words = {word.lower() for word in _WORD.findall(sentence)}
+    words = {word.lower() for word in _PHRASE["word"].findall(sentence)}
     if not words.isdisjoint(lexicon.ALTERING_WORDS | lexicon.NEGATIONS | lexicon.NUMBER_WORDS.keys()):
         return sentence
     values = _values_in(sentence)
@@ -70,8 +61,8 @@ def without_remark(sentence: str) -> str:
     Any other remark stays, so that the sentence is not read.
     """
     if "~~" in sentence:
-        sentence = _DELETED.sub("", sentence).strip()
-    sentence = _SMILE.sub("", sentence)
+        sentence = _PHRASE["deleted"].sub("", sentence).strip()
+    sentence = _PHRASE["smile"].sub("", sentence)
     if not sentence.isascii():
         end = len(sentence)
         while end and (category(sentence[end - 1]) in ("So", "Mn", "Sk") or sentence[end - 1] in " *\u200d"):
@@ -85,16 +76,16 @@ def without_remark(sentence: str) -> str:
     contrast = _PHRASE["contrast"].fullmatch(sentence)
     if contrast and contrast[1] != contrast[2]:
         return contrast[1]
-    remark = _REMARK.fullmatch(sentence) if sentence.endswith(")") and sentence[-2:] != "\\)" else None
-    if remark is None or not is_bare(remark[1]):
+    remark = _PHRASE["remark"].fullmatch(sentence) if sentence.endswith(")") and sentence[-2:] != "\\)" else None
+    if remark is None or remark[1].endswith("=") or not is_bare(remark[1]):
         return sentence
     head, said = remark[1], remark[2].strip()
-    words = {word.lower() for word in _WORD.findall(said)}
+    words = {word.lower() for word in _PHRASE["word"].findall(said)}
     if _PHRASE["rejected_other"].match(said) or _PHRASE["good_remark"].match(said):
         denies = not words.isdisjoint(
             {"reject", "rejecting", "discard", "discarding", "exclude", "excluding", "not", "extraneous"}
         )
-        repeats = not set(_NUMBERS.findall(head)).isdisjoint(_NUMBERS.findall(said))
+        repeats = not set(_PHRASE["numbers"].findall(head)).isdisjoint(_PHRASE["numbers"].findall(said))
         doubts = not words.isdisjoint({"maybe", "perhaps", "guess", "unsure", "otherwise", "else"})
         return sentence if doubts or (denies and repeats) else head
     same = _PHRASE["same"].match(said)
@@ -119,7 +110,7 @@ def predicate(sentence: str) -> str | None:
 
 
 def _hedges(text: str) -> bool:
-    return any(word.lower() in lexicon.HEDGES for word in _WORD.findall(text))
+    return any(word.lower() in lexicon.HEDGES for word in _PHRASE["word"].findall(text))
 
 
 def doubts(sentence: str) -> bool:
@@ -135,8 +126,8 @@ def is_bare(text: str) -> bool:
         return True
     if text.startswith("$") and is_currency(text):
         outside = text[1:]
-    words = _ENGLISH.findall(outside)
-    if not outside.isascii() and _OTHER_LETTERS.search(outside) and any(char.isdigit() for char in outside):
+    words = _PHRASE["english"].findall(outside)
+    if not outside.isascii() and _PHRASE["other_letters"].search(outside) and any(char.isdigit() for char in outside):
         return False
     if ":" in text and is_time(text):
         return True
@@ -164,7 +155,7 @@ def _values_in(sentence: str) -> list[str]:
         rest.append(sentence[position : span.start()])
         position = span.end()
         inner = next(group for group in span.groups() if group is not None)
-        if not _BARE_VARIABLE.fullmatch(inner):
+        if not _PHRASE["bare_variable"].fullmatch(inner):
             values.append(inner.strip() + unit_after(sentence[position:]))
         rest.append(" ")
     rest.append(sentence[position:])
@@ -182,7 +173,7 @@ def is_currency(text: str) -> bool:
     """
     inner, closed, _ = text[1:].partition("\n")[0].partition("$")
     return bool(re.match(r"\s?\d", inner)) and (
-        not closed or bool(_ENGLISH.search(_PHRASE["text_group"].sub("", inner)))
+        not closed or bool(_PHRASE["english"].search(_PHRASE["text_group"].sub("", inner)))
     )
 
 
@@ -196,7 +187,7 @@ def masked(text: str) -> str:
     while span := SPANS.search(text, place):
         money = text.startswith("$", span.start()) and is_currency(text[span.start() :])
         end = span.start() + 1 if money else span.end()
-        hidden = "$" if money else ("x" if _LETTER.fullmatch(span[0]) else "\x00") * (end - span.start())
+        hidden = "$" if money else ("x" if _PHRASE["letter"].fullmatch(span[0]) else "\x00") * (end - span.start())
         parts += [text[place : span.start()], hidden]
         place = end
     return "".join((*parts, text[place:]))
@@ -204,5 +195,5 @@ def masked(text: str) -> str:
 
 def unit_after(remark: str) -> str:
     """Return a unit that directly follows a formula, as text for the parser; "" when another word follows."""
-    word = _ENGLISH.match(remark.strip())
+    word = _PHRASE["english"].match(remark.strip())
     return f" \\text{{{word[0]}}}" if word and word[0] != "in" and lexicon.unit_name(word[0]) else ""

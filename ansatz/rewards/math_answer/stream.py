@@ -12,7 +12,7 @@ from ansatz.rewards.math_answer.lexer import Token
 from ansatz.rewards.math_answer.values import Expr, UnreadableAnswer, Value
 
 MAX_DEPTH = 50
-FUNCTION_LETTERS = frozenset("fgFGP")
+FUNCTION_LETTERS = frozenset("fgFGP") | v.SPECIAL_FUNCTIONS
 
 
 class TokenStream:

@@ -202,6 +202,7 @@ ZERO, ONE, MINUS_ONE, HALF = Num(Fraction(0)), Num(Fraction(1)), Num(Fraction(-1
 INFINITY, PI, E = Name("inf"), Name("pi"), Name("e")
 REALS = Name("reals")
 _NO_NAMES: frozenset[str] = frozenset()
+SPECIAL_FUNCTIONS = frozenset({"Gamma", "zeta", "Phi"})  # Phi: of the normal distribution
 CONSTANTS = frozenset({"pi", "e", "i", "inf", "reals"})
 
 

@@ -87,7 +87,7 @@ def test_a_worker_that_misses_its_deadline_is_a_timeout():
     """The first use of sympy takes a tenth of a second, far longer than the hundredth that this pool allows."""
     short = WorkerPool(ALGEBRA_TARGET, timeout_s=0.101)
     short.start()
-    assert equivalent(r"\frac{n(n+1)(2n+1)}{6}", r"\sum_{k=1}^{n} k^2", pool=short).reason is Reason.TIMEOUT
+    assert equivalent(r"\frac{1}{3}", r"\int_0^1 x^2 dx", pool=short).reason is Reason.TIMEOUT
     short.close()
 
 
@@ -153,6 +153,7 @@ def test_a_text_beyond_the_limit_still_equals_itself():
         ({"locale_thousands": True}, "1234567", "12,34,567"),
         ({"units": "ignore"}, r"10\text{ km}", r"10\text{ miles}"),
         ({"assignments": True}, "1,2", "x=1, y=2"),
+        ({"number_words": True}, "42", r"\text{forty-two}"),
     ],
 )
 def test_an_option_pays_what_the_default_does_not(option: dict[str, object], gold: str, answer: str, pool: WorkerPool):
@@ -167,7 +168,6 @@ def test_an_option_pays_what_the_default_does_not(option: dict[str, object], gol
         ({"reduced": True}, r"\frac12", r"\frac24"),
         ({"same_form": True}, "(x-1)(x+1)", "x^2-1"),
         ({"units": "same"}, r"1\text{ km}", r"1000\text{ m}"),
-        ({"number_words": False}, "42", "forty-two"),
         ({"case_sensitive": True}, r"\text{Tuesday}", "tuesday"),
     ],
 )
