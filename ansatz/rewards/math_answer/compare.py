@@ -194,8 +194,8 @@ class Comparison(Equality):
         items = answer.items if isinstance(answer, v.Listing) else ()
         pairs = [pair for item in items if isinstance(item, v.Relation) and (pair := assigned(item))]
         named = {name.name: value for name, value in pairs if isinstance(name, v.Name)}
-        point = isinstance(gold, v.Bracket) and gold.left + gold.right == "()" and len(named) == len(items)
-        return point and self._in_order(gold.items, [named[name] for name in sorted(named)])
+        entries = gold.items if isinstance(gold, v.Bracket) and gold.left + gold.right == "()" else ()
+        return 0 < len(named) == len(items) and self._in_order(entries, [named[name] for name in sorted(named)])
 
     def _with_chains_resolved(self, value: Value) -> Value:
         """Return a list of chains such as `x = 8/2 = 4, y = 5 - 4 = 1` as the list of what they state."""

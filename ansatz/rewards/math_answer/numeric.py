@@ -290,11 +290,11 @@ def _is_infinite(value: Expr) -> bool:
 def _integers(value: Expr) -> frozenset[str]:
     """Return the names that stand for integers: bounds of sums, double factorials, exponents of negative numbers."""
     if isinstance(value, v.Apply):
-        bounds = value.arguments[2:]
-        counted = {"sum": bounds, "prod": bounds, "factorial2": value.arguments}.get(value.function, ())
+        counted = value.arguments[{"sum": 2, "prod": 2, "factorial2": 0}.get(value.function, len(value.arguments)) :]
+    elif isinstance(value, v.Power):
+        counted = (value.exponent,) if isinstance(value.base, v.Num) and value.base.value < 0 else ()
     else:
-        negative = isinstance(value, v.Power) and isinstance(value.base, v.Num) and value.base.value < 0
-        counted = (value.exponent,) if negative else ()
+        counted = ()
     return frozenset().union(*map(v.names_in, counted), *map(_integers, v.children(value)))
 
 

@@ -158,7 +158,7 @@ def with_constants_absorbed(gold: Value, answer: Value) -> Iterator[tuple[Expr, 
     for value in (gold, answer):
         stated = _stated(value)
         constants = [v.Name(name) for name in _constants(stated)] if isinstance(stated, v.Sum) else []
-        constants = [name for name in constants if {name, v.negate(name)} & {*stated.terms}]
+        constants = [c for c in constants if isinstance(stated, v.Sum) and {c, v.negate(c)} & {*stated.terms}]
         if not isinstance(stated, v.Sum) or len(constants) != 1 or constants[0].name[0] not in "CcKk":
             return
         rest = v.add(v.ZERO, *(term for term in stated.terms if term not in (constants[0], v.negate(constants[0]))))
