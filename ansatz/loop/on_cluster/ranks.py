@@ -75,4 +75,4 @@ def build_rank(spec: Spec[Any], *, section: ClusterSection, scratch: str, folder
     start."""
     os.chdir(folder)
     set_threads(section.trainer_threads)
-    return RankHost(build=spec.build, scratch=Path(scratch), timeout_s=section.update, shard_size=section.shard_size)
+    return RankHost(build=spec.build, scratch=Path(scratch), timeout_s=section.patience, shard_size=section.shard_size)
