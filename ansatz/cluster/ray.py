@@ -358,7 +358,7 @@ class RayCluster:
         except StopIteration:
             del self._pending[reference]
         except self._ray.exceptions.RayError as error:
-            self._remove(worker, _first_line(error))
+            self._remove(worker, _cause(error))
         else:
             if kind == "emitted":
                 self._events.append(Partial(worker, call, value))
@@ -417,6 +417,7 @@ def _last_line(error: BaseException) -> str:
     return next(line.strip() for line in reversed(str(error).splitlines()) if line.strip())
 
 
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
+def _cause(error: BaseException) -> str:
+    """Return the first line of an error, or of an actor that could not be made the last one, which says why."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
+    return f"{type(error).__name__}: {lines[-1 if 'error raised in its creation task' in lines[0] else 0]}"

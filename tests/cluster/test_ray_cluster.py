@@ -85,6 +85,13 @@ def test_the_death_of_an_idle_worker_is_noticed(cluster: RayCluster):
     assert time.monotonic() - begun < 2.0
 
 
+def test_a_worker_that_cannot_be_made_dies_with_the_reason(cluster: RayCluster):
+    cluster.start(Role(name="test", target="doubling:Nobody"), 1)
+    (died,) = until(cluster, Died)
+    assert isinstance(died, Died)
+    assert died.cause == "ActorDiedError: AttributeError: module 'doubling' has no attribute 'Nobody'"
+
+
 def test_a_worker_without_a_gpu_to_run_on_is_refused_with_the_sum(cluster: RayCluster):
     begun = time.monotonic()
     role = Role(name="test", target="doubling:Host", needs=Needs(gpus=2), together=True)
