@@ -99,7 +99,7 @@ def test_two_checkpoints_answer_a_problem_of_the_run_and_the_address_is_the_stat
     problem = (run / "problems" / "heldout.jsonl").read_text().partition('"id": "')[2].partition('"')[0]
     address, page = reader.ask(page, before="model", problem=problem)
     assert "being loaded" in page
-    assert "another question is being answered" in reader.ask(page, question="1 + 1?")[1]
+    assert "Another question is being answered" in reader.ask(page, question="1 + 1?")[1]
     assert reader.ask(page, before="model", problem=problem)[0] == address
     page = reader.wait(address)
     assert re.findall("<h2>(.*?):", page) == ["model", "rl/checkpoints/step-000004"]
@@ -123,7 +123,7 @@ def test_a_question_that_cannot_be_answered_is_one_sentence(reader: Reader):
     address, _ = reader.ask(reader.get("/run/toy/try"), question="word " * 9000)
     assert "Nothing more was answered: the longest prompt of the question has" in unescape(reader.wait(address))
     for form, said in (
-        ({}, "nothing is asked"),
+        ({}, "Nothing is asked"),
         ({"before": "../x"}, "no checkpoint"),
         ({"problem": "none"}, "no problem 'none'"),
         ({"question": "x" * 70_000}, "in at most 65536 bytes"),
