@@ -152,10 +152,9 @@ def load_run(run_dir: str | Path, *, overrides: Mapping[str, str] | None = None)
         )
     check_ordinary_files(Path(run_dir))
     data = _read(path)
-    if isinstance(
-        cluster := data.get("cluster"), dict
-    ):  # that of an earlier version has limits which follow from others
-        data["cluster"] = {key: value for key, value in cluster.items() if key not in ("probe", "patience", "update")}
+    if isinstance(cluster := data.get("cluster"), dict):
+        for limit in ("probe", "patience", "update"):  # in runs of earlier versions; now they follow from other limits
+            cast(dict[str, Any], cluster).pop(limit, None)
     return check(laid_over(data, _override_layer(overrides or {})))
 
 
