@@ -1,8 +1,8 @@
 """The shapes of dense decoders, which are known without loading a model.
 
 The shape of a folder is read from its config.json. For models of the hub that recipes name, the published numbers are
-in the table below. The supported architectures have the layer of Llama, up to biases (Qwen2), norms on queries and keys
-(Qwen3, Gemma 3, OLMo 2) and norms after attention and MLP too (Gemma 2 and 3).
+in known_models.yaml. The supported architectures have the layer of Llama, up to biases (Qwen2), norms on queries and
+keys (Qwen3, Gemma 3, OLMo 2) and norms after attention and MLP too (Gemma 2 and 3).
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from math import gcd
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from ansatz.errors import ModelError
 from ansatz.hub import hub_name, is_stored, local_folder
@@ -102,58 +104,8 @@ class ModelShape:
         )
 
 
-def _qwen2(
-    hidden: int, layers: int, heads: int, kv_heads: int, intermediate: int, vocab: int, **changes: Any
-) -> ModelShape:
-    return ModelShape(
-        architecture="qwen2",
-        hidden_size=hidden,
-        num_layers=layers,
-        num_heads=heads,
-        num_kv_heads=kv_heads,
-        head_dim=128 if hidden > 896 else 64,
-        intermediate_size=intermediate,
-        vocab_size=vocab,
-        **{"tied": False, "max_context": 131072, **changes},
-    )
-
-
-_LLAMA_8B = ModelShape(
-    architecture="llama",
-    hidden_size=4096,
-    num_layers=32,
-    num_heads=32,
-    num_kv_heads=8,
-    head_dim=128,
-    intermediate_size=14336,
-    vocab_size=128256,
-    tied=False,
-    max_context=131072,
-)
-_DEEPSEEK_7B = replace(
-    _LLAMA_8B, num_layers=30, num_kv_heads=32, intermediate_size=11008, vocab_size=102400, max_context=4096
-)
-_QWEN_1_5B = _qwen2(1536, 28, 12, 2, 8960, 151936)
-_QWEN_7B = _qwen2(3584, 28, 28, 4, 18944, 152064)
-_QWEN_3B = _qwen2(2048, 36, 16, 2, 11008, 151936, tied=True, max_context=32768)
-
-KNOWN_MODELS: dict[str, ModelShape] = {
-    "meta-llama/Llama-3.1-8B": _LLAMA_8B,
-    "meta-llama/Llama-3.1-8B-Instruct": _LLAMA_8B,
-    "deepseek-ai/deepseek-math-7b-base": _DEEPSEEK_7B,
-    "deepseek-ai/deepseek-math-7b-instruct": _DEEPSEEK_7B,
-    "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": _QWEN_1_5B,
-    "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": _QWEN_7B,
-    "Qwen/Qwen2.5-0.5B": _qwen2(896, 24, 14, 2, 4864, 151936, tied=True, max_context=32768),
-    "Qwen/Qwen2.5-1.5B": replace(_QWEN_1_5B, tied=True),
-    "Qwen/Qwen2.5-1.5B-Instruct": replace(_QWEN_1_5B, tied=True, max_context=32768),
-    "Qwen/Qwen2.5-3B": _QWEN_3B,
-    "Qwen/Qwen2.5-3B-Instruct": _QWEN_3B,
-    "Qwen/Qwen2.5-7B": _QWEN_7B,
-    "Qwen/Qwen2.5-7B-Instruct": replace(_QWEN_7B, max_context=32768),
-    "Qwen/Qwen2.5-Math-7B": replace(_QWEN_7B, max_context=4096),
-    "Qwen/Qwen2.5-32B": _qwen2(5120, 64, 40, 8, 27648, 152064),
-}
+_ROWS: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+KNOWN_MODELS = {name: ModelShape(**row) for name, row in _ROWS.items()}
 """Published shapes, from each model's config.json."""
 
 
@@ -178,7 +130,7 @@ def model_shape(path: str | Path, *, key: str = "model.path") -> ModelShape:
         return known
     raise ModelError(
         f"{key} = {str(path)!r} is neither a folder with a config.json nor a model whose shape is known."
-        f"{suggest(str(path), KNOWN_MODELS)} Give a local folder, or add the model to ansatz/models/known_models.py."
+        f"{suggest(str(path), KNOWN_MODELS)} Give a local folder, or add the model to ansatz/models/known_models.yaml."
     )
 
 
