@@ -14,6 +14,8 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
+import yaml
+
 from ansatz.errors import DataError
 from ansatz.track.filters import (
     Kind,
@@ -28,41 +30,8 @@ from ansatz.track.jsonl import Row, read_jsonl
 from ansatz.track.notes import LABEL
 from ansatz.track.step_files import EVALUATIONS, SAMPLES, groups_path, step_files
 
-FIELDS: Mapping[str, tuple[Kind, str]] = {
-    "id": ("text", "stage/step/group/sample; of an evaluation, stage/step/split/place/sample"),
-    "stage": ("text", "the stage that sampled the response"),
-    "step": ("number", "the step after which, or in which, it was sampled"),
-    "split": ("text", "train, or the held-out problems of an evaluation"),
-    "group": ("number", "place of its problem in the step"),
-    "sample": ("number", "which response to the problem it is, from 0"),
-    "problem": ("text", "id of the problem"),
-    "level": ("text", "difficulty of the problem"),
-    "subject": ("text", "subject of the problem"),
-    "answer": ("text", "the gold answer"),
-    "reward": ("number", "sum of the weighted rewards"),
-    "advantage": ("number", "how much better than its baseline"),
-    "correct": ("flag", "the answer equals the gold answer"),
-    "reason": ("text", "why the verdict is what it is"),
-    "extracted": ("text", "the answer that was found in the response"),
-    "grader_stage": ("text", "the step of the grader that decided"),
-    "tokens": ("number", "length of the response"),
-    "finish": ("text", "why the response ended"),
-    "truncated": ("flag", "cut off before its own end"),
-    "used": ("flag", "the update learned from it"),
-    "greedy": ("flag", "sampled at temperature 0"),
-    "seed": ("number", "seed of its noise"),
-    "version_min": ("number", "oldest policy version that sampled a token"),
-    "version_max": ("number", "newest policy version that sampled a token"),
-    "mean_logp": ("number", "mean log-prob of its tokens when they were sampled"),
-    "repetition": ("number", "fraction of repeated n-grams"),
-    "has_tokens": ("flag", "its tokens are stored"),
-    "group.size": ("number", "responses in its group"),
-    "group.mean": ("number", "mean reward of its group"),
-    "group.std": ("number", "standard deviation of the rewards of its group"),
-    "group.correct": ("number", "correct responses in its group"),
-    "text": ("text", "the response"),
-    LABEL: ("word", "what a reader has called it in a note"),
-}
+_ROWS: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+FIELDS: Mapping[str, tuple[Kind, str]] = {name: (row["kind"], row["meaning"]) for name, row in _ROWS.items()}
 """Kind and meaning of each field of a row; `parts` holds the unweighted rewards by name."""
 
 KINDS: Mapping[str, Kind] = {name: kind for name, (kind, _) in FIELDS.items()}

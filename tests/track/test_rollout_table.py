@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from made_up import make_pipeline, problem, scored, stored_group
 
 from ansatz.errors import DataError
 from ansatz.evaluate.responses import response_of, to_row
+from ansatz.track.filters import Kind
 from ansatz.track.jsonl import write_jsonl
 from ansatz.track.rollout_rows import StoredGroup, rollout_row
-from ansatz.track.rollout_table import FIELDS, find_rollout_files, read_all
+from ansatz.track.rollout_table import FIELDS, KINDS, find_rollout_files, read_all
 from ansatz.track.tracker import Tracker
 from ansatz.types import Finish, Reason, to_json
 
@@ -20,6 +22,11 @@ GROUPS = [
     [scored(HARD, text="é \u2028 12"), scored(HARD, sample=1, reward=0.0)],
     [scored(EASY, reason=Reason.TRUNCATED, finish=Finish.LENGTH, reward=0.5), scored(EASY, sample=1)],
 ]
+
+
+def test_every_field_has_a_kind_that_filters_know_and_a_meaning():
+    assert set(KINDS.values()) == set(get_args(Kind))
+    assert all(isinstance(meaning, str) and meaning for _, meaning in FIELDS.values())
 
 
 def test_rows_of_a_step_know_their_group_and_their_problem(tmp_path: Path):
