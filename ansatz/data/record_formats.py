@@ -21,75 +21,32 @@ template gives that instruction.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
+import yaml
+
 from ansatz.json_text import parse_json
 
-CONVERSATIONS = ("messages", "conversations", "conversation")
-WORKED = ("solution", "solutions", "response", "completion", *CONVERSATIONS)
-"""Fields that hold a worked solution or a whole response, in which the answer has to be searched for."""
 
-SYSTEM = ("system", "system_prompt")
-"""Fields that hold a system prompt outside of the messages."""
+def _flatten(names: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(each for name in names for each in ([name] if isinstance(name, str) else _flatten(name)))
 
-RESPONSES = (
-    *("response", "responses", "completion", "completions", "generation", "generations"),
-    *("output", "outputs", "prediction", "predictions", *CONVERSATIONS),
+
+_TABLE: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+CONVERSATIONS, WORKED, SYSTEM, RESPONSES = (
+    _flatten(_TABLE[key]) for key in ("conversations", "worked", "system", "responses")
 )
-"""Fields that hold a response, or a list of responses, that is to be graded."""
-
-FIELDS = {
-    "question": ("question", "problem", "prompt", "query", *CONVERSATIONS),
-    "answer": (
-        "answer",
-        "final_answer",
-        "reward_model.ground_truth",
-        "ground_truth",
-        "expected_answer",
-        "extra_info.answer",
-        "correct answer",
-        *WORKED,
-    ),
-    "id": ("id", "uuid", "unique_id", "record id"),
-    "level": ("level", "difficulty"),
-    "solution": ("solution", "solutions", "r1_solution_1", "completion", *CONVERSATIONS),
-}
+"""Fields that hold a chat; a worked solution or a whole response, in which the answer has to be searched for; a system
+prompt outside of the messages; a response, or a list of responses, that is to be graded."""
+FIELDS = {what: _flatten(names) for what, names in _TABLE["fields"].items()}
 """Field names by what they hold, in order of preference. Upper and lower case are not distinguished."""
-
-HINTS = {
-    "question_key": ("instruction", "input", "text", "problem_statement", "prompt_text", "q"),
-    "answer_key": ("label", "target", "gold", "output", "result", "final", "correct_answer", "solution_answer", "a"),
-    "solution_key": ("output", "rationale", "explanation", "reasoning", "cot", "generation", "generations"),
-    "level_key": ("grade", "hardness"),
-    "id_key": ("index", "problem_id", "query_id", "idx", "_id"),
-}
+HINTS: dict[str, list[str]] = _TABLE["hints"]
 """Other common names, which an error message suggests. They are ambiguous, so a setting must name them."""
-
-_INSTRUCTIONS = (
-    r"^<[|｜]User[|｜]>\s*",
-    r"<[|｜]Assistant[|｜]>\s*(<think>\s*)?$",
-    r"^Solve the following math problem step by step\. The last line of your response should be of the form Answer: "
-    r"\$Answer \(without quotes\) where \$Answer is the answer to the problem\.\s*",
-    r"\s*Remember to put your answer on its own line after \"Answer:\"\.$",
-    r"\s*(Please|Let's) (reason|think) step by step,? and (put your final answer|output the final answer) "
-    r"(within \\{1,2}boxed\{\}|after \"####\")\.?$",
-)
-_ASSISTANTS = ("assistant", "gpt", "chatgpt", "model", "bot", "ai", "bard", "bing")
-_TOOLS = ("tool", "observation", "tool_response", "function", "function_response", "ipython")
-_CALLS = ("function_call", "tool_call")
-_ROLES = {
-    "human": "user",
-    "user": "user",
-    **dict.fromkeys((*_ASSISTANTS, *_CALLS), "assistant"),
-    **dict.fromkeys(_TOOLS, "tool"),
-}
+_ROLES = {name: role for role, names in _TABLE["roles"].items() for name in _flatten(names)}
 _TEXT_OF_TURN = ("content", "value", "text")
-_PUZZLE = (
-    "Using each of the numbers {nums} exactly once, write an expression with +, -, *, / and brackets that equals "
-    "{target}."
-)
 
 
 class Turn(NamedTuple):
@@ -126,7 +83,7 @@ def only_instructions(text: str) -> bool:
 
 
 def _remove_instructions(text: str) -> str:
-    for pattern in _INSTRUCTIONS:
+    for pattern in _TABLE["instructions"]:
         text = re.sub(pattern, "", text)
     return text.strip()
 
@@ -147,7 +104,7 @@ def turns_of(value: Any) -> list[Turn] | None:
         thought = _text_of(_field(item, "reasoning_content"))
         text = f"<think>\n{thought}\n</think>\n\n{_text_of(content)}" if thought else _text_of(content)
         fields = _tool_fields(item)
-        if role.lower() in _CALLS and "tool_calls" in fields:
+        if role.lower() in _TABLE["calls"] and "tool_calls" in fields:
             text = ""  # it is the call
         turns.append(Turn(_ROLES.get(role.lower(), role.lower()), text, fields))
     return turns
@@ -169,7 +126,7 @@ def _calls_of(turn: Any) -> list[dict[str, Any]] | None:
     The arguments are an object, also where they are the text of one.
     """
     given = _field(turn, "tool_calls") or _field(turn, "function_call")
-    if not given and str(_field(turn, "role", "from")).lower() in _CALLS:
+    if not given and str(_field(turn, "role", "from")).lower() in _TABLE["calls"]:
         given = _object_of(_field(turn, *_TEXT_OF_TURN))
         if given is None:
             return None
@@ -252,7 +209,7 @@ def as_object(value: Any) -> Any:
         if puzzle is None:
             return row
         shown = ", ".join(map(str, puzzle[0]))
-        return {**row, "question": _PUZZLE.format(nums=shown, target=puzzle[1]), "answer": str(puzzle[1])}
+        return {**row, "question": _TABLE["puzzle"].format(nums=shown, target=puzzle[1]), "answer": str(puzzle[1])}
     if not isinstance(value, list):
         return value
     turns = cast("list[Any]", value)
