@@ -12,16 +12,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
+import yaml
 
 from ansatz.cli.option_groups import Command, with_options
 from ansatz.config.chat import AUTO
 from ansatz.config.load import parse_section
 from ansatz.config.sampling import SamplingOptions
 from ansatz.errors import ConfigError
-from ansatz.registry import LARGEST
 
 PANEL = "Sampling"
 DTYPES = ("auto", "float32", "bfloat16")
@@ -54,24 +55,8 @@ class ModelSampling:
                 raise ConfigError(f"--{name} = {value!r}: expected {', '.join(values[:-1])} or {values[-1]}.")
 
 
-_OTHER_HELP: Mapping[str, tuple[str, tuple[int, int] | None]] = {  # option: help text, least and largest value
-    "template": (
-        "Prompt template: a name, chat, a .txt file, or {name: chat, system: ...} as in a recipe. auto: that of the "
-        "model's run, otherwise chat if the tokenizer has a chat template, otherwise boxed.",
-        None,
-    ),
-    "environment": (
-        "What responses interact with: a name, or {name: calculator, turns: 4} as in a recipe. auto: that of the "
-        "model's run, if it has one; none: nothing.",
-        None,
-    ),
-    "seed": ("Seed of the sampling noise, and of the bootstrap in evaluations.", (0, LARGEST - 1)),
-    "batch": ("Problems sampled together. When the command is killed, at most one batch is lost.", (1, 10**6)),
-    "device": ("For example cpu or cuda. Default: a GPU if there is one.", None),
-    "dtype": ("auto, float32 or bfloat16.", None),
-    "threads": ("CPU threads; 0: one for each core.", (0, 1024)),
-    "engine": ("What samples: native or vllm (needs the extra vllm).", None),
-}
+_OTHERS: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+"""Help text, least and largest value of each option that is not in `SamplingOptions`."""
 
 
 def takes_sampling(**defaults: Any) -> Callable[[Command], Command]:
@@ -130,11 +115,7 @@ def _group() -> dict[str, tuple[Any, Any]]:
         kind, default = (list[str] | None, None) if name == "stop" else (field.annotation, field.default)
         group[name] = (Annotated[kind, typer.Option(help=field.description, rich_help_panel=PANEL)], default)
     kinds = get_type_hints(ModelSampling)
-    for name, (text, limits) in _OTHER_HELP.items():
-        least, most = limits or (None, None)
-        default = ModelSampling.__dataclass_fields__[name].default
-        group[name] = (
-            Annotated[kinds[name], typer.Option(help=text, min=least, max=most, rich_help_panel=PANEL)],
-            default,
-        )
+    for name, settings in _OTHERS.items():
+        option = typer.Option(rich_help_panel=PANEL, **settings)
+        group[name] = (Annotated[kinds[name], option], ModelSampling.__dataclass_fields__[name].default)
     return group

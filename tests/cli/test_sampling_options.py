@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
-from ansatz.cli.sampling_options import as_flags, model_sampling
+from ansatz.cli.sampling_options import _OTHERS, ModelSampling, as_flags, model_sampling
 from ansatz.config.sampling import SamplingOptions
 from ansatz.errors import ConfigError
+from ansatz.registry import LARGEST
 
 COMMANDS = [("eval",), ("sample",), ("data", "difficulty"), ("data", "filter")]
 FLAGS = [f"--{name.replace('_', '-')}" for name in SamplingOptions.model_fields]
@@ -16,6 +19,11 @@ def values(**changes):
     options = {name: field.default for name, field in SamplingOptions.model_fields.items()}
     others = {"template": "tiny", "seed": 0, "batch": 1, "device": "cpu", "dtype": "auto", "threads": 1}
     return {**options, **others, **changes}
+
+
+def test_the_table_has_every_option_that_recipes_do_not_have():
+    assert ["options", *_OTHERS] == [field.name for field in dataclasses.fields(ModelSampling)]
+    assert _OTHERS["seed"]["max"] == LARGEST - 1
 
 
 @pytest.mark.parametrize("command", COMMANDS)
