@@ -11,30 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import transformers
+import yaml
 from transformers.utils.quantization_config import FineGrainedFP8Config, Mxfp4Config
 
 from ansatz.errors import ModelError
 from ansatz.json_text import parse_json
 
-FAMILIES: dict[str, str] = {
-    "llama": "Llama 2 and 3",
-    "mistral": "Mistral",
-    "qwen2": "Qwen2 and 2.5, R1-distill",
-    "qwen2_moe": "Qwen2 mixture of experts",
-    "qwen3": "Qwen3",
-    "qwen3_moe": "Qwen3 mixture of experts",
-    "gemma": "Gemma",
-    "gemma2": "Gemma 2",
-    "gemma3_text": "Gemma 3 (text)",
-    "phi3": "Phi-3 and 4",
-    "olmo2": "OLMo 2",
-    "smollm3": "SmolLM 3",
-    "gpt2": "GPT-2",
-    "gpt_neox": "Pythia",
-    "gpt_oss": "gpt-oss",
-    "deepseek_v2": "DeepSeek-V2",
-    "deepseek_v3": "DeepSeek-V3 and R1",
-}
+FAMILIES: dict[str, str] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 """transformers' model types, with the names under which people know them."""
 
 WINDOWED = ("gemma2", "gemma3_text", "gpt_oss", "mistral", "phi3", "qwen2", "qwen3", "qwen3_moe", "smollm3")
