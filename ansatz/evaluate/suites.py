@@ -34,18 +34,6 @@ ANSWER_KEYS = ("answer", "golden")
 LEVEL_KEYS = ("level", "grade")
 SUBJECT_KEYS = ("subject", "High-level domain")
 GENERATED = 500  # problems in a suite that a program generates
-HUB_PARTS = {  # where the problems are in the hub's data set: its configuration and its split
-    "gsm8k": ("main", "test"),
-    "math500": (None, "test"),
-    "aime24": (None, "train"),
-    "aime25": (None, "test"),
-    "amc23": (None, "test"),
-    "minerva_math": (None, "test"),
-    "gpqa_diamond": ("gpqa_diamond", "train"),
-    "cmath": (None, "test"),
-}
-"""Suites that can be read from the hub as they are published there. The others need a file: olympiadbench lists its
-answers, and svamp splits its questions over two fields and its problems over two splits."""
 REWARDS = {"countdown": "countdown", "code_tasks": "code_tests"}
 """The reward that grades a suite whose answers the verifier cannot compare, by the suite's name."""
 _COMPRESSED = (".gz", ".zst")
@@ -70,10 +58,16 @@ class Suite:
     version: str
 
 
+_ROWS: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+HUB_PARTS: dict[str, tuple[str | None, str]] = {row["name"]: row.pop("part") for row in _ROWS if "part" in row}
+"""Suites that can be read from the hub as they are published there, with configuration and split. The others need a
+file."""
+
+
 def _read_cards() -> Iterator[Suite]:
     """Yield the cards of `suites.yaml`. Those without a dataset on the hub are of generators."""
     made = {"hub": "", "licence": "Apache-2.0", "size": GENERATED}
-    for row in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")):
+    for row in _ROWS:
         yield Suite(file=f"{row['name']}/test.jsonl" if "hub" in row else "", **{**made, **row})
 
 
