@@ -24,26 +24,13 @@ from ansatz.track.step_files import EVALUATIONS, SAMPLES
 from ansatz.track.word_diff import word_diff
 from ansatz.ui.library import Library
 from ansatz.ui.open_run import NotFound, OpenRun, Page
+from ansatz.ui.response import WORDS
 from ansatz.ui.response_pages import SAVED, ResponsePages, draw_bins, group_place, read_number
 from ansatz.ui.sweep_pages import SweepPages
 from ansatz.visible import visible
 
 PAIRS, PAGE_PAIRS = "pairs.jsonl", 20
 """The file of a stage with the pairs of responses that it learned from, and how many a page shows."""
-READING = (
-    (
-        "Reward, and how much it differs within a group",
-        ("rollout/rewards", "reward"),
-        ("rollout/reward_std", "standard deviation"),
-    ),
-    ("Groups whose responses differ in reward", ("rollout/groups_with_signal_frac", "fraction of groups")),
-    ("Sampler against trainer", ("align/mean_exp_gap", "mean of exp(gap), 1 is equality")),
-    ("Mean length in tokens", ("rollout/response_length", "mean length")),
-    ("Responses that were cut off", ("rollout/truncated_frac", "fraction of responses")),
-)
-"""The curves to read first, in this order."""
-
-
 MAX_LOG_BYTES, MAX_LOG_LINES = 1 << 22, 1000
 """How much of the end of a log is read, and how many of its lines a page shows."""
 LOG_LINE = re.compile(r"\n(?=\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  )")
@@ -196,7 +183,7 @@ def _cut(stage: StageRun, first: int, last: int | None) -> StageRun:
 
 def _draw_reading(stage: StageRun) -> list[Drawn]:
     """Return the curves to read first, as far as the stage has them."""
-    panels = [Panel(title=title, metrics=tuple(metrics)) for title, *metrics in READING]
+    panels = [Panel(title=row["title"], metrics=tuple(map(tuple, row["metrics"]))) for row in WORDS["reading"]]
     return [panel_chart(stage, each) for each in panels if any(stage.curve(name) for name, _ in each.metrics)]
 
 
