@@ -60,10 +60,6 @@ def _trl_dpo(case: Case) -> Outputs:
     return preference_run(case, trl.dpo(options), divergence=divergence, tail_weight=options["ld_alpha"])
 
 
-def _trl_cpo(case: Case) -> Outputs:
-    return preference_run(case, trl.cpo(case.options))
-
-
 def _verl(case: Case) -> Outputs:
     options = case.options
     columns = case.array("mask").shape[1]
@@ -130,10 +126,6 @@ def _openrlhf_value(case: Case) -> Outputs:
     return value_run(case, openrlhf.critic_weights(case.options), {"clip": case.options["clip_eps"]})
 
 
-def _openrlhf_dpo(case: Case) -> Outputs:
-    return preference_run(case, openrlhf.dpo(case.options))
-
-
 def _oat(case: Case) -> Outputs:
     options = case.options
     setup = Setup(
@@ -163,10 +155,6 @@ def _nemo_policy(case: Case) -> Outputs:
     return policy_run(case, nemo.spec(options), Setup(bypass=bool(options["force_on_policy_ratio"])))
 
 
-def _nemo_dpo(case: Case) -> Outputs:
-    return preference_run(case, nemo.dpo(case.options), eps=1e-8)
-
-
 def _skyrl(case: Case) -> Outputs:
     options = case.options
     setup = Setup()
@@ -179,14 +167,6 @@ def _skyrl_advantage(case: Case) -> Outputs:
     return advantage_run(case, skyrl.advantage(case.options), Setup(dense=bool(case.options["dense_rewards"])))
 
 
-def _skyrl_value(case: Case) -> Outputs:
-    return value_run(case, "sequence_mean", {"clip": case.options["value_clip"]})
-
-
-def _slime(case: Case) -> Outputs:
-    return policy_run(case, slime.spec(case.options), Setup(values="old_values", states="response"))
-
-
 def _slime_value(case: Case) -> Outputs:
     options = case.options
     outputs = advantage_run(case, slime.spec(options), Setup(values="old_values", states="response"))
@@ -195,10 +175,6 @@ def _slime_value(case: Case) -> Outputs:
 
 def _open_instruct_preference(name: str) -> Run:
     return lambda case: preference_run(case, open_instruct.dpo(case.options, name))
-
-
-def _prime(case: Case) -> Outputs:
-    return policy_run(case, prime.spec(case.options), Setup(reward_N=others.prime_rewards(case)))
 
 
 def _kimi_descent(case: Case) -> Outputs:
@@ -228,7 +204,7 @@ RUNS: dict[str, Run] = {
     "trl.": _trl,
     "trl.rloo": _trl_rloo,
     "trl.dpo.": _trl_dpo,
-    "trl.cpo.": _trl_cpo,
+    "trl.cpo.": lambda case: preference_run(case, trl.cpo(case.options)),
     "trl.reward_model.": others.bradley_terry,
     "trl.soft_overlong_punishment": others.soft_overlong,
     "verl.": _verl,
@@ -242,21 +218,21 @@ RUNS: dict[str, Run] = {
     "openrlhf.adv.": _openrlhf_advantage,
     "openrlhf.kl.": _openrlhf_kl,
     "openrlhf.value_loss": _openrlhf_value,
-    "openrlhf.dpo.": _openrlhf_dpo,
+    "openrlhf.dpo.": lambda case: preference_run(case, openrlhf.dpo(case.options)),
     "oat.": _oat,
     "nemo.adv.": _nemo_advantage,
     "nemo.loss.": _nemo_policy,
-    "nemo.dpo": _nemo_dpo,
+    "nemo.dpo": lambda case: preference_run(case, nemo.dpo(case.options), eps=1e-8),
     "skyrl.": _skyrl,
     "skyrl.adv.": _skyrl_advantage,
-    "skyrl.value_loss": _skyrl_value,
-    "slime.": _slime,
+    "skyrl.value_loss": lambda case: value_run(case, "sequence_mean", {"clip": case.options["value_clip"]}),
+    "slime.": lambda case: policy_run(case, slime.spec(case.options), Setup(values="old_values", states="response")),
     "slime.value_loss": _slime_value,
     "open_instruct.": lambda case: policy_run(case, open_instruct.spec(case.options)),
     "open_instruct.dpo": _open_instruct_preference("dpo"),
     "open_instruct.dpo_norm": _open_instruct_preference("dpo_norm"),
     "open_instruct.simpo": _open_instruct_preference("simpo"),
-    "prime.": _prime,
+    "prime.": lambda case: policy_run(case, prime.spec(case.options), Setup(reward_N=others.prime_rewards(case))),
     "grpo_zero.": lambda case: policy_run(case, small.grpo_zero(case.options)),
     "nano.grpo": lambda case: policy_run(case, small.nano(case.options)),
     "torchtune.GRPO": lambda case: policy_run(case, small.torchtune(case.options)),
