@@ -44,14 +44,7 @@ _JOIN_S = 120.0
 _EXTRAS = {"ray": "ray", "vllm": "vllm", "peft": "lora", "bitsandbytes": "qlora", "datasets": "datasets"}
 """Optional packages, and the extra that brings each."""
 _RECIPE = "tiny_arithmetic_grpo_cpu"
-_TINY: dict[str, Any] = {
-    "name": "doctor",
-    "data": {"sft": None, "train": {"count": 16}, "heldout": {"count": 4}},
-    "model": {"tiny": {"hidden_size": 32, "num_layers": 2, "num_heads": 2, "num_kv_heads": 1, "head_dim": 16}},
-    "rollout": {"prompts_per_step": 2, "samples_per_prompt": 2, "max_response_tokens": 16},
-    "train": {"steps": 1, "decay_steps": 0},
-    "evaluate": {"problems": 2, "samples_per_prompt": 2, "k": 2, "every": 0},
-}
+_TINY: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, slots=True)
