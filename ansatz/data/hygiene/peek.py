@@ -6,6 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
 
 from ansatz.data.extract import after_hashes, last_box
 from ansatz.data.hygiene.filters import FILTERS
@@ -16,16 +19,7 @@ SUBJECT_KEYS = ("subject", "topic", "type", "problem_type", "ability", "category
 SOURCE_KEYS = ("source", "data_source", "dataset")
 QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
 
-_KINDS = {
-    "integer": r"[-+]?\d+|[-+]?\d{1,3}(?:,\d{3})+",
-    "decimal": r"[-+]?\d*\.\d+",
-    "fraction": r"[-+]?\d+/\d+|[-+]?\\[dt]?frac(?:\{-?\d+\}\{-?\d+\}|\d\d)",
-    "percent or money": r"\\?\$\d[\d,.]*|[-+]?\d[\d,.]*\\?%",
-    "letter": r"\(?[A-Za-z]\)?|\\text\{\(?[A-Za-z]\)?\}",
-    "tuple or list": r"(?:\\left)?[(\[{\\].*,.*[)\]}]|.*[^\d],.*|.*,\D.*|\d+(?:,\d+)+",
-    "equation": r".*(?:=|<|>|\\leq?|\\geq?).*",
-    "words": r"[A-Za-z\s\\{}.'-]*[A-Za-z]{3,}[A-Za-z\s\\{}.'-]*",
-}
+_KINDS: dict[str, str] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 _LONG_ANSWER = 100  # characters
 _SHORT_QUESTION = 4  # words
 _PICTURE = re.compile(r"!\[|<img|\\includegraphics|https?://|\b(?:shown|pictured) (?:below|above)\b", re.IGNORECASE)
