@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import yaml
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
@@ -25,16 +26,7 @@ from ansatz.visible import visible
 
 LOG = "log.txt"
 """The file of a run folder with the lines of its console."""
-HEADLINES = {
-    "rollout/rewards": "reward",
-    "rollout/accuracy": "accuracy",
-    "rollout/response_length": "length",
-    "train/loss": "loss",
-    "sft/heldout_loss": "held-out loss",
-    "sft/heldout_accuracy": "held-out accuracy",
-    "train/entropy": "entropy",
-    "align/mean_exp_gap": "align",
-}
+HEADLINES: dict[str, str] = yaml.safe_load(Path(__file__).with_name("headlines.yaml").read_text(encoding="utf-8"))
 """Metric -> short label, in the order shown. A step shows the first few of those that it has."""
 
 
