@@ -41,26 +41,9 @@ Function = Callable[..., Tensor]
 ClippingFunction = Callable[..., Tensor | Clipped]
 F = TypeVar("F", bound=ClippingFunction)
 
-INPUTS: dict[str, str] = yaml.safe_load(Path(__file__).with_name("inputs.yaml").read_text(encoding="utf-8"))
-
-_MISMATCH = ("old_logp_T", "behavior_logp_T", "segment_T")
-_LOSS = ("policy_logp_T", "anchor_logp_T", *_MISMATCH, "advantage_T", "mismatch_weight_T")
-INPUTS_OF: dict[str, tuple[str, ...]] = {
-    "advantage": (
-        "reward_N", "group_N", "length_N", "component_NK", "truncated_N", "baseline_N", "segment_T", "token_reward_T",
-        "behavior_logp_T", "value_T", "step_reward_T", "step_end_T",
-    ),
-    "reward_whiten": ("token_reward_T", "segment_T", "reward_N", "group_N", "length_N"),
-    "whiten": ("advantage_N", "advantage_T"),
-    "ratio": _LOSS,
-    "surrogate": ("log_ratio_T", *_LOSS),
-    "kl": ("policy_logp_T", "ref_logp_T", "log_ratio_T", "old_logp_T", "behavior_logp_T", "segment_T", "full_kl_T"),
-    "correction": ("log_ratio_T", *_LOSS, "entropy_T"),
-    "masks": ("truncated_N", *_MISMATCH),
-    "weights": ("segment_T", "num_rollouts", "group_N"),
-    "value": ("value_T", "old_value_T", "return_T"),
-    "kl_control": ("kl_coef", "rollout_kl", "token_kl", "num_rollouts"),
-}  # fmt: skip
+_TABLE: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("inputs.yaml").read_text(encoding="utf-8"))
+INPUTS: dict[str, str] = _TABLE["words"]
+INPUTS_OF: dict[str, list[str]] = _TABLE["of_kind"]
 """What a component of each kind can have as inputs in a training run."""
 
 
