@@ -6,14 +6,6 @@ from typing import Any
 
 from ansatz.objectives.projects.options import Options
 
-_RHO = (
-    "rho_clamp_lower_bound",
-    "rho_clamp_upper_bound",
-    "rho_mask_lower_bound",
-    "rho_mask_upper_bound",
-    "rho_mask_sequence_level",
-    "rho_mask_tv_divergence",
-)
 _KLS = [{"name": "k1"}, {"name": "k2"}, {"name": "k3"}, {"name": "k1", "weight": "ratio"}]
 
 
@@ -28,7 +20,7 @@ def spec(options: Options) -> dict[str, Any]:
     standard = {"name": "group_zscore", "ddof": 0, "eps": 1e-8}
     denominator, corrected = options["loss_denominator"], options["use_rho_correction"]
     if not corrected:
-        options.ignore(*_RHO)
+        options.ignore(*(name for name in options if name.startswith("rho_")))
     return {
         "advantage": {"centered": "group_mean", "standard": standard}[options["advantage_normalization_type"]],
         "surrogate": surrogate,
