@@ -19,16 +19,6 @@ from ansatz.models.tiny import build_tiny_model, tiny_shape
 from ansatz.registry import settings_of
 
 _HARDWARE = re.compile(r"(?:(\d+)\s*x\s*)?(?:(\d+)\s*x\s*)?(\d+(?:\.\d+)?)\s*(GiB|GB)", re.IGNORECASE)
-_TINY_SIZES = (
-    "hidden_size",
-    "num_layers",
-    "num_heads",
-    "num_kv_heads",
-    "head_dim",
-    "intermediate_size",
-    "vocab_size",
-    "max_context",
-)
 _COMMENT = re.compile(r"^#\s*Hardware:\s*([^(\n]*)", re.MULTILINE)
 
 
@@ -74,7 +64,7 @@ def recipe_shape(config: Config) -> ModelShape:
     if model.path is None:
         defaults = {name: setting.default for name, setting in settings_of(build_tiny_model).items()}
         tiny = defaults | dict(model.tiny)
-        return tiny_shape(**{name: tiny[name] for name in _TINY_SIZES})
+        return tiny_shape(**{name: tiny[name] for name in (*TINY, "max_context")})
     shape = model_shape(model.path)
     if not model.toy:
         return shape
