@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ansatz.types import Verdict
+from ansatz.types import ScoredRollout, Verdict
 
 Floats = NDArray[np.float64]
 
@@ -181,6 +181,22 @@ class ProblemResult:
     truncated: tuple[bool, ...]
     greedy: bool | None = None
     solution_logp: float | None = None
+
+
+def collect_result(
+    samples: Sequence[ScoredRollout], greedy: ScoredRollout, solution_logp: float | None = None
+) -> ProblemResult:
+    """Return the result of a problem from its samples, and from the response at temperature 0."""
+    problem = greedy.rollout.prompt.problem
+    return ProblemResult(
+        level=problem.level,
+        correct=tuple(sample.score.verdict.correct for sample in samples),
+        votes=tuple(vote(sample.score.verdict, gold=problem.answer) for sample in samples),
+        lengths=tuple(sample.rollout.num_tokens for sample in samples),
+        truncated=tuple(sample.rollout.truncated for sample in samples),
+        greedy=greedy.score.verdict.correct,
+        solution_logp=solution_logp,
+    )
 
 
 def summarise(results: Sequence[ProblemResult], *, k: int, seed: int) -> dict[str, Any]:

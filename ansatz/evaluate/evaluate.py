@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ansatz.evaluate.estimators import ProblemResult, summarise, vote
+from ansatz.evaluate.estimators import collect_result, summarise
 from ansatz.rewards.base import Grader
 from ansatz.rollout.base import ResponseSource, Sampling
 from ansatz.rollout.groups import GradedGroup, GroupSampler
@@ -55,8 +55,7 @@ class Evaluator:
         greedy = groups.run(self.prompts, self.sampling.greedy()).groups
         exact = self.solution_logps()
         results = [
-            _result(
-                group.prompt,
+            collect_result(
                 group.graded,
                 greedy_group.graded[0],
                 exact.get(group.prompt.problem.id, {}).get(self.sampling.temperature),
@@ -94,17 +93,3 @@ class Evaluator:
 
 
 _Graded = GradedGroup[list[ScoredRollout]]
-
-
-def _result(
-    prompt: Prompt, samples: Sequence[ScoredRollout], greedy: ScoredRollout, solution_logp: float | None
-) -> ProblemResult:
-    return ProblemResult(
-        level=prompt.problem.level,
-        correct=tuple(sample.score.verdict.correct for sample in samples),
-        votes=tuple(vote(sample.score.verdict, gold=prompt.problem.answer) for sample in samples),
-        lengths=tuple(sample.rollout.num_tokens for sample in samples),
-        truncated=tuple(sample.rollout.truncated for sample in samples),
-        greedy=greedy.score.verdict.correct,
-        solution_logp=solution_logp,
-    )

@@ -20,7 +20,7 @@ from ansatz.config.watchdog import WatchdogSection
 from ansatz.data.keyed_random import KeyedRandom
 from ansatz.data.store import write_problems
 from ansatz.data.word_problems import word_problems
-from ansatz.evaluate.estimators import ProblemResult, summarise
+from ansatz.evaluate.estimators import ProblemResult, collect_result, summarise
 from ansatz.rewards.math_answer.verify import verify
 from ansatz.track.measurements import values
 from ansatz.track.rollout_rows import StoredGroup, rollout_row
@@ -140,17 +140,7 @@ class DemoRun:
             for member, temperature in ((greedy, 0.0), *((member, 1.0) for member in members)):
                 group = f"rl/{step}/heldout/{place}"
                 rows.append(rollout_row(member, group=group, noise_step=0, temperature=temperature))
-            verdicts = [member.score.verdict for member in members]
-            results.append(
-                ProblemResult(
-                    level=problem.level,
-                    correct=tuple(verdict.correct for verdict in verdicts),
-                    votes=tuple(verdict.extracted for verdict in verdicts),
-                    lengths=tuple(member.rollout.num_tokens for member in members),
-                    truncated=tuple(member.rollout.truncated for member in members),
-                    greedy=greedy.score.verdict.correct,
-                )
-            )
+            results.append(collect_result(members, greedy))
         where = {"stage": "rl", "step": step, "split": "heldout", "temperature": 1.0, "seed": 0}
         tracker.evaluation({**where, **summarise(results, k=HELDOUT_SAMPLES, seed=0)}, rows)
 
