@@ -86,7 +86,8 @@ def judge(
     `math_answer`. Other settings: see `ChatClient`.
     Raise ConfigError, for an empty group, if the judge cannot be reached at all.
     """
-    client = _client(url, model, _key(api_key_env), timeout_s, patience_s, backoff_s, concurrent)
+    limits = {"timeout_s": timeout_s, "patience_s": patience_s, "backoff_s": backoff_s, "concurrent": concurrent}
+    client = _client(url=url, model=model, api_key=_key(api_key_env), **limits)
     saved = _cache(cache)
     if not rollouts:
         _reach(client, max_reply_tokens)
@@ -216,27 +217,6 @@ def _reach(client: ChatClient, max_tokens: int) -> None:
         ) from reply
 
 
-@functools.cache
-def _client(
-    url: str, model: str, key: str | None, timeout_s: float, patience_s: float, backoff_s: float, concurrent: int
-) -> ChatClient:
-    """Return the client of a run, so that `concurrent` holds over all groups."""
-    return ChatClient(
-        url=url,
-        model=model,
-        api_key=key,
-        timeout_s=timeout_s,
-        patience_s=patience_s,
-        backoff_s=backoff_s,
-        concurrent=concurrent,
-    )
-
-
-@functools.cache
-def _cache(path: str | None) -> VerdictCache:
-    return VerdictCache(path)
-
-
 def _key(variable: str | None) -> str | None:
     if variable is None:
         return None
@@ -278,3 +258,8 @@ class VerdictCache:
     def put(self, key: str, correct: bool) -> None:
         with self._lock, self._base:
             self._base.execute("INSERT OR REPLACE INTO verdicts VALUES (?, ?)", (key, int(correct)))
+
+
+_client = functools.cache(ChatClient)
+"""The client of a run, so that `concurrent` holds over all groups."""
+_cache = functools.cache(VerdictCache)
