@@ -8,16 +8,14 @@ from typing import Annotated
 
 import typer
 
-from ansatz.cli.recipe import note
+from ansatz.cli.recipe import Overlays, note
 from ansatz.config import load_recipe
 
 
 def check(
     context: typer.Context,
     recipe: Annotated[Path, typer.Argument(help="A recipe file, or the name of an installed recipe.")],
-    overlay: Annotated[
-        list[Path] | None, typer.Option(help="A YAML file whose keys override the recipe's; can be repeated.")
-    ] = None,
+    overlay: Overlays = None,
     prompts: Annotated[int, typer.Option(min=1, help="Number of training prompts to sample.")] = 4,
 ) -> None:
     """Print a table of properties that must hold for every recipe. Exit code 1 if one of them fails.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ansatz.cli.recipe import note
+from ansatz.cli.recipe import Overlays, note
 from ansatz.config import Config, load_recipe
 from ansatz.config.load import dump
 from ansatz.config.packaged import is_packaged, recipe_path
@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 def explain(
     context: typer.Context,
     recipe: Annotated[Path, typer.Argument(help="A recipe file, or the name of an installed recipe.")],
-    overlay: Annotated[
-        list[Path] | None, typer.Option(help="A YAML file whose keys override the recipe's; can be repeated.")
-    ] = None,
+    overlay: Overlays = None,
     memory: Annotated[
         str | None,
         typer.Option(

@@ -7,15 +7,16 @@ import sys
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from typer import Context
+from typer import Context, Option
 from typer.core import TyperCommand
 
 from ansatz.errors import ConfigError
 from ansatz.registry import suggest
 from ansatz.visible import say
 
+Overlays = Annotated[list[Path] | None, Option(help="A YAML file whose keys override the recipe's; can be repeated.")]
 _ASSIGNMENT = re.compile(r"\+*([A-Za-z_][\w.-]*)=(\S*)")
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ansatz.cli.recipe import note
+from ansatz.cli.recipe import Overlays, note
 from ansatz.config import load_recipe
 from ansatz.config.schema import Config
 from ansatz.errors import ClusterLost, ConfigError, DataError, RunInterrupted
@@ -66,9 +66,7 @@ def outlive_readers() -> Iterator[None]:
 def train(
     context: typer.Context,
     recipe: Annotated[Path | None, typer.Argument(help="A recipe file, or the name of an installed recipe.")] = None,
-    overlay: Annotated[
-        list[Path] | None, typer.Option(help="A YAML file whose keys override the recipe's; can be repeated.")
-    ] = None,
+    overlay: Overlays = None,
     resume: Annotated[Path | None, typer.Option(help="A run folder to resume or (--train.steps N) extend.")] = None,
     allow_changes: Annotated[
         bool, typer.Option("--allow-changes", help="Resume with a recipe that differs from the run's, and record it.")
