@@ -10,7 +10,10 @@ correct ones. What changed is printed and kept as `model.toy` in the config.yaml
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, cast
+
+import yaml
 
 from ansatz.config.schema import REWARD_MODEL, Config, EvaluateSection, flat_keys
 from ansatz.config.stage import SAMPLING_CAPS, StageDeclaration, is_missing, over_caps
@@ -22,15 +25,7 @@ CAPS: dict[str, dict[str, int]] = {
     "evaluate": {"problems": 8, **SAMPLING_CAPS, "samples_per_prompt": 2, "k": 2, "every": 2},
 }
 """By section and key, besides those of the sections of stages."""
-TINY = {
-    "hidden_size": 64,
-    "num_layers": 2,
-    "num_heads": 4,
-    "num_kv_heads": 2,
-    "head_dim": 16,
-    "intermediate_size": 128,
-    "vocab_size": 1024,
-}
+TINY: dict[str, int] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 """Sizes of the model if the recipe builds `model.tiny`."""
 _PROBLEMS = 64
 _READS_ROWS = ("path", "dataset", "parts")
