@@ -14,6 +14,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, pstdev
+from string import Template
 from typing import Any
 
 from ansatz.config.watchdog import WatchdogSection
@@ -33,17 +34,8 @@ from ansatz.types import Finish, Group, Problem, Prompt, Rollout, Score, ScoredR
 
 NUM_TRAIN, NUM_HELDOUT, HELDOUT_SAMPLES, EVALUATE_EVERY = 96, 30, 4, 8
 MAX_TOKENS = 72
-CONFIG = f"""name: NAME
-seed: 0
-data:
-  train: {{source: word_problems, split: train, count: {NUM_TRAIN}}}
-  heldout: {{source: word_problems, split: heldout, count: {NUM_HELDOUT}}}
-rollout: {{prompts_per_step: PROMPTS, samples_per_prompt: SAMPLES, max_response_tokens: {MAX_TOKENS}}}
-algorithm: {{preset: grpo}}
-rewards: {{math_answer: {{mode: strict}}}}
-train: {{steps: STEPS, lr: 4e-4}}
-evaluate: {{problems: {NUM_HELDOUT}, samples_per_prompt: {HELDOUT_SAMPLES}, every: {EVALUATE_EVERY}}}
-"""
+CONFIG = Template(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+"""The recipe of a made-up run."""
 
 
 def write_tour(folder: Path) -> Path:
@@ -76,9 +68,9 @@ class DemoRun:
     def begin(self) -> None:
         """Write the recipe, the problems and the evaluation before the first step."""
         (self.folder / "rl").mkdir(parents=True)
-        recipe, sizes = CONFIG, {"PROMPTS": self._prompts, "SAMPLES": self._samples, "STEPS": self._steps}
-        for word, value in {"NAME": self.folder.name, **sizes}.items():
-            recipe = recipe.replace(word, str(value))
+        sizes = {"prompts": self._prompts, "samples": self._samples, "steps": self._steps, "max_tokens": MAX_TOKENS}
+        splits = {"num_train": NUM_TRAIN, "num_heldout": NUM_HELDOUT, "heldout_samples": HELDOUT_SAMPLES}
+        recipe = CONFIG.substitute(name=self.folder.name, every=EVALUATE_EVERY, **sizes, **splits)
         (self.folder / "config.yaml").write_text(recipe, encoding="utf-8")
         (self.folder / "rl" / "config.yaml").write_text("stage: rl\n", encoding="utf-8")
         (self.folder / "problems").mkdir()
