@@ -55,13 +55,12 @@ def test_weights_of_a_killed_process_are_removed_and_those_of_a_running_one_and_
         "time.sleep(600)"
     )
     (tmp_path / "ansatz-weights-of-somebody").mkdir()
-    processes = []
-    for _ in range(2):
-        process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "there\n"
-        processes.append(process)
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     try:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "there\n"
         os.kill(processes[0].pid, signal.SIGKILL)
         processes[0].wait()
         assert len(list(tmp_path.glob("*/1.safetensors"))) == 2
