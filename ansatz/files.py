@@ -7,6 +7,7 @@ flush, a machine that loses power after the rename can come back with an empty f
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import shutil
@@ -147,3 +148,9 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def file_digest(path: Path) -> str:
+    """Return SHA-256 of the bytes of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

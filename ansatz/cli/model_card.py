@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -13,7 +12,7 @@ from ansatz.config.chat import ChatTemplate
 from ansatz.config.load import dump
 from ansatz.config.schema import FIRST_STAGES, Config
 from ansatz.errors import ModelError
-from ansatz.files import write_text
+from ansatz.files import file_digest, write_text
 from ansatz.json_text import read_object
 from ansatz.loop.run_record import RECIPE_FILE, read_record, record_of
 from ansatz.loop.stages.plan import folder_names
@@ -106,7 +105,7 @@ _BEST = (
 
 def _data(run: Path, config: Config) -> str:
     rows = [
-        [name, section["source"], _num_lines(path), f"`{hashlib.sha256(path.read_bytes()).hexdigest()}`"]
+        [name, section["source"], _num_lines(path), f"`{file_digest(path)}`"]
         for name in ("sft", "train", "heldout")
         if (section := getattr(config.data, name)) and (path := run / "problems" / f"{name}.jsonl").is_file()
     ]

@@ -15,6 +15,7 @@ from ansatz.cli.sampling_options import ModelSampling
 from ansatz.config.chat import Template
 from ansatz.config.sampling import THOUGHT_START, SamplingOptions
 from ansatz.errors import ConfigError, ModelError
+from ansatz.files import file_digest
 
 if TYPE_CHECKING:
     from ansatz.evaluate.response_store import ResponseStore
@@ -166,8 +167,7 @@ def model_digest(model: Path) -> str:
     for path in sorted(model.iterdir()):
         counts = path.suffix in (".json", ".safetensors", ".bin", ".model", ".txt", ".jinja")
         if counts and path.name != "state.json" and path.is_file():
-            with path.open("rb") as file:
-                total.update(f"{path.name}:{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+            total.update(f"{path.name}:{file_digest(path)}\n".encode())
     return total.hexdigest()
 
 

@@ -24,6 +24,7 @@ from ansatz.data.formats import FORMATS, open_rows
 from ansatz.data.row_problems import RowSettings, problems_of
 from ansatz.data.rows import Row
 from ansatz.errors import ConfigError, DataError, MissingExtraError
+from ansatz.files import file_digest
 from ansatz.registry import suggest
 from ansatz.types import Problem, to_json
 
@@ -153,7 +154,7 @@ def _digest(problems: Sequence[Problem]) -> str:
 
 def _from_file(card: Suite, path: Path) -> LoadedSuite:
     problems = _problems(list(open_rows(path)), source=source_name(path), place=str(path))
-    return LoadedSuite(card=card, problems=problems, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+    return LoadedSuite(card=card, problems=problems, sha256=file_digest(path))
 
 
 def _from_hub(card: Suite) -> LoadedSuite:

@@ -12,14 +12,13 @@ SHA256SUMS` does so too.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ansatz.errors import CheckpointError
-from ansatz.files import write_text
+from ansatz.files import file_digest, write_text
 from ansatz.json_text import read_object
 from ansatz.locks import FolderLock
 from ansatz.loop.run_record import identity
@@ -101,9 +100,4 @@ def _digests(run_dir: Path) -> dict[str, str]:
     """SHA-256 by path within the run folder, in a fixed order."""
     paths = [*(run_dir / "problems").glob("*.jsonl")]
     paths += [path for pattern in _MODEL_FILES for path in (run_dir / "model").glob(pattern)]
-    return {str(path.relative_to(run_dir)): _digest(path) for path in sorted(paths)}
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return {str(path.relative_to(run_dir)): file_digest(path) for path in sorted(paths)}

@@ -18,7 +18,6 @@ in silence.
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import random
 import re
@@ -31,7 +30,7 @@ import numpy as np
 import torch
 
 from ansatz.errors import CheckpointError
-from ansatz.files import storage_errors, sync, write_text
+from ansatz.files import file_digest, storage_errors, sync, write_text
 from ansatz.json_text import parse_json
 from ansatz.train.trainer import TRAINING, Checkpointed, incomplete
 
@@ -180,8 +179,8 @@ def trainer_state(path: Path) -> dict[str, Any]:
 
 def write_digests(folder: Path) -> None:
     """SHA256SUMS of every file in the folder, as the command sha256sum writes it."""
-    lines = [f"{_digest(path)}  {path.relative_to(folder)}\n" for path in sorted(folder.rglob("*")) if path.is_file()]
-    write_text(folder / DIGESTS_FILE, "".join(lines))
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    write_text(folder / DIGESTS_FILE, "".join(f"{file_digest(path)}  {path.relative_to(folder)}\n" for path in files))
 
 
 def verify_digests(checkpoint: Path) -> None:
@@ -212,7 +211,7 @@ def _damage(checkpoint: Path) -> str | None:
         for name, digest in expected.items():
             if not (checkpoint / name).is_file():
                 return f"{name} is missing"
-            if _digest(checkpoint / name) != digest:
+            if file_digest(checkpoint / name) != digest:
                 return f"{name} is not as it was written (its SHA-256 differs)"
         files = (path for path in sorted(checkpoint.rglob("*")) if path.suffix in (".json", ".safetensors"))
         for path in files:  # which are read, so without a digest damage to them would pass
@@ -233,11 +232,6 @@ def _format_1(checkpoint: Path) -> bool:
 def _state_file(checkpoint: Path) -> str:
     """The place of the state within the folder; older formats had it next to the model."""
     return STATE_FILE if (checkpoint / TRAINING).is_dir() else _OLD_STATE_FILE
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def random_states() -> dict[str, Any]:

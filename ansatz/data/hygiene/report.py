@@ -7,7 +7,6 @@ that everything else can be read without it.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from glob import glob, has_magic
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ansatz.data.files import replacing
+from ansatz.files import file_digest
 from ansatz.json_text import parse_json
 
 Json = dict[str, Any]
@@ -99,7 +99,6 @@ def paths_in(section: Mapping[str, Any]) -> list[str]:
 def digest(file: Path) -> str:
     """Return SHA-256 of the file's bytes; empty if it cannot be read."""
     try:
-        with file.open("rb") as opened:
-            return hashlib.file_digest(opened, "sha256").hexdigest()
+        return file_digest(file)
     except OSError:
         return ""
