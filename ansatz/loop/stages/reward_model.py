@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml
+
 from ansatz.config.fields import StepEnd
 from ansatz.config.load import load_run
 from ansatz.config.schema import Config, ModelSection, TrainSection
@@ -53,19 +55,8 @@ from ansatz.train.reward_trainer import LanguageLoss, RewardModelTrainer, Reward
 from ansatz.types import Problem, Prompt
 
 AnyTrainer = TypeVar("AnyTrainer", bound=RewardModelTrainer[Any])
-LOSSES = {
-    "bradley_terry": "- mean over pairs of log sigmoid(score of the correct - score of the wrong response)",
-    "correctness": "mean over response tokens of the cross-entropy between sigmoid(score) and correctness",
-    "process": "mean over labelled tokens of the cross-entropy between sigmoid(score) and label",
-}
-
-_HEADLINES = {
-    "reward_model/pair_accuracy": "held-out pairs in the right order",
-    "reward_model/heldout_accuracy": "given held-out rows right",
-    "reward_model/first_error_f1": "F1 of the first wrong step",
-    "reward_model/heldout_first_error_f1": "F1 of the first wrong step of given rows",
-}
-"""What the console says at the end of the stage, by metric."""
+_WORDS: dict[str, dict[str, str]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+"""The loss of each kind in words, and what the console says at the end of the stage, by metric."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +119,7 @@ class RewardModelStage(Stage):
         responses = f"{samples} of the policy to each of {section.problems or 'all'} problems"
         language = f" - {section.lm_coef:g} x mean over tokens of correct responses of log p" if section.lm_coef else ""
         lines = [
-            f"loss = {LOSSES[section.kind]}{language}",
+            f"loss = {_WORDS['losses'][section.kind]}{language}",
             f"  responses    {responses if given is None else f'of {given.place}, with their labels'}",
             f"  updates      {section.steps} steps of {section.batch_size} problems",
         ]
@@ -258,7 +249,7 @@ def _evaluated(
     if section.slips is not None:
         slips = _slips(context.config)
         numbers |= evaluate_on_slips(scorer, context.renderer(trainer).prompts(slips))
-    shown = [f"{label} {percent(numbers[name])}" for name, label in _HEADLINES.items() if name in numbers]
+    shown = [f"{label} {percent(numbers[name])}" for name, label in _WORDS["headlines"].items() if name in numbers]
     if context.console is not None and shown:
         context.console.note(f"reward model: {', '.join(shown)}")
     return numbers
