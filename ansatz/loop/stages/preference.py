@@ -35,6 +35,7 @@ from ansatz.loop.pair_rounds import (
 from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.run_sources import RunSources, accept
 from ansatz.loop.selection import sampling_seconds
+from ansatz.loop.stages.sft import evaluate_output, update_timed
 from ansatz.loop.stages.stage import Stage
 from ansatz.loop.training_stage import TrainingStage, training_stage
 from ansatz.models.reader import Reader
@@ -114,11 +115,7 @@ class PreferenceStage(Stage):
                 running.tracker.resume(-1)  # without this, step 0 of a run that was killed early would be logged twice
                 running.tracker.log(0, pair_metrics(folder))
             _train(running, context.renderer(trainer), batch_size=settings.batch_size)
-            policy = trainer.policy or context.policy(str(running.output))
-            with closing(context.sampler(policy)) as sampler:
-                evaluated = context.evaluator(trainer).run(sampler, stage=folder.name, step=running.total_steps)
-            running.tracker.evaluation(*evaluated)
-            return running.output
+            return evaluate_output(context, running)
 
 
 def objective_of(config: Config) -> PreferenceObjective:
@@ -141,22 +138,14 @@ def pair_samples(pairs: Iterable[Problem], renderer: PromptRenderer) -> list[Tra
 
 
 def _train(stage: TrainingStage, renderer: PromptRenderer, *, batch_size: int) -> None:
-    trainer = stage.trainer
     for step in stage.steps:
         start = time.perf_counter()
         samples = pair_samples(stage.stream.take(batch_size), renderer)
-        rendered = time.perf_counter()
-        report = trainer.update(trainer.batch(samples), step=step)
-        ended = time.perf_counter()
+        report, speed = update_timed(stage, samples, step=step, start=start)
         metrics = {
             name: value
             for name, value in report.metrics.items()
             if name in METRICS or name.startswith(f"{PREFERENCE.name}/")
-        }
-        speed = {
-            "time/update_s": ended - rendered,
-            "time/step_s": ended - start,
-            "perf/train_tokens_per_s": report.num_tokens / (ended - rendered),
         }
         stage.tracker.log(step, metrics | speed)
         stage.save_if_due(step)

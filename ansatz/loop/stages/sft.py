@@ -24,6 +24,7 @@ from ansatz.models.reader import Reader
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
 from ansatz.train.sample import TrainSample
+from ansatz.train.trainer import StepReport
 from ansatz.types import Problem
 
 WEIGHTS = {"token": "token_mean", "sequence": "sequence_mean"}
@@ -102,11 +103,7 @@ def fine_tune(
             running.tracker.resume(-1)  # without this, step 0 of a run that was killed early would be logged twice
             running.tracker.log(0, first_metrics)
         _train(context, running, heldout)
-        policy = trainer.policy or context.policy(str(running.output))
-        with closing(context.sampler(policy)) as sampler:
-            evaluated = context.evaluator(trainer).run(sampler, stage=folder.name, step=running.total_steps)
-        running.tracker.evaluation(*evaluated)
-        return running.output
+        return evaluate_output(context, running)
 
 
 def _note_untaught_responses(context: RunContext, problems: Sequence[Problem]) -> None:
@@ -138,19 +135,35 @@ def _train(context: RunContext, stage: TrainingStage, heldout: Sequence[TrainSam
         start = time.perf_counter()
         demonstrations = map(render_one, stage.stream.take(section.batch_size))
         samples = [TrainSample.from_demonstration(each, group=index) for index, each in enumerate(demonstrations)]
-        rendered = time.perf_counter()
-        report = trainer.update(trainer.batch(samples), step=step)
-        ended = time.perf_counter()
+        report, speed = update_timed(stage, samples, step=step, start=start)
         metrics = {name: report.metrics[name] for name in METRICS if name in report.metrics}
-        speed = {
-            "time/update_s": ended - rendered,
-            "time/step_s": ended - start,
-            "perf/train_tokens_per_s": report.num_tokens / (ended - rendered),
-        }
         if heldout and (step % every == 0 or step == stage.total_steps):
             metrics |= trainer.measure_demonstrations(heldout)
         stage.tracker.log(step, metrics | speed)
         stage.save_if_due(step)
+
+
+def update_timed(
+    stage: TrainingStage, samples: Sequence[TrainSample], *, step: int, start: float
+) -> tuple[StepReport, dict[str, float]]:
+    """Update the policy once on the samples. Return the report and how fast the step was. start: of the step."""
+    rendered = time.perf_counter()
+    report = stage.trainer.update(stage.trainer.batch(samples), step=step)
+    ended = time.perf_counter()
+    return report, {
+        "time/update_s": ended - rendered,
+        "time/step_s": ended - start,
+        "perf/train_tokens_per_s": report.num_tokens / (ended - rendered),
+    }
+
+
+def evaluate_output(context: RunContext, stage: TrainingStage) -> Path:
+    """Evaluate what a stage has trained, at its end, and return the last checkpoint."""
+    policy = stage.trainer.policy or context.policy(str(stage.output))
+    with closing(context.sampler(policy)) as sampler:
+        evaluated = context.evaluator(stage.trainer).run(sampler, stage=stage.folder.name, step=stage.total_steps)
+    stage.tracker.evaluation(*evaluated)
+    return stage.output
 
 
 def _heldout_samples(sources: RunSources, reader: Reader) -> list[TrainSample]:
