@@ -20,7 +20,7 @@ from ansatz.visible import visible
 
 MAX_FORMULAS = 200
 """Formulas of a text that are set."""
-_FORMULA = re.compile(
+FORMULA = re.compile(
     r"\$\$(?P<a>[^$]{1,1000})\$\$|\\\[(?P<b>.{1,1000}?)\\\]|\\\((?P<c>.{1,1000}?)\\\)|"
     r"\$(?P<d>(?=[^\s$])[^$\n]{0,1000}[^\s$\\])\$(?!\d)",
     re.DOTALL,
@@ -45,7 +45,7 @@ _KNOWN = frozenset(_ELEMENTS.split()), frozenset(_ATTRIBUTES.split())
 
 def has_mathematics(text: str) -> bool:
     """Return whether a text has something to set, and it can be set."""
-    return find_spec("latex2mathml") is not None and _FORMULA.search(text[:100_000]) is not None
+    return find_spec("latex2mathml") is not None and FORMULA.search(text[:100_000]) is not None
 
 
 def set_mathematics(text: str, limit: int = MAX_FORMULAS) -> Markup:
@@ -57,7 +57,7 @@ def set_answer(text: str) -> Markup:
     """Return an answer for a page. It is set also without delimiters, and its title is what was written."""
     if len(text) > _LONGEST:
         return escape(visible(text))
-    alone = not _FORMULA.search(text) and _FORMULA_ALONE.fullmatch(text)
+    alone = not FORMULA.search(text) and _FORMULA_ALONE.fullmatch(text)
     shown = (_set(text, is_block=False) if alone else None) or set_mathematics(text)
     return Markup('<span title="{}">{}</span>').format(visible(text), shown) if "<math" in shown else shown
 
@@ -69,12 +69,12 @@ def set_golds(answer: str) -> Markup:
 
 def cut_before_formula(text: str, end: int) -> int:
     """Return `end`, or where the formula begins that would be cut there."""
-    return next((at.start() for at in _FORMULA.finditer(text) if at.start() < end < at.end()), end)
+    return next((at.start() for at in FORMULA.finditer(text) if at.start() < end < at.end()), end)
 
 
 def _pieces(text: str, limit: int) -> Iterator[Markup]:
     at = 0
-    for number, match in enumerate(_FORMULA.finditer(text)):
+    for number, match in enumerate(FORMULA.finditer(text)):
         if number == limit:
             break
         yield escape(visible(text[at : match.start()]))

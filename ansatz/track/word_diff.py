@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
-_WORDS = re.compile(r"\d+|[^\W\d_]+|\s+|.", re.DOTALL)
+from ansatz.track.mathematics import FORMULA, has_mathematics
+
+_WORDS = r"\d+|[^\W\d_]+|\s+|."
 MAX_WORDS = 2000
 """Of longer texts, only the common beginning and end are found: the time of a comparison grows with their product."""
 
@@ -22,9 +24,10 @@ class Piece(NamedTuple):
 def word_diff(before: str, after: str) -> tuple[list[Piece], list[Piece]]:
     """Return both texts in pieces: numbers, words and signs that differ, and what is between them.
 
-    Example: "12 + 3 = 14" and "12 + 3 = 15" give [("12 + 3 = ", shared), ("14", not shared)], and the same with 15.
+    Example: "12 + 3 = 14" and "12 + 3 = 15" give [("12 + 3 = ", shared), ("14", not shared)], and the same with 15. A
+    formula that a page sets is one word, as no part of it could be set alone.
     """
-    left, right = _WORDS.findall(before), _WORDS.findall(after)
+    left, right = _split(before), _split(after)
     start = count_common(left, right)
     end = count_common(left[start:][::-1], right[start:][::-1])
     middle_a, middle_b = left[start : len(left) - end], right[start : len(right) - end]
@@ -37,6 +40,11 @@ def word_diff(before: str, after: str) -> tuple[list[Piece], list[Piece]]:
             _add(pieces, middle_a[i:j], middle_b[k:m], shared=kind == "equal")
     _add(pieces, left[len(left) - end :], right[len(right) - end :], shared=True)
     return pieces
+
+
+def _split(text: str) -> list[str]:
+    words = f"{FORMULA.pattern}|{_WORDS}" if has_mathematics(text) else _WORDS
+    return [match[0] for match in re.finditer(words, text, re.DOTALL)]
 
 
 def count_common(left: Sequence[str], right: Sequence[str]) -> int:

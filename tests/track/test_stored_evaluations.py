@@ -132,6 +132,7 @@ def test_problems_whose_texts_are_missing_are_shown_by_their_ids(run: Path):
         ("same", "same", "same", "same"),
         ("", "new", "", "[new]"),
         ("\\frac{1}{2}", "\\frac{1}{3}", "\\frac{1}{[2]}", "\\frac{1}{[3]}"),
+        ("So $x + 1$, 5.", "So $x + 2$, 5.", "So [$x + 1$], 5.", "So [$x + 2$], 5."),  # a formula is set as a whole
     ],
 )
 def test_words_that_differ_are_marked(before: str, after: str, old: str, new: str):
