@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ def main() -> None:
     signal.alarm(order["seconds"])
     try:
         for name, folder in order["models"].items():
-            for row in respond(Path(folder), Problem(**order["problem"]), order["samples"], order["seed"]):
+            problem, asked = Problem(**order["problem"]), (order["beginning"], order["samples"], order["seed"])
+            for row in respond(Path(folder), problem, *asked):
                 print("\n" + json.dumps({"model": name, **row}), flush=True)
     except (AnsatzError, OSError) as error:
         sys.exit(f"\n{error}")
@@ -43,9 +45,10 @@ def _end_with_viewer() -> None:
     os._exit(1)
 
 
-def respond(model: Path, problem: Problem, samples: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Yield the responses of a checkpoint, sampled and graded as in its run, with the end and log-prob of each token. A
-    problem that is only a question and an answer is graded by the verifier alone."""
+def respond(model: Path, problem: Problem, beginning: str, samples: int, seed: int) -> Iterator[dict[str, Any]]:
+    """Yield the responses of a checkpoint, sampled and graded as in its run, with the log-prob of each token that
+    follows the beginning, and its end after that. A problem that is only a question and an answer is graded by the
+    verifier alone."""
     from ansatz.loop.model_recipe import recipe_of
     from ansatz.rewards.base import rewards
     from ansatz.rewards.grader import build_grader
@@ -55,13 +58,16 @@ def respond(model: Path, problem: Problem, samples: int, seed: int) -> Iterator[
     recipe = recipe_of(model, option="--template")
     if recipe is None or ":" in str((recipe.config.environment or {}).get("name")):
         raise ConfigError(f"{model}: its recipe is missing, or has an environment of its own, whose code is not run.")
+    if beginning and recipe.config.environment is not None:
+        raise ConfigError("a response in an environment cannot be given a beginning. Leave it empty.")
     options = {name: getattr(recipe.config.rollout, name) for name in SamplingOptions.model_fields}
     sampling = ModelSampling(options=SamplingOptions(**{**options, "samples_per_prompt": samples}), seed=seed)
-    rollouts, tokenizer = sample_responses(model, problem, sampling)
+    rollouts, tokenizer = sample_responses(model, problem, sampling, beginning=beginning)
+    whole = [replace(each, text=beginning + each.text) for each in rollouts]
     fit = [name for name in recipe.config.rewards if not rewards.can_hang(name) and (problem.meta or name == VERIFIER)]
     find_ends = StepTokens(lambda ids: tokenizer.decode(ids, skip_special_tokens=True)).find_ends
     with build_grader({name: recipe.config.rewards[name] for name in fit} or {VERIFIER: {}}) as grader:
-        for each in grader.score(rollouts):
+        for rollout, each in zip(rollouts, grader.score(whole), strict=True):
             row = rollout_row(each, group="", noise_step=0, temperature=1.0)
-            tokens = {"logps": each.rollout.behavior_logps, "ends": find_ends(each.rollout)}
-            yield {**row, **tokens, "truncated": each.rollout.truncated}
+            tokens = {"logps": rollout.behavior_logps, "ends": find_ends(rollout)}
+            yield {**row, **tokens, "truncated": rollout.truncated}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,14 +41,21 @@ def ask(
         _ask(model, problem, sampling, has_answer=answer is not None)
 
 
-def sample_responses(model: Path, problem: Problem, sampling: ModelSampling) -> tuple[list[Rollout], Any]:
-    """Return what a model responds to a problem, and its tokenizer."""
+def sample_responses(
+    model: Path, problem: Problem, sampling: ModelSampling, *, beginning: str = ""
+) -> tuple[list[Rollout], Any]:
+    """Return what a model responds to a problem, and its tokenizer. beginning: the text that every response goes on
+    from, which is a part of its prompt."""
     from ansatz.prompts.render import render
     from ansatz.rollout.base import Sampling
+    from ansatz.special_tokens import special_tokens
 
     with open_model(model, sampling) as opened:
         (problem,) = opened.with_openings([problem])
         prompt = render(problem, opened.template, opened.policy.tokenizer)
+        special = special_tokens(opened.policy.tokenizer)
+        begun = special.encode(special.hide_response(beginning)) if beginning else []
+        prompt = replace(prompt, text=prompt.text + beginning, token_ids=(*prompt.token_ids, *begun))
         options = fitting_options(sampling, [prompt], opened.policy, source="the question")
         return opened.sampler.generate([prompt], Sampling.of(options, seed=sampling.seed)), opened.policy.tokenizer
 

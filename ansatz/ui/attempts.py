@@ -29,7 +29,7 @@ from ansatz.ui.response_pages import read_number
 
 COMMAND = (sys.executable, "-P", "-c", "from ansatz.cli.answer_viewer import main; main()")
 MAX_SECONDS, MAX_SAMPLES = 600, 16
-NOTHING = {"problem": "", "question": "", "answer": "", "samples": "", "seed": ""}
+NOTHING = {"problem": "", "question": "", "answer": "", "beginning": "", "samples": "", "seed": ""}
 
 
 class Attempt:
@@ -37,6 +37,7 @@ class Attempt:
 
     def __init__(self, address: str, order: Mapping[str, Any]) -> None:
         self.address, self._output = address, TemporaryFile()  # noqa: SIM115
+        self._start = len(order["beginning"])
         self._process = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=self._output, stderr=subprocess.STDOUT)
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({**order, "seconds": MAX_SECONDS}).encode() + b"\n")
@@ -58,7 +59,7 @@ class Attempt:
         """Return the responses so far by checkpoint, with their marked tokens."""
         answers: dict[str, list[dict[str, Any]]] = {}
         for row in (json.loads(line) for line in self._lines() if line.startswith('{"model": ')):
-            marked = mark_tokens(row["text"], row["ends"], row["logps"], "probability")
+            marked = mark_tokens(row["text"][self._start :], row["ends"], row["logps"], "probability")
             answers.setdefault(row["model"], []).append({**row, "marked": marked})
         return answers
 
@@ -72,6 +73,7 @@ class AttemptPage:
     """It shows the newest attempt at its address, which has everything that is asked.
 
     before, after: names of checkpoints; one may be empty. problem: the id of one of the run; a question counts first.
+    beginning: of every response.
     """
 
     def __init__(self, library: Library) -> None:
@@ -81,6 +83,7 @@ class AttemptPage:
     def show(self, name: str, query: Mapping[str, str]) -> Page:
         at, models, asked, address = self._read(name, query)
         found = {"models": models, "problem": _find_problem(at.path, asked), "max_samples": MAX_SAMPLES}
+        found["row"] = json.dumps({name: asked[name] for name in ("question", "answer")}, ensure_ascii=False)
         attempt = self._newest if self._newest and self._newest.address == address else None
         return "try.html", {**at.context("try"), **found, "asked": asked, "attempt": attempt}
 
@@ -110,7 +113,8 @@ class AttemptPage:
         models = {path.relative_to(at.path).as_posix(): path for path in folders if _is_checkpoint(path, at.path)}
         known = ["", *models]
         asked: dict[str, Any] = {"before": known[1] if len(models) > 1 else "", "after": known[-1], **NOTHING}
-        asked |= {key: value.replace("\r\n", "\n").strip() for key, value in query.items() if key in asked}
+        given = {key: value.replace("\r\n", "\n") for key, value in query.items() if key in asked}
+        asked |= {key: value if key == "beginning" else value.strip() for key, value in given.items()}
         asked["samples"] = min(read_number(asked["samples"]) or 4, MAX_SAMPLES)
         asked["seed"] = read_number(asked["seed"]) or 0
         if missing := {asked["before"], asked["after"]}.difference(known):

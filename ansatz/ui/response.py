@@ -19,6 +19,7 @@ from ansatz.types import Verdict
 WORDS = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text(encoding="utf-8"))
 GRADERS: Mapping[str, str] = WORDS["graders"]
 COLOURS: Mapping[str, tuple[str, str, tuple[float, float, float]]] = WORDS["colours"]
+_FIELDS = dict(zip(COLOURS, ("d_after", "behavior_logp", "d_behavior", "entropy", "d_ref"), strict=True))
 MAX_TOKENS = 4096
 """Tokens of one page; of a longer response, `w` says where its window begins."""
 
@@ -33,8 +34,11 @@ class Token(NamedTuple):
 
 
 class Strip(NamedTuple):
-    """total: sum of the values of the whole response. first: place of the first token shown. num_tokens: of all."""
+    """colour: the name of what the values are. colours: those that are known of the response. total: sum of the values
+    of the whole response. first: place of the first token shown. num_tokens: of all."""
 
+    colour: str
+    colours: list[str]
     tokens: list[Token]
     chart: Chart
     total: float
@@ -48,16 +52,18 @@ class Strip(NamedTuple):
 
 
 def read_strip(row: Mapping[str, Any], run: Path, colour: str, *, first: int = 0) -> Strip | None:
-    """Return the tokens of a row; None if they are not stored. Raise DataError if their file was changed."""
+    """Return the tokens of a row, by what the update did if the colour is not known; None if they are not stored. Raise
+    DataError if their file was changed."""
     if not row["tokens_at"]:
         return None
     records = read_tokens(tokens_path(run / row["file"]), *map(int, row["tokens_at"]))
-    name = {"probability": "behavior_logp", "mismatch": "d_behavior"}.get(colour, "d_after")
-    values = [float(value) for value in records[name]]
+    known = [name for name, field in _FIELDS.items() if (records[field] == records[field]).any()]  # others are nan
+    colour = colour if colour in known else "after"
+    values = [float(value) for value in records[_FIELDS[colour]]]
     shown = mark_tokens(row["text"], map(int, records["end"]), values, colour)[first : first + MAX_TOKENS]
     series = Series(name="", points=[(float(token.place), token.value) for token in shown])
     chart = Chart(title=COLOURS[colour][1], series=[series], x_label="token")
-    return Strip(shown, chart, sum(values), first, len(values))
+    return Strip(colour, known, shown, chart, sum(values), first, len(values))
 
 
 def mark_tokens(text: str, ends: Iterable[int], values: Sequence[float], colour: str) -> list[Token]:
@@ -65,7 +71,7 @@ def mark_tokens(text: str, ends: Iterable[int], values: Sequence[float], colour:
     texts = [text[start:end] for start, end in pairwise([0, *ends])]
     steps = COLOURS[colour][2]
     return [
-        Token(place, texts[place] or ("[end]" if place + 1 == len(texts) else "·"), value, _shade(value, steps))
+        Token(place, texts[place] or ("[end]" if place + 1 == len(texts) else "◌"), value, _shade(value, steps))
         for place, value in enumerate(values)
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -15,7 +16,7 @@ from http.cookiejar import CookieJar
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 
 import pytest
 
@@ -117,6 +118,17 @@ def test_a_question_of_the_reader_without_a_gold_answer_gets_no_verdict_and_stay
     assert "<img" not in page
     assert 'class="badge' not in page
     assert "mean log-prob" in page
+
+
+def test_responses_go_on_from_the_beginning_that_they_are_given_and_are_graded_with_it(reader: Reader):
+    beginning = "  The answer is \\boxed{8}. "
+    address, _ = reader.ask(reader.get("/run/toy/try"), question="3 + 5?", answer="8", beginning=beginning)
+    page = reader.wait(address)
+    assert page.count(f'<i class="shared">{beginning}</i>') == 2
+    assert f">{beginning}</textarea>" in page
+    assert page.count("<article") == page.count("✓ correct") == 2
+    (saved,) = re.findall('href="data:application/jsonl;charset=utf-8,(.*?)"', page)
+    assert json.loads(unquote(saved)) == {"question": "3 + 5?", "answer": "8"}
 
 
 def test_a_question_that_cannot_be_answered_is_one_sentence(reader: Reader):

@@ -1,4 +1,4 @@
-// Keys, news of runs that go on, the brush of histograms, and notes. Every page can be read without this script.
+// Keys, news of runs that go on, the brush of histograms, notes, and where a response begins anew. Every page can be read without this script.
 
 const typing = (element) => element.matches("input, select, textarea");
 
@@ -115,6 +115,20 @@ if (form) {
     save.disabled = false;
   });
   addEventListener("beforeunload", (event) => { if (unsaved()) event.preventDefault(); });
+}
+
+// On the page that asks a checkpoint, a click on a token takes what is before it as the beginning of new responses.
+const beginning = document.querySelector(".ask [name=beginning]");
+for (const hint of beginning ? document.querySelectorAll(".scripted") : []) hint.hidden = false;
+for (const response of beginning ? document.querySelectorAll("[data-beginning]") : []) {
+  response.addEventListener("click", (event) => {
+    const tokens = [...response.querySelectorAll("span")], chosen = tokens.indexOf(event.target);
+    if (chosen < 0) return;
+      const before = tokens.slice(0, chosen).map((token) => token.textContent).join("").replaceAll("◌", "");  // no text
+    beginning.value = response.dataset.beginning + before;
+    beginning.focus();
+    beginning.scrollIntoView({block: "center"});
+  });
 }
 
 // Asks every two seconds whether a run has got further, and rarely while nobody looks. What is read never moves by
