@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -359,6 +360,11 @@ class Group:
     @property
     def rewards(self) -> tuple[float, ...]:
         return tuple(member.score.value for member in self.members)
+
+    @property
+    def has_signal(self) -> bool:
+        """Return whether a group advantage is not 0 for all: two rewards differ by more than rounding (1e-9)."""
+        return not math.isclose(min(self.rewards), max(self.rewards), rel_tol=1e-9, abs_tol=1e-9)
 
 
 def _is_span(value: Any) -> bool:

@@ -16,7 +16,7 @@ from ansatz.errors import AlignmentError
 from ansatz.json_text import parse_json
 from ansatz.track.measurements import Measurement, mean
 from ansatz.train.sample import TrainSample
-from ansatz.train.trainer import TRAINING, Skipped, StepReport, StoredWeights, incomplete
+from ansatz.train.trainer import TRAINING, Skipped, StepReport, StoredWeights, TokenLogps, incomplete
 
 _FILE = "fake_policy.json"
 
@@ -45,6 +45,7 @@ class FakeBatch:
 
 class FakeTrainer:
     """A policy of one number. Every update adds the mean reward of the batch times the scale of the learning rate.
+    The advantage of a rollout is its reward.
 
     updates: every batch that it was updated on, by step. sampler_gap: what the alignment check finds, in nats.
     tokenizer: what it offers for rendering prompts.
@@ -83,10 +84,6 @@ class FakeTrainer:
             raise KeyError(min(missing))
         return FakeBatch(samples=tuple(samples), baseline_of_group=baselines)
 
-    def advantages(self, batch: FakeBatch, samples: Sequence[TrainSample]) -> list[float]:
-        """Return the reward of each sample, with the baseline 0."""
-        return [sample.reward for sample in samples]
-
     def update(self, batch: FakeBatch, *, step: int, seed: int = 0, check_alignment: bool = False) -> StepReport:
         measured = {"align/mean_exp_gap": mean(math.exp(self._gap), 1)}
         if check_alignment and math.exp(self._gap) > self._max_gap:
@@ -108,6 +105,7 @@ class FakeTrainer:
             },
             num_updates=self._updates_per_step,
             num_tokens=(prompt + response) * self._updates_per_step,
+            rollouts={place: {"advantage": reward} for place, reward in enumerate(rewards)},
         )
 
     def check_against(self, load: Callable[[], StoredWeights], batch: FakeBatch, *, step: int) -> dict[str, float]:
@@ -119,9 +117,10 @@ class FakeTrainer:
     def response_logps(self, samples: Sequence[TrainSample], temperatures: Sequence[float]) -> list[list[float]]:
         return [[-float(len(sample.token_ids))] * len(temperatures) for sample in samples]
 
-    def token_logps(self, samples: Sequence[TrainSample]) -> list[list[float]]:
-        """Return the negative number of the policy for each token, once more for each update."""
-        return [[-float(self.version)] * len(sample.token_ids) for sample in samples]
+    def token_logps(self, samples: Sequence[TrainSample], *, of_reference: bool = False) -> list[TokenLogps]:
+        """Return the negative number of the policy for each token, once more for each update, and no entropy."""
+        logps = [[-float(self.version)] * len(sample.token_ids) for sample in samples]
+        return [] if of_reference else [TokenLogps(each, [0.0] * len(each)) for each in logps]
 
     def set_lr_scale(self, scale: float) -> None:
         self.lr_scale = scale

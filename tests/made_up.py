@@ -108,7 +108,7 @@ def make_pipeline(folder: Path, *, seed: int = 0, sft_steps: int = 350, rl_steps
 def stored_group(*members: ScoredRollout) -> StoredGroup:
     """A group of rollouts of one prompt, each with the advantage 0.5."""
     group = Group(prompt=members[0].rollout.prompt, members=members)
-    return StoredGroup(group=group, advantages=[0.5] * len(members))
+    return StoredGroup(group=group, seen=[{"advantage": 0.5}] * len(members))
 
 
 def _sft(folder: Path, steps: int, rng: random.Random, *, model: dict[str, Any]) -> list[dict[str, Any]]:

@@ -17,7 +17,6 @@ from ansatz.data.cursor import ProblemStream
 from ansatz.rewards.base import Grader
 from ansatz.rollout.base import ResponseSource, Sampling
 from ansatz.rollout.groups import GroupSampler, PartialGroup
-from ansatz.track.rollouts import has_signal
 from ansatz.types import Group, Problem, Prompt, ScoredRollout
 
 
@@ -117,7 +116,7 @@ class StepCollector:
                 **self._curriculum_metrics(
                     rounds,
                     num_discarded=len(sampled) - len(groups),
-                    num_without_signal=sum(not has_signal(group.rewards) for group in groups),
+                    num_without_signal=sum(not group.has_signal for group in groups),
                 ),
                 **_partial_metrics(sampling, unfinished),
             },
@@ -131,7 +130,7 @@ class StepCollector:
 
     def _is_useful(self, group: Group) -> bool:
         """Whether the group takes a place of the update. Without dynamic sampling every group does."""
-        return self.stream.max_extra_rounds == 0 or has_signal(group.rewards)
+        return self.stream.max_extra_rounds == 0 or group.has_signal
 
     def _num_useful(self, groups: Sequence[Group]) -> int:
         return sum(self._is_useful(group) for group in groups)

@@ -14,7 +14,7 @@ from ansatz.evaluate.evaluate import SolutionLogps
 from ansatz.loop.rendering import PromptRenderer
 from ansatz.models.load import Policy
 from ansatz.train.logps import response_logps
-from ansatz.train.packed import pack_apart
+from ansatz.train.packed import pack_rollouts
 from ansatz.train.sample import TrainSample
 from ansatz.train.trainer import Trainer
 from ansatz.types import Problem
@@ -43,7 +43,7 @@ def solution_logps(
     temperatures = sorted({*TEMPERATURES, config.evaluate.temperature})
     if isinstance(source, Policy):
         limit = config.train.tokens_per_microbatch
-        packed = pack_apart(samples, device=source.device)
+        packed = pack_rollouts(samples, device=source.device)
         logps = response_logps(source, packed, temperatures=temperatures, tokens_per_microbatch=limit)
     else:
         logps = source.response_logps(samples, temperatures)

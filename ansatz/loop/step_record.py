@@ -8,10 +8,9 @@ from typing import Any
 from ansatz.data.keyed_random import KeyedRandom
 from ansatz.loop.collect import StepData
 from ansatz.track.rollout_rows import StoredGroup
-from ansatz.track.rollouts import has_signal
 from ansatz.track.token_file import RECORD_BYTES, TokenFacts
 from ansatz.train.sample import TrainSample
-from ansatz.train.trainer import Trainer
+from ansatz.train.trainer import StepReport, TokenLogps, Trainer
 from ansatz.types import Rollout
 
 
@@ -26,7 +25,6 @@ class StepRecord:
         self,
         data: StepData,
         samples: Sequence[TrainSample],
-        batch: Any,
         trainer: Trainer[Any],
         *,
         step: int,
@@ -34,41 +32,33 @@ class StepRecord:
         find_ends: Callable[[Rollout], Sequence[int]],
     ) -> None:
         self._data, self._trainer, self._find_ends = data, trainer, find_ends
-        self._advantages = trainer.advantages(batch, samples)
-        watched = choose_groups(data, step, max_mb=max_mb)
-        starts = [0]
-        for group in data.groups:
-            starts.append(starts[-1] + len(group.members))
-        self._starts = starts
-        self._places = {place: range(starts[place], starts[place + 1]) for place in watched}
-        self._samples = [samples[index] for places in self._places.values() for index in places]
+        members = [member for group in data.groups for member in group.members]
+        self._places = {id(member): place for place, member in enumerate(members)}
+        groups = choose_groups(data, step, max_mb=max_mb)
+        self._watched = [member for place in groups for member in data.groups[place].members]
+        self._samples = [samples[self._places[id(member)]] for member in self._watched]
         self._before = self._measure()
+        self._reference = self._measure(of_reference=True) or [TokenLogps((), ())] * len(self._before)
 
-    def finish(self) -> list[StoredGroup]:
-        """Return every sampled group as it is stored."""
-        after = iter(zip(self._before, self._measure(), strict=True))
-        tokens = {
-            place: [self._describe(member.rollout, *next(after)) for member in self._data.groups[place].members]
-            for place in self._places
-        }
-        places = {id(group): place for place, group in enumerate(self._data.groups)}
+    def finish(self, report: StepReport) -> list[StoredGroup]:
+        """Return every sampled group as it is stored. report: of the update."""
+        known = zip(self._watched, self._before, self._measure(), self._reference, strict=True)
+        tokens = {id(member): self._describe(member.rollout, *values) for member, *values in known}
         return [
-            StoredGroup(group=group)
-            if (place := places.get(id(group))) is None
-            else StoredGroup(
+            StoredGroup(
                 group=group,
-                advantages=self._advantages[self._starts[place] : self._starts[place + 1]],
-                tokens=tokens.get(place, ()),
+                seen=[report.rollouts.get(self._places.get(id(member), -1), {}) for member in group.members],
+                tokens=[tokens[id(member)] for member in group.members if id(member) in tokens],
             )
             for group in self._data.sampled
         ]
 
-    def _measure(self) -> Sequence[Sequence[float]]:
-        return self._trainer.token_logps(self._samples) if self._samples else ()
+    def _measure(self, *, of_reference: bool = False) -> Sequence[TokenLogps]:
+        return self._trainer.token_logps(self._samples, of_reference=of_reference) if self._samples else ()
 
-    def _describe(self, rollout: Rollout, before: Sequence[float], after: Sequence[float]) -> TokenFacts:
-        ends, sampled = self._find_ends(rollout), rollout.sampled_mask
-        return TokenFacts(rollout.token_ids, ends, rollout.behavior_logps, before, after, sampled)
+    def _describe(self, rollout: Rollout, before: TokenLogps, after: TokenLogps, reference: TokenLogps) -> TokenFacts:
+        logps = rollout.behavior_logps, before.logps, after.logps, before.entropies, reference.logps
+        return TokenFacts(rollout.token_ids, self._find_ends(rollout), *logps, rollout.sampled_mask)
 
 
 def choose_groups(data: StepData, step: int, *, max_mb: float) -> list[int]:
@@ -77,7 +67,7 @@ def choose_groups(data: StepData, step: int, *, max_mb: float) -> list[int]:
     One group in 32 is looked at, at least one and at most four, so that two more forward passes cost about a hundredth
     of a step. A group whose tokens would exceed max_mb megabytes in all is left out.
     """
-    able = [place for place, group in enumerate(data.groups) if has_signal(group.rewards)]
+    able = [place for place, group in enumerate(data.groups) if group.has_signal]
     able = able or list(range(len(data.groups)))
     chosen, left = list[int](), max_mb * 1e6 / RECORD_BYTES
     for place in KeyedRandom("watched", step).shuffled(able)[: min(max(len(data.groups) // 32, 1), 4)]:

@@ -70,13 +70,14 @@ class LossParts:
     kl_loss, entropy, likelihood. All are counts or plain sums over response tokens, except surrogate, kl_loss and
     likelihood, which are weighted. maxima: ratio, log_ratio_abs.
     mismatch_weight_T: the correction for sampler mismatch that the loss was multiplied with; 0 at tokens that the
-    policy did not sample.
+    policy did not sample. clipped_T: True where a component clipped the token.
     """
 
     loss: Tensor
     sums: dict[str, Tensor]
     maxima: dict[str, Tensor]
     mismatch_weight_T: Tensor
+    clipped_T: Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,6 +303,7 @@ class Objective:
             sums=sums,
             maxima=diagnostics.ratio_maxima(inputs["log_ratio_T"]),
             mismatch_weight_T=scattered(inputs["sampled_weight_T"], batch.sampled_mask_T),
+            clipped_T=scattered(low_T | high_T, mask_T=batch.mask_T),
         )
 
     def _policy_term(self, inputs: dict[str, Any]) -> Clipped:

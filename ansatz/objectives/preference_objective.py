@@ -98,6 +98,7 @@ class PreferenceObjective(Objective):
             sums=sums,
             maxima=diagnostics.ratio_maxima(zero_T),
             mismatch_weight_T=batch.sampled_mask_T.to(policy_logp_T.dtype),
+            clipped_T=torch.zeros_like(mask_T),
         )
 
     def _inputs_of_pairs(self, batch: TokenBatch, pairs: _Pairs, policy_logp_T: Tensor) -> dict[str, Tensor]:

@@ -16,7 +16,9 @@ The row of the response at temperature 0 of a problem with a worked solution als
 the log-prob of that whole solution at each temperature, in nats. `track.exact_rows` reads them.
 
 A rollout of training has the id stage/step/group/sample. Instead of the noise of an evaluation it has `group`,
-`advantage`, `used`, and `tokens_at`, its range in the file of tokens or null. Its prompt is in the row of its group.
+`used`, and `tokens_at`, its range in the file of tokens or null. If the update has used it, it also has `advantage`,
+`mismatch_mean`, `mismatch_max`, `mean_entropy` and `clip_share` (`train.measure`). Its prompt is in the row of its
+group.
 """
 
 from __future__ import annotations
@@ -76,11 +78,11 @@ def rollout_row(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredGroup:
-    """A group of a step of training, as it is stored. advantages: of each member; empty if the update has left the
-    group out. tokens: of each member; empty if they are not stored."""
+    """A group of a step of training, as it is stored. seen: what the update saw of each member, such as its advantage;
+    empty where it has used none. tokens: of each member; empty if they are not stored."""
 
     group: Group
-    advantages: Sequence[float] = ()
+    seen: Sequence[Mapping[str, float]] = ()
     tokens: Sequence[TokenFacts] = ()
 
     def rows(self, place: str, number: int, *, tokens_from: int = 0) -> list[Row]:
@@ -89,10 +91,11 @@ class StoredGroup:
         out: list[Row] = []
         ends = list(accumulate((len(each.ids) for each in self.tokens), initial=tokens_from))
         for index, member in enumerate(self.group.members):
+            seen = self.seen[index] if self.seen else {}
             learned = {
                 "group": number,
-                "advantage": _round(self.advantages[index]) if self.advantages else None,
-                "used": bool(self.advantages),
+                "used": bool(seen),
+                **{name: _round(value) for name, value in seen.items()},
                 "tokens_at": ends[index : index + 2] if self.tokens else None,
             }
             row = _row(member, f"{place}/{number}/{member.rollout.sample}", learned)
@@ -116,7 +119,7 @@ class StoredGroup:
             "prompt": prompt.text,
             "mean": _round(math.fsum(rewards) / len(rewards)),
             "std": _round(pstdev(rewards)),
-            "used": bool(self.advantages),
+            "used": any(self.seen),
         }
 
 

@@ -31,7 +31,7 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, Measurement]:
         "rollout/response_length_max": Measurement(float(max(rollout.num_tokens for rollout in rollouts))),
         "rollout/truncated_frac": mean(sum(rollout.truncated for rollout in rollouts), count),
         "rollout/no_answer_frac": mean(reasons[Reason.NO_ANSWER], count),
-        "rollout/groups_with_signal_frac": mean(sum(has_signal(group.rewards) for group in groups), len(groups)),
+        "rollout/groups_with_signal_frac": mean(sum(group.has_signal for group in groups), len(groups)),
         "rollout/repetition": mean_of([repeated_frac(rollout.token_ids) for rollout in rollouts]),
         **{f"rollout/verdict/{reason.value}": mean(reasons[reason], count) for reason in Reason},
         **_measure_single_rewards(groups),
@@ -65,11 +65,6 @@ def version_lag(groups: Sequence[Group], *, version: int) -> Measurement:
     return mean(sum(lags), len(lags))
 
 
-def has_signal(rewards: Sequence[float]) -> bool:
-    """Return whether a group advantage is not 0 for all: two rewards differ by more than rounding (1e-9)."""
-    return not math.isclose(min(rewards), max(rewards), rel_tol=1e-9, abs_tol=1e-9)
-
-
 def mean_of(numbers: Sequence[float]) -> Measurement:
     """Return the mean of the numbers, whose sum is rounded only once."""
     return mean(math.fsum(numbers), len(numbers))
@@ -99,7 +94,7 @@ _MOST = 0.9
 
 def no_signal_note(groups: Sequence[Group], *, max_response_tokens: int) -> str | None:
     """Return one line with the counts and the likely cause if no group has rewards that differ; None if one does."""
-    if any(has_signal(group.rewards) for group in groups):
+    if any(group.has_signal for group in groups):
         return None
     members = [member for group in groups for member in group.members]
     count = len(members)

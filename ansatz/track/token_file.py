@@ -1,11 +1,12 @@
 """The tokens of some groups of a step, in samples/step-000012.tokens.npy: what the update did to each of them.
 
-One record of 17 bytes per token. Differences are stored instead of pairs of log-probs: two float16 near -8 differ by
+One record of 21 bytes per token. Differences are stored instead of pairs of log-probs: two float16 near -8 differ by
 0.004 from rounding alone, which is more than what an update or a mismatch amounts to.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,14 +22,20 @@ RECORD = [
     ("d_behavior", "<f2"),
     ("d_after", "<f2"),
     ("sampled", "u1"),
+    ("d_ref", "<f2"),
+    ("entropy", "<f2"),
 ]
 """id of the token; end: characters of the response up to its end; log-prob when it was sampled; log-prob of the trainer
-before the update minus that; log-prob after the update minus that before; 0 for a forced token."""
-RECORD_BYTES = 17
+before the update minus that; log-prob after the update minus that before; log-prob before the update minus that of the
+reference; entropy before the update. 0 for a forced token, nan for what is not known."""
+RECORD_BYTES = 21
+_EARLIER = RECORD[:6]
+"""The records of runs before these had the last two."""
 
 
 class TokenFacts(NamedTuple):
-    """What is known of the tokens of one response. before, after: log-probs of the policy, around the update. sampled:
+    """What is known of the tokens of one response. before, after: log-probs of the policy, around the update.
+    entropies: of the policy before it. reference: log-probs of the reference of the KL; empty without one. sampled:
     empty if the policy sampled every token."""
 
     ids: Sequence[int]
@@ -36,7 +43,9 @@ class TokenFacts(NamedTuple):
     behavior: Sequence[float]
     before: Sequence[float]
     after: Sequence[float]
-    sampled: Sequence[bool]
+    entropies: Sequence[float]
+    reference: Sequence[float] = ()
+    sampled: Sequence[bool] = ()
 
 
 def write_tokens(path: Path, responses: Sequence[TokenFacts]) -> None:
@@ -47,13 +56,14 @@ def write_tokens(path: Path, responses: Sequence[TokenFacts]) -> None:
     at = 0
     for each in responses:
         token = records[at : at + len(each.ids)]
-        behavior, before, after = (
-            np.asarray(values, np.float64) for values in (each.behavior, each.before, each.after)
+        behavior, before, after, reference = (
+            np.asarray(values, np.float64)
+            for values in (each.behavior, each.before, each.after, each.reference or math.nan)
         )
         token["id"], token["end"], token["behavior_logp"] = each.ids, each.ends, behavior
-        token["sampled"] = each.sampled or True
-        token["d_behavior"] = np.where(token["sampled"], before - behavior, 0)
-        token["d_after"] = np.where(token["sampled"], after - before, 0)
+        token["sampled"], token["entropy"] = each.sampled or True, each.entropies
+        for name, change in (("behavior", before - behavior), ("after", after - before), ("ref", before - reference)):
+            token[f"d_{name}"] = np.where(token["sampled"], change, 0)
         at += len(each.ids)
     draft = path.with_name(f".{path.name}.draft")
     with draft.open("wb") as file:
@@ -72,6 +82,10 @@ def read_tokens(path: Path, start: int, stop: int) -> Any:
         records = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read ({error}). The responses themselves are whole.") from error
-    if records.dtype != np.dtype(RECORD) or not 0 <= start <= stop <= len(records):
+    if records.dtype not in (np.dtype(RECORD), np.dtype(_EARLIER)) or not 0 <= start <= stop <= len(records):
         raise DataError(f"{path} does not hold the tokens {start} to {stop}. The responses themselves are whole.")
-    return np.array(records[start:stop])
+    found = np.zeros(stop - start, RECORD)
+    found["d_ref"] = found["entropy"] = math.nan
+    for name in records.dtype.names or ():
+        found[name] = records[name][start:stop]
+    return found

@@ -49,7 +49,7 @@ from ansatz.track.step_files import (
     step_path,
     tokens_path,
 )
-from ansatz.track.token_file import TokenFacts, write_tokens
+from ansatz.track.token_file import write_tokens
 
 
 class Tracker:
@@ -95,7 +95,8 @@ class Tracker:
             make_private(path.parent)
         group_rows = [group.row(number) for number, group in enumerate(groups)]
         tokens = [each for group in groups for each in group.tokens]
-        if tokens and not self._store_tokens(step, tokens_path(path), tokens):
+        what = "tokens of this step are not stored; its responses are."
+        if tokens and not self._store(step, tokens_path(path), lambda path: write_tokens(path, tokens), what):
             groups = [replace(group, tokens=()) for group in groups]
         rows, tokens_from = list[Row](), 0
         for number, group in enumerate(groups):
@@ -111,7 +112,9 @@ class Tracker:
     def evaluation(self, row: Evaluation, responses: Sequence[Mapping[str, Any]] = ()) -> None:
         new = checked_evaluation(row)
         if responses:
-            self._store(responses, split=new["split"], step=new["step"])
+            path = step_path(self.run_dir, EVALUATIONS, new["split"], new["step"])
+            what = "responses of this evaluation are not stored; its numbers are."
+            self._store(new["step"], path, lambda path: write_jsonl(path, map(dict, responses)), what)
         known = (row for row in read_jsonl(self._evaluations_path) if evaluation_key(row) == evaluation_key(new))
         repeated = any(evaluation_scalars(row) == evaluation_scalars(new) for row in known)
         self._writer.replace(new["step"], self._evaluations_path, lambda: self._evaluations_with(new))
@@ -162,23 +165,15 @@ class Tracker:
         others = [old for old in read_jsonl(self._evaluations_path) if evaluation_key(old) != evaluation_key(new)]
         return "".join(map(to_line, [*others, new]))
 
-    def _store_tokens(self, step: int, path: Path, tokens: Sequence[TokenFacts]) -> bool:
-        try:
-            write_tokens(path, tokens)
-        except OSError as error:
-            sentence = f"{not_written(path, error)} The tokens of this step are not stored; its responses are."
-            self.event(step, "not_stored", sentence)
-            return False
-        return True
-
-    def _store(self, responses: Sequence[Mapping[str, Any]], *, split: str, step: int) -> None:
-        path = step_path(self.run_dir, EVALUATIONS, split, step)
+    def _store(self, step: int, path: Path, write: Callable[[Path], None], what: str) -> bool:
+        """Write a file of which a run needs nothing. Return whether that was possible; what is missing is an event."""
         try:
             make_private(path.parent)
-            write_jsonl(path, map(dict, responses))
+            write(path)
         except OSError as error:
-            sentence = f"{not_written(path, error)} The responses of this evaluation are not stored; its numbers are."
-            self.event(step, "not_stored", sentence)
+            self.event(step, "not_stored", f"{not_written(path, error)} The {what}")
+            return False
+        return True
 
     def _show(self, step: int, text: str) -> None:
         if self._console is not None:

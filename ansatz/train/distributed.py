@@ -29,7 +29,7 @@ from ansatz.train import checkpoint
 from ansatz.train.rank_group import RankGroup, RanksLost
 from ansatz.train.rank_host import RankAnswer, Status
 from ansatz.train.sample import TrainSample
-from ansatz.train.trainer import Skipped, StepReport, StoredWeights
+from ansatz.train.trainer import Skipped, StepReport, StoredWeights, TokenLogps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,10 +138,6 @@ class DistributedTrainer:
         self._batch = batch
         return batch
 
-    def advantages(self, batch: RankBatch, samples: Sequence[TrainSample]) -> Sequence[float]:
-        self._use(batch)
-        return self._call("advantages", tuple(samples)).agreed
-
     def check_against(self, load: Callable[[], StoredWeights], batch: RankBatch, *, step: int) -> Mapping[str, float]:
         self._use(batch)
         return self._call("check_against", load, step).agreed
@@ -160,8 +156,8 @@ class DistributedTrainer:
     def measure_demonstrations(self, samples: Sequence[TrainSample]) -> Mapping[str, float]:
         return self._call("measure_demonstrations", tuple(samples)).agreed
 
-    def token_logps(self, samples: Sequence[TrainSample]) -> list[list[float]]:
-        return self._call("token_logps", tuple(samples)).agreed
+    def token_logps(self, samples: Sequence[TrainSample], *, of_reference: bool = False) -> list[TokenLogps]:
+        return self._call("token_logps", tuple(samples), of_reference).agreed
 
     def response_logps(self, samples: Sequence[TrainSample], temperatures: Sequence[float]) -> list[list[float]]:
         return self._call("response_logps", tuple(samples), tuple(temperatures)).agreed

@@ -23,6 +23,7 @@ from ansatz.models import lora
 from ansatz.models.determinism import same_bits
 from ansatz.models.four_bit import num_four_bit
 from ansatz.models.load import Policy, load_model
+from ansatz.models.logps import token_logps
 from ansatz.models.peak_memory import PeakMemory
 from ansatz.models.save import save_model
 from ansatz.models.weights import LiveWeights, store_tensors
@@ -33,16 +34,16 @@ from ansatz.track.measurements import Measurement, Measurements, merge, values
 from ansatz.train import alignment
 from ansatz.train.batch import LossBatch, TrainBatch, build_batch
 from ansatz.train.critic import Critic, TrainedCritic
-from ansatz.train.logps import exact_kl, logps_of, measure_demonstrations, response_logps, without_gradient
+from ansatz.train.logps import exact_kl, measure_demonstrations, response_logps, without_gradient
 from ansatz.train.measure import measure_batch
 from ansatz.train.optim import Schedule
-from ansatz.train.packed import PackedRollouts, in_order_of_samples, pack_apart, pack_rollouts
+from ansatz.train.packed import PackedRollouts, pack_rollouts
 from ansatz.train.placement import EXACT_WEIGHTS, ONE_PROCESS, Placement, has_exact_weights, placed_like, read_tensors
 from ansatz.train.ranks import on_first_rank
 from ansatz.train.sample import TrainSample
 from ansatz.train.skipped import SkippedUpdate, Trained, stop_if_too_many
 from ansatz.train.step import UpdateReport, UpdateSettings, train_step
-from ansatz.train.trainer import TRAINING, Skipped, StepReport, StoredWeights, incomplete
+from ansatz.train.trainer import TRAINING, Skipped, StepReport, StoredWeights, TokenLogps, incomplete
 
 
 class LocalTrainer:
@@ -143,11 +144,6 @@ class LocalTrainer:
             else None,
         )
 
-    def advantages(self, batch: TrainBatch, samples: Sequence[TrainSample]) -> list[float]:
-        total_N = segments.total(batch.advantage_T, batch.segment_T, batch.num_rollouts)
-        count_N = segments.count(batch.segment_T[batch.mask_T], batch.num_rollouts).clamp(min=1)
-        return in_order_of_samples((total_N / count_N).tolist(), samples)
-
     def update(self, batch: TrainBatch, *, step: int, seed: int = 0, check_alignment: bool = False) -> StepReport:
         """Every optimizer step on one step's batch: epochs_per_step times through its minibatches.
 
@@ -190,6 +186,7 @@ class LocalTrainer:
             measurements=measurements,
             num_updates=0 if critic_alone else num_updates,
             num_tokens=sum(report.num_tokens for report in reports),
+            rollouts={place: row for report in reports for place, row in report.rollouts.items()},
         )
 
     def check_against(self, load: Callable[[], StoredWeights], batch: TrainBatch, *, step: int) -> dict[str, float]:
@@ -213,18 +210,23 @@ class LocalTrainer:
         return values(measure_demonstrations(self.policy, packed, tokens_per_microbatch=limit, ranks=self.ranks))
 
     def response_logps(self, samples: Sequence[TrainSample], temperatures: Sequence[float]) -> list[list[float]]:
-        packed, limit = pack_apart(samples, device=self.device), self.settings.tokens_per_microbatch
+        packed, limit = pack_rollouts(samples, device=self.device), self.settings.tokens_per_microbatch
         how: dict[str, Any] = {"temperatures": temperatures, "tokens_per_microbatch": limit, "ranks": self.ranks}
         with same_bits(self.policy.device):
             return response_logps(self.policy, packed, **how)
 
-    def token_logps(self, samples: Sequence[TrainSample]) -> list[list[float]]:
+    def token_logps(self, samples: Sequence[TrainSample], *, of_reference: bool = False) -> list[TokenLogps]:
+        model = self.reference if of_reference else self.policy
+        if model is None:
+            return []
         packed = pack_rollouts(samples, device=self.device)
         with same_bits(self.policy.device):
-            logp_T = self._logps(self.policy, packed)
-        of_each = logp_T.split(segments.count(packed.segment_T, packed.num_rollouts).tolist())
-        whole = in_order_of_samples([logps.tolist() for logps in of_each], samples)
-        return [logps[len(sample.prompt_ids) :] for logps, sample in zip(whole, samples, strict=True)]
+            values_T2 = self._without_gradient(
+                lambda part: torch.stack(token_logps(model, part, temperature=self.temperature), -1), packed
+            )
+        of_each = values_T2.split(segments.count(packed.segment_T, packed.num_rollouts).tolist())
+        found = dict(zip(packed.sample_N.tolist(), of_each, strict=True))
+        return [TokenLogps(*found[place][len(sample.prompt_ids) :].T.tolist()) for place, sample in enumerate(samples)]
 
     @property
     def tokenizer(self) -> Any:
@@ -390,26 +392,20 @@ class LocalTrainer:
         by_mask = any("old_logp_T" in component.inputs for component in self.objective.masks)
         return self.settings.optimizer_steps_per_step > 1 or by_mask or self.objective.advantages_need_old_logp
 
+    def _without_gradient(self, function: Callable[[PackedRollouts], Tensor], packed: PackedRollouts) -> Tensor:
+        limit, workers = self.settings.tokens_per_microbatch, self.policy.parallel_microbatches
+        return without_gradient(function, packed, limit, workers=workers, ranks=self.ranks)
+
     def _logps(self, policy: Policy, packed: PackedRollouts) -> Tensor:
-        return logps_of(
-            policy,
-            packed,
-            tokens_per_microbatch=self.settings.tokens_per_microbatch,
-            temperature=self.temperature,
-            ranks=self.ranks,
-        )
+        return self._without_gradient(lambda part: token_logps(policy, part, temperature=self.temperature)[0], packed)
 
     def _exact_kl(self, packed: PackedRollouts) -> Tensor | None:
         """The exact KL of the policy to the reference [T] without gradient; None if the objective needs none."""
         reference = self.reference
         if reference is None or not self.objective.needs_exact_kl:
             return None
-        return without_gradient(
-            lambda part: exact_kl(self.policy, reference, part, temperature=self.temperature),
-            packed,
-            self.settings.tokens_per_microbatch,
-            workers=self.policy.parallel_microbatches,
-            ranks=self.ranks,
+        return self._without_gradient(
+            lambda part: exact_kl(self.policy, reference, part, temperature=self.temperature), packed
         )
 
     def _minibatches(self, batch: TrainBatch, *, seed: int, step: int) -> Iterator[TrainBatch]:

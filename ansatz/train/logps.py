@@ -65,8 +65,8 @@ def without_gradient(
     workers: int,
     ranks: Ranks,
 ) -> Tensor:
-    """function(packed) [T], computed microbatch by microbatch, `workers` of them in parallel; each rank computes its
-    share."""
+    """Return function(packed), whose first axis is T, computed microbatch by microbatch, `workers` of them in parallel;
+    each rank computes its share."""
     function = torch.no_grad()(function)
     microbatches, num_counted = split_for_rank(packed, tokens_per_microbatch, ranks, multiple=workers)
     values = list(parallel_map(lambda segments: function(select_rollouts(packed, segments)), microbatches, workers))
@@ -107,10 +107,11 @@ def response_logps(
     tokens_per_microbatch: int,
     ranks: Ranks = ONE_RANK,
 ) -> list[list[float]]:
-    """Compute the log-prob of each response at each temperature: nats, one list of K for each group, in their order.
+    """Compute the log-prob of each response at each temperature: nats, one list of K for each sample, in the order of
+    the samples that were packed.
 
-    Every response has a group of its own (`packed.pack_apart`). All temperatures share one forward pass. The log-probs
-    of the tokens are added in float64. ranks: each computes its share, and all get the log-probs of all responses.
+    All temperatures share one forward pass. The log-probs of the tokens are added in float64. ranks: each computes its
+    share, and all get the log-probs of all responses.
     """
 
     def measure(segments: Tensor) -> list[list[float]]:
@@ -119,7 +120,7 @@ def response_logps(
             logp_KM = policy.run(lambda: _target_logps(policy, part, temperatures))
         logp_KN = torch.zeros(len(temperatures), part.num_rollouts, dtype=torch.float64, device=logp_KM.device)
         logp_KN.index_add_(1, part.segment_T[part.sampled_mask_T], logp_KM.double())
-        return [[number, *logps] for number, logps in zip(part.group_N.tolist(), logp_KN.T.tolist(), strict=True)]
+        return [[number, *logps] for number, logps in zip(part.sample_N.tolist(), logp_KN.T.tolist(), strict=True)]
 
     workers = policy.parallel_microbatches
     microbatches, num_counted = split_for_rank(packed, tokens_per_microbatch, ranks, multiple=workers)

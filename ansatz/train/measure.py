@@ -1,10 +1,14 @@
-"""What a step measures: of its batch before the first update, and of the loss of each microbatch.
+"""What a step measures: of its batch before the first update, and of the loss and the rollouts of each microbatch.
 
-Axes: M sampled tokens, T flat tokens. The names are those of docs/metrics.md.
+Axes: M sampled tokens, T flat tokens, N rollouts. The names are those of docs/metrics.md.
 """
 
 from __future__ import annotations
 
+import torch
+from torch import Tensor
+
+from ansatz.objectives import segments
 from ansatz.objectives.objective import LossParts, Objective
 from ansatz.track.measurements import Measurement, mean
 from ansatz.train.alignment import measure_alignment
@@ -44,6 +48,29 @@ def measure_loss(losses: LossParts, batch: LossBatch) -> dict[str, Measurement]:
     if "pairs" in sums:  # those of a preference objective are named as their metrics are
         measured |= {name: mean(value, sums["pairs"]) for name, value in sums.items() if name.startswith("preference/")}
     return measured
+
+
+def measure_rollouts(losses: LossParts, batch: LossBatch, entropy_T: Tensor) -> dict[int, dict[str, float]]:
+    """Return what an update sees of each rollout of a microbatch, by its place in the samples of the step.
+
+    mismatch_mean, mismatch_max: r - 1 - log r with r = old / behavior, over the tokens that the policy sampled; it
+    estimates the KL of sampler to trainer in nats (k3 of http://joschu.net/blog/kl-approx.html), and is 0 where
+    `old_logp_T` is that of the sampler. mean_entropy: over the same tokens, in nats. advantage, clip_share: the mean
+    over the tokens that count in the loss, and the fraction of them that the objective clipped.
+    """
+    sampled_T, count = batch.sampled_mask_T, batch.packed.num_rollouts
+    segment_M, segment_L = batch.segment_T[sampled_T], batch.segment_T[batch.mask_T]  # L: the tokens that count
+    gap_M = (batch.old_logp_T - batch.behavior_logp_T)[sampled_T]
+    k3_M = torch.expm1(gap_M) - gap_M
+    columns = {
+        "advantage": segments.mean(batch.advantage_T[batch.mask_T], segment_L, count),
+        "mismatch_mean": segments.mean(k3_M, segment_M, count),
+        "mismatch_max": segments.largest(k3_M, segment_M, count),
+        "mean_entropy": segments.mean(entropy_T.detach()[sampled_T], segment_M, count),
+        "clip_share": segments.mean(losses.clipped_T[batch.mask_T].float(), segment_L, count),
+    }
+    rows = zip(batch.packed.sample_N.tolist(), *(column_N.tolist() for column_N in columns.values()), strict=True)
+    return {place: dict(zip(columns, values, strict=True)) for place, *values in rows}
 
 
 def explained_variance(batch: TrainBatch) -> Measurement:

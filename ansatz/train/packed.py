@@ -12,7 +12,6 @@ import dataclasses
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -21,7 +20,6 @@ from ansatz.models.packing import round_up
 from ansatz.objectives import segments
 from ansatz.train.sample import TrainSample
 
-Item = TypeVar("Item")
 WHOLE_VOCABULARY = 2**31
 """Number of candidates of a token that was sampled without top-k, top-p and min-p: more than any vocabulary has."""
 
@@ -40,6 +38,7 @@ class PackedRollouts:
     no_eos_T: True where end-of-sequence tokens were masked out; None if they never were.
     step_end_T, step_reward_T: True, and the reward, at the last token of a reasoning step.
     reward_N, group_N, truncated_N, component_NK: one entry (or row) per rollout, in the order of segment_T.
+    sample_N: the place of each rollout among the samples that were packed.
     """
 
     token_T: Tensor
@@ -57,6 +56,7 @@ class PackedRollouts:
     group_N: Tensor
     truncated_N: Tensor
     component_NK: Tensor
+    sample_N: Tensor
 
     @property
     def num_rollouts(self) -> int:
@@ -81,7 +81,8 @@ def pack_rollouts(samples: Sequence[TrainSample], *, device: torch.device) -> Pa
     """
     for sample in samples:
         _check(sample)
-    ordered, prompt_id_N = _ordered(samples)
+    places, prompt_id_N = _order(samples)
+    ordered = [samples[place] for place in places]
     prompt_N = torch.tensor([len(sample.prompt_ids) for sample in ordered], device=device)
     length_N = prompt_N + torch.tensor([len(sample.token_ids) for sample in ordered], device=device)
     segment_T = torch.repeat_interleave(torch.arange(len(ordered), device=device), length_N)
@@ -111,14 +112,7 @@ def pack_rollouts(samples: Sequence[TrainSample], *, device: torch.device) -> Pa
         group_N=torch.tensor([sample.group for sample in ordered], device=device),
         truncated_N=torch.tensor([sample.truncated for sample in ordered], device=device),
         component_NK=torch.tensor([list(sample.components) for sample in ordered], device=device),
-    )
-
-
-def pack_apart(samples: Sequence[TrainSample], *, device: torch.device) -> PackedRollouts:
-    """Pack at least one sample, each in a group of its own, whose number is its place: results by group, such as
-    `LocalTrainer.response_logps`, are then in the order of the samples."""
-    return pack_rollouts(
-        [dataclasses.replace(sample, group=place) for place, sample in enumerate(samples)], device=device
+        sample_N=torch.tensor(places, device=device),
     )
 
 
@@ -192,22 +186,18 @@ def _check(sample: TrainSample) -> None:
         raise ValueError(f"{response} has no token that the policy sampled.")
 
 
-def _ordered(samples: Sequence[TrainSample]) -> tuple[list[TrainSample], list[int] | None]:
-    """The samples in their order on the flat axis, and the number of each one's prompt (None if all prompts differ)."""
-    by_prompt: dict[tuple[int, ...], list[TrainSample]] = {}
-    for sample in samples:
-        by_prompt.setdefault(tuple(sample.prompt_ids), []).append(sample)
-    families = [sorted(family, key=lambda sample: -len(sample.token_ids)) for family in by_prompt.values()]
-    families.sort(key=lambda family: -len(family[0].prompt_ids) - len(family[0].token_ids))
+def _order(samples: Sequence[TrainSample]) -> tuple[list[int], list[int] | None]:
+    """The places of the samples in their order on the flat axis, and the number of each one's prompt (None if all
+    prompts differ)."""
+    by_prompt: dict[tuple[int, ...], list[int]] = {}
+    for place, sample in enumerate(samples):
+        by_prompt.setdefault(tuple(sample.prompt_ids), []).append(place)
+    response = [len(sample.token_ids) for sample in samples]
+    families = [sorted(family, key=lambda place: -response[place]) for family in by_prompt.values()]
+    families.sort(key=lambda family: -len(samples[family[0]].prompt_ids) - response[family[0]])
     prompt_id_N = [number for number, family in enumerate(families) for _ in family]
     shared = len(families) < len(samples)
-    return [sample for family in families for sample in family], prompt_id_N if shared else None
-
-
-def in_order_of_samples(value_N: Sequence[Item], samples: Sequence[TrainSample]) -> list[Item]:
-    """Return one value per rollout, in the order of the samples that were packed instead of that of the flat axis."""
-    of_sample = {id(sample): value for sample, value in zip(_ordered(samples)[0], value_N, strict=True)}
-    return [of_sample[id(sample)] for sample in samples]
+    return [place for family in families for place in family], prompt_id_N if shared else None
 
 
 def _pack_steps(ordered: Sequence[TrainSample], first_N: Tensor, *, num_tokens: int) -> tuple[Tensor, Tensor]:

@@ -160,9 +160,6 @@ class RankHost:
 
         return self._call(build)
 
-    def advantages(self, samples: Sequence[TrainSample], emit: Emit) -> RankAnswer:
-        return self._call(lambda trainer: trainer.advantages(self._built, samples))
-
     def check_against(self, load: Callable[[], StoredWeights], step: int, emit: Emit) -> RankAnswer:
         return self._call(lambda trainer: trainer.check_against(load, self._built, step=step))
 
@@ -179,8 +176,8 @@ class RankHost:
     def measure_demonstrations(self, samples: Sequence[TrainSample], emit: Emit) -> RankAnswer:
         return self._call(lambda trainer: trainer.measure_demonstrations(samples))
 
-    def token_logps(self, samples: Sequence[TrainSample], emit: Emit) -> RankAnswer:
-        return self._call(lambda trainer: trainer.token_logps(samples))
+    def token_logps(self, samples: Sequence[TrainSample], of_reference: bool, emit: Emit) -> RankAnswer:
+        return self._call(lambda trainer: trainer.token_logps(samples, of_reference=of_reference))
 
     def response_logps(self, samples: Sequence[TrainSample], temperatures: Sequence[float], emit: Emit) -> RankAnswer:
         return self._call(lambda trainer: trainer.response_logps(samples, temperatures))

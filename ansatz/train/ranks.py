@@ -129,12 +129,13 @@ def split_for_rank(
 
 
 def scatter_shares(packed: PackedRollouts, shares: Sequence[tuple[Tensor, Tensor]], ranks: Ranks) -> Tensor:
-    """Numbers [T] for every token. shares: (rollout indices, a number for each of their tokens) of this rank."""
-    value_T = torch.empty(packed.num_tokens, device=packed.token_T.device)
+    """Return a value for every token, [T, ...]. shares: (rollout indices, a value for each of their tokens) of this
+    rank."""
     on_cpu = [(segments.cpu(), value.detach().cpu()) for segments, value in shares]
-    for gathered in ranks.gather(on_cpu):
-        for segments, part_T in gathered:
-            value_T[torch.isin(packed.segment_T, segments.to(value_T.device))] = part_T.to(value_T)
+    gathered = [share for shares in ranks.gather(on_cpu) for share in shares]
+    value_T = torch.empty(packed.num_tokens, *gathered[0][1].shape[1:], device=packed.token_T.device)
+    for segments, part_T in gathered:
+        value_T[torch.isin(packed.segment_T, segments.to(value_T.device))] = part_T.to(value_T)
     return value_T
 
 

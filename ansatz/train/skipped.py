@@ -108,6 +108,7 @@ def repeat_update(folder: Path, objective: Objective) -> UpdateReport:
     cast(policy, getattr(torch, about["dtype"]))
     fields = torch.load(folder / "batch.pt", map_location=policy.device, weights_only=True)
     stored = fields.pop("packed")
+    stored.setdefault("sample_N", torch.arange(len(stored["reward_N"])))  # which earlier versions did not store
     packed = PackedRollouts(sampled_mask_T=stored.pop("mask_T"), **stored)
     batch = (LossBatch if "old_logp_T" in fields else TrainBatch)(**fields, packed=packed)
     settings = {name: value for name, value in about["settings"].items() if name != "max_logprob_gap"}

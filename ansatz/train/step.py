@@ -7,8 +7,9 @@ and `tokens_per_microbatch` changes no number beyond rounding.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
 
 from torch import Tensor
 
@@ -21,7 +22,7 @@ from ansatz.track.measurements import Measurement, Measurements, merge, values
 from ansatz.train.alignment import check_alignment
 from ansatz.train.batch import TrainBatch
 from ansatz.train.logps import exact_kl
-from ansatz.train.measure import measure_loss
+from ansatz.train.measure import measure_loss, measure_rollouts
 from ansatz.train.optim import MasterAdamW
 from ansatz.train.packed import PackedRollouts
 from ansatz.train.ranks import ONE_RANK, Ranks, whole_of_shares
@@ -55,12 +56,14 @@ class UpdateReport:
     stopped: nothing was changed, because the mean ratio of the minibatch passed the objective's max_ratio.
     skipped: nothing was changed, because the loss or the gradient was nan or inf. `LocalTrainer` says so in the report
     that it makes when `train_step` raises NonFiniteError.
+    rollouts: see `measure.measure_rollouts`.
     """
 
     measurements: Measurements
     num_tokens: int
     stopped: bool
     skipped: bool = False
+    rollouts: Mapping[int, Mapping[str, float]] = field(default_factory=dict[int, Mapping[str, float]])
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -93,29 +96,30 @@ def train_step(
             return (*outputs, exact_kl(policy, reference, packed, temperature=settings.temperature))
         return outputs
 
+    rollouts = dict[int, dict[str, float]]()
+
     def compute(part: TrainBatch) -> MicrobatchResult:
-        if objective.whole_minibatch:
-            policy_logp_T, entropy_T, *rest = whole_of_shares(forward, part.packed, ranks)
-        else:
-            policy_logp_T, entropy_T, *rest = forward(part.packed)
+        outputs = whole_of_shares(forward, part.packed, ranks) if objective.whole_minibatch else forward(part.packed)
+        policy_logp_T, entropy_T, *rest = outputs
         loss_batch, coef, full_kl_T = part.for_loss(policy_logp_T), settings.entropy_coef, rest[0] if rest else None
         losses = objective.loss(loss_batch, policy_logp_T, entropy_T, full_kl_T=full_kl_T, entropy_coef=coef)
+        rollouts.update(measure_rollouts(losses, loss_batch, entropy_T))
         gradients = optimizer.gradients(losses.loss)  # without backward(): threads would add to the same .grad
         return float(losses.loss.detach()), measure_loss(losses, loss_batch), gradients
 
     parallel = policy.parallel_microbatches  # computed at the same time: several threads for a small model on a CPU
     parts, num_counted = _microbatches(batch, objective, settings, ranks, parallel=parallel)
-    total_loss, merged = accumulate_gradients(
-        optimizer, parallel_map(compute, parts, parallel), num_counted, ranks, step=step
-    )
+    computed = parallel_map(compute, parts, parallel)
+    total_loss, merged = accumulate_gradients(optimizer, computed, num_counted, ranks, step=step)
     try:
         check_alignment(merged, limit=settings.max_logprob_gap, step=step)
     except AlignmentError:
         optimizer.zero_grad()
         raise
-    merged |= {"train/loss": Measurement(total_loss), "train/lr": Measurement(settings.lr)}
     ratio = merged["train/ratio_mean"]
     stopped = objective.stops({"ratio": ratio.total, "tokens": ratio.weight})
+    merged |= {"train/loss": Measurement(total_loss), "train/lr": Measurement(settings.lr)}
+    merged["train/early_stops"] = Measurement(float(stopped))
     if stopped:
         optimizer.zero_grad()
     else:
@@ -124,8 +128,8 @@ def train_step(
         except NonFiniteError as error:
             raise NonFiniteError(not_made(step, str(error))) from error
         merged["train/grad_norm"] = Measurement(norm)
-    merged["train/early_stops"] = Measurement(float(stopped))
-    return UpdateReport(measurements=merged, num_tokens=batch.packed.num_tokens, stopped=stopped)
+    seen = dict(chain.from_iterable(ranks.gather(list(rollouts.items()))))
+    return UpdateReport(measurements=merged, num_tokens=batch.packed.num_tokens, stopped=stopped, rollouts=seen)
 
 
 def _microbatches(

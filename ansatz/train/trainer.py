@@ -8,9 +8,9 @@ a model in this process, `DistributedTrainer` on ranks in other processes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -33,15 +33,24 @@ class StepReport:
 
     measurements: under the names of docs/metrics.md, merged over minibatches and epochs.
     num_updates: optimizer steps. num_tokens: prompt and response tokens of all minibatches, once for each epoch.
+    rollouts: what the last update of each rollout saw of it (`measure.measure_rollouts`), by its place in the samples.
     """
 
     measurements: Measurements
     num_updates: int
     num_tokens: int
+    rollouts: Mapping[int, Mapping[str, float]] = field(default_factory=dict[int, Mapping[str, float]])
 
     @property
     def metrics(self) -> dict[str, float]:
         return values(self.measurements)
+
+
+class TokenLogps(NamedTuple):
+    """Log-prob and entropy, in nats, of each token of a response; 0 for a forced token."""
+
+    logps: Sequence[float]
+    entropies: Sequence[float]
 
 
 class Checkpointed(Protocol):
@@ -156,10 +165,6 @@ class Trainer(Checkpointed, Protocol[Batch]):
         """
         ...
 
-    def advantages(self, batch: Batch, samples: Sequence[TrainSample]) -> Sequence[float]:
-        """Return the mean advantage of each sample over its tokens that count in the loss. samples: of the batch."""
-        ...
-
     def update(self, batch: Batch, *, step: int, seed: int = 0, check_alignment: bool = False) -> StepReport:
         """Make all optimizer steps on a batch. `version` grows by the number of updates. Steps count from 1.
 
@@ -187,10 +192,10 @@ class Trainer(Checkpointed, Protocol[Batch]):
         """
         ...
 
-    def token_logps(self, samples: Sequence[TrainSample]) -> list[list[float]]:
-        """Compute the log-prob of each response token of each sample under the policy as it is now, in nats.
+    def token_logps(self, samples: Sequence[TrainSample], *, of_reference: bool = False) -> list[TokenLogps]:
+        """Compute what the policy as it is now says about each response token of each sample.
 
-        0 for a forced token.
+        of_reference: what the reference of the KL says instead; an empty list without one.
         """
         ...
 

@@ -12,6 +12,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, pstdev
 from string import Template
@@ -25,7 +26,7 @@ from ansatz.evaluate.estimators import ProblemResult, collect_result, summarise
 from ansatz.rewards.math_answer.verify import verify
 from ansatz.track.measurements import values
 from ansatz.track.rollout_rows import StoredGroup, rollout_row
-from ansatz.track.rollouts import has_signal, rollout_metrics
+from ansatz.track.rollouts import rollout_metrics
 from ansatz.track.rules import rules_of
 from ansatz.track.token_file import TokenFacts
 from ansatz.track.tracker import Tracker
@@ -88,11 +89,12 @@ class DemoRun:
         """Write a step, and at some steps an evaluation."""
         rng, first = KeyedRandom("demo", self.folder.name, step), step * self._prompts
         groups = [self._sample(self._train[(first + place) % NUM_TRAIN], step) for place in range(self._prompts)]
-        stored = [StoredGroup(group=group, advantages=_advantages(group.rewards)) for group in groups]
-        watched = next((place for place, group in enumerate(groups) if has_signal(group.rewards)), 0)
+        seen = [list(map(_see, group.members, _advantages(group.rewards))) for group in groups]
+        stored = [StoredGroup(group=group, seen=each) for group, each in zip(groups, seen, strict=True)]
+        watched = next((place for place, group in enumerate(groups) if group.has_signal), 0)
         of = stored[watched]
-        tokens = [_update(member, by) for member, by in zip(of.group.members, of.advantages, strict=True)]
-        stored[watched] = StoredGroup(group=of.group, advantages=of.advantages, tokens=tokens)
+        tokens = [_update(member, by["advantage"]) for member, by in zip(of.group.members, of.seen, strict=True)]
+        stored[watched] = replace(of, tokens=tokens)
         seconds = 1.2 + 0.3 * rng.uniform()
         self._seconds += seconds
         metrics = values(rollout_metrics(groups)) | self._measure(step, rng) | {"time/step_s": seconds}
@@ -182,6 +184,20 @@ def _advantages(rewards: Sequence[float]) -> list[float]:
     return [(reward - fmean(rewards)) / spread if spread else 0.0 for reward in rewards]
 
 
+def _see(member: ScoredRollout, advantage: float) -> dict[str, float]:
+    """Make up what an update sees of a response: a sampler that rounds, and nothing to clip in a first update."""
+    logps, rng = member.rollout.behavior_logps, KeyedRandom("demo", "seen", member.rollout.text)
+    gaps = [0.5 * (0.004 * (rng.uniform() - 0.5)) ** 2 for _ in logps]
+    entropies = _entropies(logps)
+    seen = {"mismatch_mean": fmean(gaps), "mismatch_max": max(gaps), "mean_entropy": fmean(entropies)}
+    return {"advantage": advantage, "clip_share": 0.0, **seen}
+
+
+def _entropies(logps: Sequence[float]) -> list[float]:
+    """Make up entropies: that of a choice between two tokens, of which the first was sampled."""
+    return [-(math.exp(logp) * logp + (p := 1 - math.exp(logp)) * math.log(p or 1)) for logp in logps]
+
+
 def _update(member: ScoredRollout, advantage: float) -> TokenFacts:
     """Make up what an update does: an unlikely token moves most, and some move the other way."""
     rollout = member.rollout
@@ -190,4 +206,4 @@ def _update(member: ScoredRollout, advantage: float) -> TokenFacts:
     after = [min(logp + 0.25 * advantage * -logp * (1.3 * rng.uniform() - 0.3), 0.0) for logp in before]
     pieces = re.findall(r"\\boxed|\w+|\W", rollout.text)
     ends = [sum(map(len, pieces[: place + 1])) for place in range(rollout.num_tokens)]
-    return TokenFacts(rollout.token_ids, ends, rollout.behavior_logps, before, after, ())
+    return TokenFacts(rollout.token_ids, ends, rollout.behavior_logps, before, after, _entropies(before))

@@ -22,6 +22,7 @@ NESTED = {"parts": "MAP(VARCHAR, DOUBLE)", "tokens_at": "BIGINT[]", "observation
 _FLAT: Mapping[str, str] = {
     **dict.fromkeys(("id", "problem", "reason", "extracted", "grader_stage", "finish", "text"), "VARCHAR"),
     **dict.fromkeys(("reward", "advantage", "mean_logp", "repetition", "temperature"), "DOUBLE"),
+    **dict.fromkeys(("mean_entropy", "mismatch_mean", "mismatch_max", "clip_share"), "DOUBLE"),
     **dict.fromkeys(("group", "sample", "seed", "tokens", "version_min", "version_max"), "DOUBLE"),
     **dict.fromkeys(("correct", "used"), "BOOLEAN"),
     **NESTED,

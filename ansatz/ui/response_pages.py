@@ -29,7 +29,7 @@ MAX_EXPORTED = 200_000
 FACETS = ("reason", "finish", "level", "subject", "split", "used", "grader_stage")
 MAX_OF_PROBLEM = 2000
 """Responses to one problem that its page shows, the newest."""
-HISTOGRAMS = ("reward", "advantage", "tokens", "mean_logp", "repetition", "step")
+HISTOGRAMS = ("reward", "advantage", "tokens", "mean_logp", "mean_entropy", "mismatch_max", "repetition", "step")
 SAVED = tuple(WORDS["saved"].items())
 """Filters that the page of responses offers, by name."""
 
@@ -147,11 +147,10 @@ class ResponsePages:
         ids = [each["id"] for each in siblings]
         here = ids.index(row["id"]) if row["id"] in ids else 0
         asked, notes = at.find_question(row), read_notes(at.path)
-        colour = query.get("color") if query.get("color") in COLOURS else "after"
         first = read_number(query.get("w", "")) or 0
         strip, notice = None, ""
         try:
-            strip = read_strip(row, at.path, colour or "after", first=first)
+            strip = read_strip(row, at.path, query.get("color", ""), first=first)
         except DataError as error:
             notice = str(error)
         return "rollout.html", {
@@ -171,7 +170,6 @@ class ResponsePages:
             "written": query.get("text") == "written",
             "rewarded": _split_steps(row),
             "colours": COLOURS,
-            "colour": colour,
             "strip": strip,
             "notice": notice,
         }

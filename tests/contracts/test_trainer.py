@@ -87,16 +87,23 @@ def test_response_log_probs_come_in_the_order_of_the_samples_and_change_nothing(
     assert (numbers(trainer), trainer.version, trainer.changes) == (start, version, changes)
 
 
-def test_advantages_and_log_probs_of_tokens_come_in_the_order_of_the_samples(make: MakeTrainer) -> None:
+def test_what_an_update_sees_is_known_by_the_places_of_the_samples(make: MakeTrainer) -> None:
+    trainer = make()
+    seen = trainer.update(trainer.batch(samples()), step=1).rollouts
+    assert sorted(seen) == [0, 1, 2, 3]
+    assert [seen[place]["advantage"] > seen[place - 1]["advantage"] for place in (1, 3)] == [True, True]
+
+
+def test_log_probs_of_tokens_come_in_the_order_of_the_samples(make: MakeTrainer) -> None:
     trainer = make()
     start, taken = numbers(trainer), samples()
-    batch = trainer.batch(taken)
-    advantages = trainer.advantages(batch, taken)
-    assert [advantages[place] > advantages[place - 1] for place in (1, 3)] == [True, True]
     found = trainer.token_logps(taken)
-    assert [len(logps) for logps in found] == [len(sample.token_ids) for sample in taken]
-    for logps, sample in zip(found, taken, strict=True):
-        assert logps == pytest.approx(trainer.token_logps([sample])[0], rel=1e-5)
+    for each, sample in zip(found, taken, strict=True):
+        assert len(each.logps) == len(each.entropies) == len(sample.token_ids)
+        (alone,) = trainer.token_logps([sample])
+        assert each.logps == pytest.approx(alone.logps, rel=1e-5)
+        assert each.entropies == pytest.approx(alone.entropies, rel=1e-5)
+    assert trainer.token_logps(taken, of_reference=True) == []
     assert numbers(trainer) == start
 
 

@@ -35,7 +35,7 @@ from ansatz.track.jsonl import read_jsonl
 from ansatz.track.metrics import load_metrics
 from ansatz.track.report import write_report
 from ansatz.train.logps import response_logps
-from ansatz.train.packed import pack_apart
+from ansatz.train.packed import pack_rollouts
 from ansatz.train.sample import TrainSample
 
 REWARDS = Path(__file__).with_name("user_rewards.py")
@@ -94,7 +94,7 @@ def test_every_evaluation_has_the_probability_of_each_worked_solution(run):
     assert list(logps) == [problem.id for problem in solved]
     for problem in solved:
         sample = TrainSample.from_demonstration(renderer.demonstration(problem), group=0)
-        packed = pack_apart([sample], device=policy.device)
+        packed = pack_rollouts([sample], device=policy.device)
         alone = response_logps(policy, packed, temperatures=[1.0], tokens_per_microbatch=10_000)
         assert logps[problem.id] == pytest.approx(alone[0][0], rel=0.03)  # the run may have computed in bfloat16
     row = next(row for row in read_jsonl(run / "rl" / "evaluations.jsonl") if row["step"] == 2)

@@ -35,15 +35,15 @@ def test_a_watched_group_knows_the_policy_before_and_after_its_update():
     data = step_data(group(0, 1.0, 1.0), group(1, 0.0, 1.0), group(2, 0.0, 1.0), used=2)
     trainer, samples = FakeTrainer(), samples_of_groups(data.groups)
     batch = trainer.batch(samples)
-    record = StepRecord(data, samples, batch, trainer, step=1, max_mb=4.0, find_ends=lambda rollout: [1, 2, 3])
-    trainer.update(batch, step=1)
-    plain, watched, left_out = record.finish()
-    assert plain.advantages == [1.0, 1.0]
-    assert plain.tokens == ()
-    assert watched.advantages == [0.0, 1.0]
+    record = StepRecord(data, samples, trainer, step=1, max_mb=4.0, find_ends=lambda rollout: [1, 2, 3])
+    report = trainer.update(batch, step=1)
+    plain, watched, left_out = record.finish(report)
+    assert plain.tokens == []
+    assert plain.seen == [{"advantage": 1.0}, {"advantage": 1.0}]
+    assert watched.seen == [{"advantage": 0.0}, {"advantage": 1.0}]
     assert [list(each.before) for each in watched.tokens] == [[0.0] * 3] * 2
     assert [list(each.after) for each in watched.tokens] == [[-1.0] * 3] * 2
-    assert left_out.advantages == ()
+    assert left_out.seen == [{}, {}]
 
 
 def test_groups_with_a_signal_are_looked_at_first_and_other_steps_choose_others():
@@ -67,5 +67,6 @@ def test_groups_beyond_the_megabytes_are_left_out_and_without_any_the_policy_is_
     trainer, samples = FakeTrainer(), samples_of_groups(data.groups)
     batch = trainer.batch(samples)
     trainer.token_logps = None  # pyright: ignore[reportAttributeAccessIssue]
-    record = StepRecord(data, samples, batch, trainer, step=1, max_mb=0.0, find_ends=lambda rollout: [1, 2, 3])
-    assert [stored.tokens for stored in record.finish()] == [()] * 96
+    record = StepRecord(data, samples, trainer, step=1, max_mb=0.0, find_ends=lambda rollout: [1, 2, 3])
+    report = trainer.update(batch, step=1)
+    assert [stored.tokens for stored in record.finish(report)] == [[]] * 96

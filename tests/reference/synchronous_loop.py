@@ -27,7 +27,7 @@ from ansatz.rewards.base import Grader
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.groups import GroupSampler, PartialGroup
 from ansatz.track.measurements import values
-from ansatz.track.rollouts import has_signal, no_signal_note, rollout_metrics, version_lag
+from ansatz.track.rollouts import no_signal_note, rollout_metrics, version_lag
 from ansatz.train.sample import StepTokens, samples_of_groups
 from ansatz.train.trainer import StepReport
 from ansatz.types import Group, Problem, Prompt, ScoredRollout, rollout_from_json, to_json
@@ -86,7 +86,7 @@ def _train(context: RunContext, stage: TrainingStage, *, sampler: Sampler, evalu
         start = time.perf_counter()
         samples = samples_of_groups(data.groups, step_tokens)
         batch = trainer.batch(samples, baseline_of_group=data.baseline_of_group)
-        record = StepRecord(data, samples, batch, trainer, step=step, max_mb=4.0, find_ends=step_tokens.find_ends)
+        record = StepRecord(data, samples, trainer, step=step, max_mb=4.0, find_ends=step_tokens.find_ends)
         report = trainer.update(batch, step=step, seed=config.seed, check_alignment=True)
         sampler.load_weights(trainer.weights())
         metrics = step_metrics(data, report, version=version, update_s=time.perf_counter() - start)
@@ -94,7 +94,7 @@ def _train(context: RunContext, stage: TrainingStage, *, sampler: Sampler, evalu
         note = no_signal_note(data.sampled, max_response_tokens=config.rollout.max_response_tokens)
         if step == stage.first_step and note is not None:
             stage.tracker.event(step, "no_signal", note)
-        stage.tracker.samples(step, record.finish())
+        stage.tracker.samples(step, record.finish(report))
         stage_state = functools.partial(_stage_state, partial)
         stage.reach_edge(step, stage_state)
         _evaluate_if_due(stage, evaluator, sampler, step=step)
@@ -214,7 +214,7 @@ class StepCollector:
                 **self._curriculum_metrics(
                     rounds,
                     num_discarded=len(sampled) - len(groups),
-                    num_without_signal=sum(not has_signal(group.rewards) for group in groups),
+                    num_without_signal=sum(not group.has_signal for group in groups),
                 ),
                 **_partial_metrics(sampling, unfinished),
             },
@@ -228,7 +228,7 @@ class StepCollector:
 
     def _is_useful(self, group: Group) -> bool:
         """Whether the group takes a place of the update. Without dynamic sampling every group does."""
-        return self.stream.max_extra_rounds == 0 or has_signal(group.rewards)
+        return self.stream.max_extra_rounds == 0 or group.has_signal
 
     def _num_useful(self, groups: Sequence[Group]) -> int:
         return sum(self._is_useful(group) for group in groups)

@@ -7,7 +7,7 @@ from made_up import group, problem, scored
 
 from ansatz.track.measurements import merge, values
 from ansatz.track.metrics import check_known
-from ansatz.track.rollouts import has_signal, rollout_metrics, version_lag
+from ansatz.track.rollouts import rollout_metrics, version_lag
 from ansatz.types import Finish, Group, Reason
 
 
@@ -85,9 +85,8 @@ def test_a_step_without_groups_is_refused():
 
 
 def test_rounding_is_no_signal():
-    assert not has_signal([0.1 + 0.2, 0.3])
-    assert not has_signal([0.0])
-    assert has_signal([0.0, 1e-3])
+    for rewards, has_signal in (([0.1 + 0.2, 0.3], False), ([0.0], False), ([0.0, 1e-3], True)):
+        assert group([scored(reward=reward) for reward in rewards]).has_signal == has_signal
 
 
 def test_the_version_lag_is_the_distance_to_the_updated_policy_over_all_sampled_tokens():

@@ -63,11 +63,15 @@ def make_trainer(
 
 
 def train(trainer: LocalTrainer, *, first: int, last: int) -> list[dict[str, float]]:
-    """Steps on the same samples. Returns the metrics of each."""
+    """Steps on the same samples. Returns the metrics of each, with what it saw of each rollout."""
     reports = [
         trainer.update(trainer.batch(rows(), baseline_of_group=BASELINES), step=step) for step in range(first, last + 1)
     ]
-    return [report.metrics for report in reports]
+    return [
+        report.metrics
+        | {f"{place}/{name}": value for place, row in report.rollouts.items() for name, value in row.items()}
+        for report in reports
+    ]
 
 
 def weights_of(trainer: LocalTrainer) -> dict[str, torch.Tensor]:

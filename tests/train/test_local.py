@@ -71,6 +71,44 @@ def test_every_preset_moves_the_weights_and_reports_finite_numbers(preset: str):
     assert not torch.equal(before, weights(trainer))
 
 
+def test_a_report_says_of_each_rollout_what_its_update_saw():
+    trainer = trainer_of({"preset": "grpo"}, tokens_per_microbatch=24)
+    known = trainer.token_logps(rows())
+    samples = [  # a sampler that is off by 0.5 nats at the first token of each response, and by 0.1 at the others
+        dataclasses.replace(
+            row, behavior_logps=[logp + (0.5 if place == 0 else -0.1) for place, logp in enumerate(each.logps)]
+        )
+        for row, each in zip(rows(), known, strict=True)
+    ]
+    report = trainer.update(trainer.batch(samples), step=1)
+    first, other = math.exp(-0.5) - 1 + 0.5, math.exp(0.1) - 1 - 0.1
+    assert sorted(report.rollouts) == list(range(12))
+    for place, (sample, each) in enumerate(zip(samples, known, strict=True)):
+        length, seen = len(sample.token_ids), report.rollouts[place]
+        assert seen["mismatch_max"] == pytest.approx(first, rel=1e-3)
+        assert seen["mismatch_mean"] == pytest.approx((first + (length - 1) * other) / length, rel=1e-3)
+        assert seen["mean_entropy"] == pytest.approx(math.fsum(each.entropies) / length, rel=1e-4)
+        assert seen["clip_share"] == 0
+
+
+def test_clipped_tokens_are_counted_for_each_rollout_and_add_up_to_the_metric():
+    trainer = trainer_of({"preset": "grpo"}, epochs_per_step=3)
+    trainer.lr = 0.05
+    report = trainer.update(trainer.batch(rows()), step=1)
+    clipped = sum(report.rollouts[place]["clip_share"] * len(row.token_ids) for place, row in enumerate(rows()))
+    tokens = sum(len(row.token_ids) for row in rows())
+    assert 0 < clipped / tokens <= 3 * report.metrics["train/clip_frac"]
+    assert {row["clip_share"] for row in report.rollouts.values()} != {0.0}
+
+
+def test_a_reference_says_what_it_thinks_of_tokens():
+    trainer = trainer_of({"preset": "grpo", "kl_coef": 0.1})
+    start = trainer.token_logps(rows())
+    trainer.update(trainer.batch(rows()), step=1)
+    assert trainer.token_logps(rows(), of_reference=True) == start
+    assert trainer.token_logps(rows()) != start
+
+
 def test_each_epoch_of_a_step_deals_the_prompts_into_other_minibatches(monkeypatch: pytest.MonkeyPatch):
     samples = [dataclasses.replace(row, group=3 * (index % 2) + row.group) for index, row in enumerate(rows())]
 

@@ -31,6 +31,7 @@ def test_packing_keeps_every_sample_and_orders_by_prompt_and_then_by_length() ->
         assert packed.reward_N[n].item() == pytest.approx(sample.reward)
         assert packed.truncated_N[n].item() is sample.truncated
         assert packed.component_NK[n].tolist() == pytest.approx(sample.components)
+        assert samples[packed.sample_N[n]] is sample
     expected = [
         (list(sample.prompt_ids), sample.token_ids, [round(logp, 5) for logp in sample.behavior_logps], sample.group)
         for sample in samples

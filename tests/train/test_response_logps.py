@@ -17,7 +17,7 @@ from ansatz.models.load import Policy, load_policy
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native import NativeSampler
 from ansatz.train.logps import response_logps
-from ansatz.train.packed import pack_apart
+from ansatz.train.packed import pack_rollouts
 from ansatz.train.placement import Placement
 from ansatz.train.sample import TrainSample
 
@@ -46,7 +46,7 @@ def some_samples() -> list[TrainSample]:
 def logps_of(
     policy: Policy, samples: Sequence[TrainSample], temperatures: Sequence[float], *, tokens_per_microbatch: int = 1000
 ) -> list[list[float]]:
-    packed = pack_apart(samples, device=policy.device)
+    packed = pack_rollouts(samples, device=policy.device)
     return response_logps(policy, packed, temperatures=temperatures, tokens_per_microbatch=tokens_per_microbatch)
 
 
@@ -95,7 +95,7 @@ def measured(placement: Placement, folder: Path, samples: list[TrainSample]) -> 
     policy = load_policy(folder, device="cpu")
     return response_logps(
         placement.policy(policy, torch.float32),
-        pack_apart(samples, device=policy.device),
+        pack_rollouts(samples, device=policy.device),
         temperatures=TEMPERATURES,
         tokens_per_microbatch=20,
         ranks=placement.ranks,

@@ -24,7 +24,7 @@ from ansatz.data.pairs import pair_of  # noqa: E402
 from ansatz.data.store import write_problems  # noqa: E402
 from ansatz.evaluate.comparisons import compare_sides  # noqa: E402
 from ansatz.track.jsonl import write_jsonl  # noqa: E402
-from ansatz.track.rollout_rows import StoredGroup, rollout_row  # noqa: E402
+from ansatz.track.rollout_rows import rollout_row  # noqa: E402
 from ansatz.track.rollout_table import read_all  # noqa: E402
 from ansatz.track.token_file import TokenFacts  # noqa: E402
 from ansatz.track.tracker import Tracker  # noqa: E402
@@ -349,9 +349,11 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it(tmp_path: Path
 
 def test_the_tokens_of_a_response_show_what_the_update_did_to_them(tmp_path: Path):
     run = make_run(tmp_path / "runs" / "run")
-    facts = TokenFacts([1, 2, 3], [1, 3, 5], [-1.0, -2.0, -0.1], [-1.0, -2.0, -0.1], [-0.5, -2.25, -0.1], [])
+    before = [-1.0, -2.0, -0.1]
+    facts = TokenFacts([1, 2, 3], [1, 3, 5], before, before, after=[-0.5, -2.25, -0.1], entropies=[0.5, 1.5, 0.0])
     group = stored_group(scored(text="<a>b"))
-    stored = StoredGroup(group=group.group, advantages=group.advantages, tokens=[facts])
+    seen = [{"advantage": 0.5, "mismatch_mean": 0.5, "mismatch_max": 1.25, "mean_entropy": 0.75, "clip_share": 0.25}]
+    stored = replace(group, seen=seen, tokens=[facts])
     Tracker(run / "rl", console=None, tensorboard=False, total_steps=9).samples(5, [stored])
     viewer = open_viewer(tmp_path / "runs", tmp_path / "cache")
     page = viewer.get("/run/run/rollout/rl/5/0/0").text
@@ -360,6 +362,11 @@ def test_the_tokens_of_a_response_show_what_the_update_did_to_them(tmp_path: Pat
         '<span class="u3" title="token 0: +0.5">&lt;</span><span class="d3" title="token 1: -0.25">a&gt;</span>' in page
     )
     assert 'title="token 1: -2"' in viewer.get("/run/run/rollout/rl/5/0/0?color=probability").text
+    assert 'title="token 1: +1.5"' in viewer.get("/run/run/rollout/rl/5/0/0?color=entropy").text
+    assert "color=reference" not in page  # the run has none
+    assert "<dt>largest mismatch</dt><dd>1.25</dd>" in page
+    (line,) = viewer.get("/run/run/rollouts.jsonl?q=mismatch_max > 1 and clip_share = 0.25").text.splitlines()
+    assert json.loads(line)["id"] == "rl/5/0/0"
     (run / "rl" / "samples" / "step-000005.tokens.npy").write_bytes(b"\x93NUMPY rubbish")
     answer = viewer.get("/run/run/rollout/rl/5/0/0")
     assert answer.status_code == 200

@@ -142,7 +142,7 @@ def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluate: Callable[[int
         record = None
         if config.save.samples:  # responses are stored, and of a few what the update does to each token
             limits = {"max_mb": config.save.tokens_mb, "find_ends": step_tokens.find_ends}
-            record = StepRecord(data, samples, batch, trainer, step=step, **limits)
+            record = StepRecord(data, samples, trainer, step=step, **limits)
         aligned = _check_sampler(stage, queue, batch, step=step)
         # Alignment: that the log-probs of sampler and trainer agree, which is checked before anything is changed.
         report = trainer.update(batch, step=step, seed=stage.noise_seed, check_alignment=True)
@@ -156,7 +156,7 @@ def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluate: Callable[[int
         if step == 1 and note is not None:
             stage.tracker.event(step, "no_signal", note)
         if record is not None:
-            stage.tracker.samples(step, record.finish())
+            stage.tracker.samples(step, record.finish(report))
         # save.exact: checkpoints also hold the older weights that open tickets name, for the same bits after a resume.
         state, files = queue.state(), queue.files() if config.save.exact else None
         stage.reach_edge(step, state, files)  # before the evaluation, so that a signal during it can save the step
