@@ -28,7 +28,7 @@ class Finish(StrEnum):
 
     STOP = "stop"  # the policy emitted an end token or a stop string
     LENGTH = "length"  # max_response_tokens reached
-    BUDGET = "budget"  # `Sampling.thinking_budget` was used up and closed the thought; the answer then ended by itself
+    BUDGET = "budget"  # the limit of a thought (`thinking_budget`) closed it; the answer after it ended by itself
     ABORT = "abort"  # returned unfinished; a later call can resume it
 
 
@@ -68,6 +68,7 @@ class Verdict:
 class Score:
     """The reward of a rollout. value: the weighted sum of all rewards. parts: each reward by name, not weighted.
 
+    verdict: that of the first reward that gives one; if none does, a value above 0 counts as correct.
     steps: (characters of the response up to the end of a reasoning step, weighted reward of that step), in rising
     order; empty if no reward of the recipe rewards steps. Rewards of the whole response are added to the last step.
     """
@@ -107,8 +108,9 @@ def shown_golds(answer: str) -> str:
 class Problem:
     """A question with its gold answer, which can be several (`golds_of`).
 
-    id: names the problem in files, groups and the keys of the noise. source, split: where it comes from, such as
-    "word_problems", and which part of that, such as "train". level: how difficult its source calls it, or empty.
+    id: names the problem in files and groups, and is part of the key from which the random numbers of its responses are
+    computed. source, split: where it comes from, such as "word_problems", and which part of that, such as "train".
+    level: how difficult its source calls it, or empty.
     solution: a worked solution; None if the source has none. meta: what only some sources, rewards and environments
     know, such as the tests of a program. The properties below read it.
     """
@@ -226,7 +228,8 @@ class Problem:
 class EnvironmentReward:
     """What the environment of a response gave it when it had ended (`environments.base.Environment.reward`).
 
-    value: in [0, 1], or the finite value of a `rewards.base.RewardResult`. verdict: None if it gave a number only.
+    value: a number in [0, 1], or any finite one if the environment gave a `rewards.base.RewardResult`.
+    verdict: None if it gave a number only.
     steps: as in `Score`, not weighted.
     explanation: why the environment failed to give a reward; the verdict is then TIMEOUT or CRASHED. Empty if it did.
     """
@@ -259,17 +262,17 @@ class Rollout:
     behavior_logps: for each token its log-probability (nats, <= 0) under the distribution that it was sampled from,
     after all filters; 0 for a forced token.
     text: the decoded response.
-    version_min, version_max: oldest and newest policy version that sampled a token: the number of optimizer steps, not
-    the step of RL that a ticket calls its version.
-    seed: of the noise, as in `rollout.base.Sampling`.
+    version_min, version_max: oldest and newest policy version that sampled a token. A version is the number of
+    optimizer steps so far. A step of RL can make several of them.
+    seed: of the random numbers, as in `rollout.base.Sampling`.
     num_candidates: with top-k, top-p or min-p, how many tokens were left to sample each token from, so that the trainer
     can normalise over the same set; empty if every token was sampled from the whole vocabulary.
     min_response_tokens: end-of-sequence tokens were masked out for the first N tokens.
     sampled_mask: False where a token was forced (the end of a thought, the output of a tool); empty if the policy
     sampled every token.
     versions: the policy version that sampled each token; empty if one version sampled all of them.
-    environment_reward: None if the response has not ended, without an environment, and if its environment leaves the
-    reward to the recipe.
+    environment_reward: None while the response has not ended, if it has no environment, and if its environment leaves
+    the reward to the other rewards of the recipe.
     observations: [start, end] of what the environment has answered, in characters of the text.
     """
 
@@ -322,7 +325,7 @@ class Rollout:
                 end += stop - start - 1
             elif end == start + 1:
                 end = start
-        for start, stop in reversed(self.observations):  # the one before another
+        for start, stop in reversed(self.observations):  # moves before one that another one follows directly
             if start < end <= stop:
                 end = start
         return end
@@ -348,7 +351,7 @@ class ScoredRollout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """All scored rollouts of one prompt in one step. Dynamic sampling may keep it from the update."""
+    """All scored rollouts of one prompt in one step. With dynamic sampling, one with equal rewards may be replaced."""
 
     prompt: Prompt
     members: tuple[ScoredRollout, ...]
