@@ -66,8 +66,8 @@ class RlStage(Stage):
                 build_objective, config.algorithm, max_response_tokens=config.rollout.max_response_tokens
             ),
             schedule=config.train,  # the learning rate and the steps, which SFT has in its own section
-            updates=config.train,
-            temperature=config.rollout.temperature,
+            updates=config.train,  # minibatches, optimizer, critic and reference
+            temperature=config.rollout.temperature,  # training divides the logits by it as the sampler does
         )
         recipe = config.data.curriculum
         stage = training_stage(
@@ -78,7 +78,7 @@ class RlStage(Stage):
             problems=context.problems("train"),
             total_steps=config.train.steps,
             curriculum=None if recipe is None else curriculum_settings(recipe),
-            watchdog=config.watchdog,
+            watchdog=config.watchdog,  # rules on metrics that warn, lower the learning rate, roll back or stop
         )
         evaluator = context.evaluator(trainer)
         with closing(trainer), stage as running:
@@ -124,28 +124,30 @@ def _with_own_critic(context: RunContext) -> Config:
 def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluate: Callable[[int], None]) -> None:
     """Make the steps that are left. evaluate: measures the policy after a step.
 
-    The queue renders, samples and grades (`loop.collect`), up to `lag` steps ahead of the updates; `gather` returns
-    what a step learns from. Then the trainer makes its batch and updates, and the queue gets the new weights. For the
-    queue, a version is the step after which weights were published; `trainer.version` counts optimizer steps.
+    The queue renders, samples and grades (`loop.collect`), up to `lag` steps ahead of the updates. `open` takes the
+    problems of steps and issues a ticket for each group: an order to sample it with certain weights. `gather` returns
+    what a step learns from: in `groups` what it updates on, in `sampled` also the groups that dynamic sampling
+    replaced. Then the trainer makes its batch and updates, and the queue gets the new weights. For the queue, a version
+    is the step after which weights were published; `trainer.version` counts optimizer steps.
     """
     config, trainer = stage.config, stage.trainer
     peak_gb = trainer.watch_memory()
     # Finds the tokens at which reasoning steps end, which are parts of a response. Other steps here are those of RL.
     step_tokens = StepTokens(partial(trainer.tokenizer.decode, skip_special_tokens=True))
-    _evaluate_if_due(stage, evaluate, step=stage.first_step - 1)  # if a signal ended the run during that evaluation
+    _evaluate_if_due(stage, evaluate, step=stage.first_step - 1)  # a signal may have ended the run before it was done
     for step in stage.steps:
         queue.open(through=step + config.rollout.lag)
         data, version = queue.gather(step), trainer.version
         start = time.perf_counter()
         samples = samples_of_groups(data.groups, step_tokens)
-        batch = trainer.batch(samples, baseline_of_group=data.baseline_of_group)
+        batch = trainer.batch(samples, baseline_of_group=data.baseline_of_group)  # baselines: only for ReMax
         record = None
-        if config.save.samples:  # responses are stored, and of a few what the update does to each token
+        if config.save.samples:  # stores responses, and for a few how the update changes each token's log-prob
             limits = {"max_mb": config.save.tokens_mb, "find_ends": step_tokens.find_ends}
             record = StepRecord(data, samples, trainer, step=step, **limits)
         aligned = _check_sampler(stage, queue, batch, step=step)
         # Alignment: that the log-probs of sampler and trainer agree, which is checked before anything is changed.
-        report = trainer.update(batch, step=step, seed=stage.noise_seed, check_alignment=True)
+        report = trainer.update(batch, step=step, seed=stage.noise_seed, check_alignment=True)  # seed: of minibatches
         queue.publish(trainer.weights(), version=step)
         metrics = step_metrics(data, report, version=version, update_s=time.perf_counter() - start)
         metrics |= {**aligned, **queue.metrics()}
@@ -153,13 +155,13 @@ def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluate: Callable[[int
             metrics |= values(environment_metrics(data.sampled))
         stage.log(step, {**metrics, "perf/peak_memory_gb": peak_gb()})
         note = no_signal_note(data.sampled, max_response_tokens=config.rollout.max_response_tokens)
-        if step == 1 and note is not None:
+        if step == 1 and note is not None:  # no group has rewards that differ, so there is nothing to learn from
             stage.tracker.event(step, "no_signal", note)
         if record is not None:
             stage.tracker.samples(step, record.finish(report))
         # save.exact: checkpoints also hold the older weights that open tickets name, for the same bits after a resume.
         state, files = queue.state(), queue.files() if config.save.exact else None
-        stage.reach_edge(step, state, files)  # before the evaluation, so that a signal during it can save the step
+        stage.reach_edge(step, state, files)  # before the evaluation: Ctrl-C or SIGTERM during it saves the step
         _evaluate_if_due(stage, evaluate, step=step)
         stage.save_if_due(step, state, files)
 
@@ -185,7 +187,8 @@ def _evaluate_if_due(stage: TrainingStage, evaluate: Callable[[int], None], *, s
 def step_metrics(data: StepData, report: StepReport, *, version: int, update_s: float) -> dict[str, float]:
     """What the rollouts and the updates of a step measured, and where its time went.
 
-    version: that of the policy before the updates. update_s: from the groups to the published weights.
+    version: that of the policy before the updates. update_s: from the groups to the published weights. `values` turns
+    measurements, which are sums with their weights, into plain numbers.
     """
     rollouts = {**rollout_metrics(data.sampled), "rollout/version_lag": version_lag(data.sampled, version=version)}
     return {
