@@ -33,10 +33,11 @@ class Sampling:
         is returned unfinished (Finish.ABORT), and a later call can resume it. 0 is off.
     stop: a response ends as soon as its sampled text, special tokens included, contains one of these strings. Its
         tokens stay as they were sampled.
-    thinking_budget: a response of N tokens without `thought_end` gets the tokens of `closing` forced in, and then
-        continues with its answer. 0 is off.
-    seed, step: part of the noise key, together with the problem's id, the sample's index and the token's position. A
-        response therefore does not depend on what else is in the batch.
+    thinking_budget: a response of N tokens without `thought_end` ("</think>") gets the tokens of `closing` forced in,
+        and then continues with its answer. 0 is off.
+    seed, step: the random numbers (the noise) that choose a token are computed from these two, the problem's id, the
+        sample's index and the token's position. A response therefore does not depend on what else is in the batch.
+        step: that of RL.
     """
 
     num_samples: int
@@ -67,7 +68,7 @@ class Sampling:
 
     @classmethod
     def of(cls, options: SamplingOptions, *, seed: int, step: int = 0, max_call_tokens: int = 0) -> Sampling:
-        """Return the sampling options of a recipe's section or of a command, with the keys of the noise.
+        """Return the sampling options of a recipe's section or of a command, with seed and step of the noise.
 
         options.max_response_tokens must be above 0. The default of commands, 0, means what the longest prompt leaves of
         the model's context, which only a caller that knows the prompts can resolve.
@@ -114,8 +115,8 @@ class ResponseSource(Protocol):
         """Sample `num_samples` rollouts of each prompt, and resume the unfinished ones with the current weights.
 
         Returns the new rollouts in the order of prompts and samples, followed by the resumed ones in their order.
-        on_finished: called with each rollout as soon as it ends or is left unfinished (Finish.ABORT), one at a time and
-        in that order.
+        on_finished: called with each rollout as soon as it is complete or is left unfinished (Finish.ABORT). The calls
+        come one at a time, in any order of the rollouts.
         """
         ...
 
