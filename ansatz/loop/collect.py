@@ -1,8 +1,9 @@
 """What one step of RL learns from: problems taken, sampled, graded, and sampled again where a group has no signal.
 
-With dynamic sampling (DAPO, arXiv:2503.14476, sec. 3.2) groups whose rewards are all equal are replaced by groups of
-further problems. With partial rollouts (Kimi k1.5, arXiv:2501.12599, sec. 2.6.2) a group that has an unfinished rollout
-is resumed in the next step that has not taken its problems yet: that is step + 1, or step + lag + 1 with a lag.
+With dynamic sampling (DAPO, arXiv:2503.14476, sec. 3.2) groups whose rewards are all equal, which give no signal, are
+replaced by groups of further problems. With partial rollouts (Kimi k1.5, arXiv:2501.12599, sec. 2.6.2) a group that has
+an unfinished rollout is resumed in the next step that has not taken its problems yet: that is step + 1, or
+step + lag + 1 with a lag.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class StepData:
 class StepCollector:
     """Collects `num_prompts` groups for each step.
 
+    stream: the problems, epoch by epoch or chosen by a curriculum, from how the policy did on them before.
     prompt_of: renders a problem. needs_greedy: also sample and grade one greedy response to each prompt of the update,
     as ReMax needs. grader_threads: groups that can be graded at the same time.
     """
@@ -79,14 +81,14 @@ class StepCollector:
         the last round, the first of the replaced groups fill them, so dynamic sampling never changes the size of a
         step.
         pending: ids of problems that later steps have taken already, whose outcome the stream has yet to see.
-        greedy_source: samples the greedy responses, whose tickets are of another kind; None: `source` does.
+        greedy_source: samples the greedy responses, if their tickets are of another kind; None: `source` does.
         """
         start, grade_s, rounds, num_tokens = time.perf_counter(), 0.0, 0, 0
         groups_of = self._group_sampler(source, sampling)
         unfinished, sampled = tuple(partial), list[Group]()
         # Every round also resumes the groups that are unfinished. The first one is repeated until a group is complete.
-        # Further ones are those of dynamic sampling: until enough groups are useful, none is left, or their number is
-        # reached.
+        # The rounds after that are those of dynamic sampling. They end when enough groups are useful, when a round
+        # completes no group, or after `max_extra_rounds` of them.
         while True:
             result = groups_of.run(prompts, sampling, partial=unfinished)
             unfinished, grade_s, num_tokens = result.partial, grade_s + result.grade_s, num_tokens + result.num_tokens
