@@ -28,10 +28,12 @@ WHOLE_VOCABULARY = 2**31
 class PackedRollouts:
     """Samples as tensors, before anything is computed from them.
 
-    token_T, position_T, segment_T: int64 token ids, positions within the rollout, rollout index 0..N-1.
+    token_T, position_T, segment_T: int64 token ids, positions within the rollout (from 0, prompt included), rollout
+    index 0..N-1.
     prompt_id_T: number of the distinct prompt that a prompt token belongs to, -1 for response tokens; None if no two
     rollouts share a prompt.
-    sampled_mask_T: True where the policy sampled the token. behavior_logp_T: float32 nats, 0 elsewhere.
+    sampled_mask_T: True where the policy sampled the token. behavior_logp_T: float32 nats of the token at the same
+    index (not of the next one), 0 elsewhere.
     version_T: int64 version of the policy that sampled the token; -1 for other tokens, and where it was not recorded.
     num_candidates_T: how many tokens were left to sample from, and 1 at prompt tokens, where nothing reads it; None if
     it was always the whole vocabulary.
@@ -132,7 +134,8 @@ def select_rollouts(packed: PackedRollouts, rollouts: Tensor) -> PackedRollouts:
 def split_into_microbatches(
     packed: PackedRollouts, max_tokens: int, *, multiple: int = 1, whole_groups: bool = False
 ) -> list[Tensor]:
-    """Rollout indices of each microbatch: neighbours whose padded size is at most max_tokens, or a single rollout.
+    """Rollout indices of each microbatch: neighbours whose padded size is at most max_tokens, or a single rollout. The
+    padded size is what attention computes: the number of rollouts times the length of the longest.
 
     multiple: above 1, the rollouts are first divided into parts with about the same number of tokens to compute, so
     that parallel workers wait little for each other. The number of parts is a multiple of this; that of microbatches
@@ -160,7 +163,7 @@ def split_into_microbatches(
 
 
 def units_of(packed: PackedRollouts, *, whole_groups: bool) -> Tensor:
-    """The number of what each rollout is computed together with: its group, by first appearance, or itself."""
+    """The unit of each rollout [N], numbered by first appearance: its group, or the rollout itself."""
     index_N = torch.arange(packed.num_rollouts, device=packed.segment_T.device)
     if not whole_groups:
         return index_N
