@@ -34,7 +34,7 @@ class TrainBatch:
     ref_logp_T: None unless the objective has a KL term.
     advantage_T, weight_T: 0 outside the mask. Weights are those of the whole minibatch, so microbatches add up.
     penalty_weight_T: weights of the KL and entropy terms; None if they are weight_T.
-    likelihood_weight_T: None without a likelihood term.
+    likelihood_weight_T: of the term -log policy on rollouts with reward > 0; None without it.
     old_value_T, return_T: the critic's values before the step's first update, and their targets; None without a critic.
     kl_T: the KL to the reference before the update, without its coefficient; None unless it acts on rewards or
     advantages.
@@ -130,7 +130,7 @@ class TrainBatch:
         """The prompts dealt into `count` minibatches, or one for each prompt if there are fewer. Each is weighted as a
         batch of its own: one optimizer step each.
 
-        key: shuffles the prompts before they are dealt; the same key gives the same order. Empty: in their own order.
+        key: of the random numbers that shuffle the prompts before they are dealt. Empty: in their own order.
         """
         if count == 1:
             return [self]
@@ -182,7 +182,7 @@ def build_batch(
 
     policy_version: of the policy to be updated; tokens of an earlier version are stale.
     old_logp_T: log-probs of that policy, for masks and for a KL in the reward; with them, the result is a LossBatch.
-    full_kl_T: the exact KL to the reference before the update, for a KL in the reward.
+    full_kl_T: the exact KL to the reference (over the whole vocabulary) before the update, for a KL in the reward.
     value_T: the critic's values. baseline_N: the reward of a greedy response to the same prompt (ReMax).
     """
     inputs = {
