@@ -4,6 +4,9 @@ A component is written as a name ("group_mean"), as a mapping with a name and se
 ({name: clip, low: 0.2, high: 0.28}), or as settings without a name ({high: 0.28}), which keep the preset's component.
 `correction` and `masks` also accept lists, or "none". A user's own row is a YAML file or a mapping in a Python file:
 `preset: path/to/mine.yaml`, `preset: path/to/mine.py:row`. Its key `preset` names the row that it starts from.
+
+What a component computes is said in the file of its kind: `advantages.py`, `ratios.py`, `kl.py` (where k1, k2 and k3
+are estimators of a token's KL from its sampled log-probs) and so on.
 """
 
 from __future__ import annotations
@@ -67,7 +70,7 @@ COMMON: dict[str, Any] = {
     "value": "none",
 }
 
-_UNBIASED = {"name": "fixed_length", "max_tokens": "max_response_tokens"}  # a name for the recipe's number
+_UNBIASED = {"name": "fixed_length", "max_tokens": "max_response_tokens"}  # stands for the number in the recipe
 _REINFORCE = {"surrogate": "log_prob", "weights": _UNBIASED}
 _DAPO = {"surrogate": {"name": "clip", "low": 0.2, "high": 0.28}, "weights": "token_mean"}
 _REWARD_KL = {"kl": {"name": "k1", "at_least": 0.0}, "kl_in": "reward"}
