@@ -186,7 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> list[float]:
     model, tokenizer = build_policy(demonstrations, options.seed)
     fine_tune(model, tokenizer, demonstrations, steps=options.sft_steps, lr=4e-3)
 
-    objective = build_objective({"preset": options.preset}, max_response_tokens=MAX_RESPONSE_TOKENS)
+    objective = build_objective({"preset": options.preset}, max_response_tokens=MAX_RESPONSE_TOKENS)  # dr_grpo uses it
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, weight_decay=0.0)
     rewards: list[float] = []
     for step in range(options.steps):
