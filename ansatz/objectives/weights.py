@@ -2,7 +2,8 @@
 
 Axes: N rollouts of the minibatch, T its tokens that count in the loss. Weights are computed once, in float64, on the
 whole minibatch, so the loss of a microbatch is a plain weighted sum and microbatches add up exactly. The formulas call
-the minibatch the step, which it is with one update per step. Each docstring says what the weights sum to.
+the minibatch the step, which it is with one update per step. Each docstring says what the weights sum to. "Unbiased"
+means that no token's weight depends on the length of its own rollout, so the policy gradient is not biased by it.
 """
 
 from __future__ import annotations
