@@ -7,7 +7,9 @@ Axes: N rollouts, T flat tokens (prompts and responses). A training step calls, 
     weight_T = objective.token_weights(segment_T, mask_T, num_rollouts=N)             on a minibatch
     parts = objective.loss(batch, policy_logp_T, entropy_T)                           on any microbatch; losses add up
 
-Tokens outside `mask_T` can hold any finite values: they are removed before a component sees them.
+Tokens outside `mask_T` can hold any finite values: they are removed before a component sees them. `at` and `masked`
+take the tokens of a mask out of a T axis, and `scattered` puts them back. Sampler mismatch is the difference between
+behavior_logp_T and old_logp_T: it would be 0 if sampler and trainer computed the same, with the same weights.
 """
 
 from __future__ import annotations
@@ -69,8 +71,8 @@ class LossParts:
     component clipped, see `components.Clipped`), approx_kl (k1 of anchor over policy), and where they exist kl,
     kl_loss, entropy, likelihood. All are counts or plain sums over response tokens, except surrogate, kl_loss and
     likelihood, which are weighted. maxima: ratio, log_ratio_abs.
-    mismatch_weight_T: the correction for sampler mismatch that the loss was multiplied with; 0 at tokens that the
-    policy did not sample. clipped_T: True where a component clipped the token.
+    mismatch_weight_T: the correction for sampler mismatch that the loss was multiplied with (1 if there is none); 0 at
+    tokens that the policy did not sample. clipped_T: True where a component clipped the token.
     """
 
     loss: Tensor
@@ -134,7 +136,7 @@ class Objective:
     @property
     def corrects_mismatch(self) -> bool:
         """Tell whether a correction weighs tokens by old / behavior, and so accounts for the policy that sampled
-        them."""
+        them. Exactly these corrections are marked `sees_rejected`, see `_mismatch_weights`."""
         return any(component.sees_rejected for component in self.correction)
 
     @property
@@ -309,7 +311,7 @@ class Objective:
     def _policy_term(self, inputs: dict[str, Any]) -> Clipped:
         """Return surrogate x corrections at each token, and the tokens that either of them clipped."""
         loss_T, low_T, high_T = self.surrogate.clipping(inputs)
-        if "mismatch_weight_T" not in self.surrogate.inputs:  # `vespo` takes it and applies it within its gate
+        if "mismatch_weight_T" not in self.surrogate.inputs:  # the surrogate `vespo` applies it itself
             loss_T = loss_T * inputs["mismatch_weight_T"]
         for component in self.correction:
             if not component.sees_rejected:
@@ -335,8 +337,8 @@ class Objective:
     def _mismatch_weights(self, batch: TokenBatch) -> Tensor:
         """Return the factor that corrects for sampler mismatch, at the tokens of `batch.sampled_mask_T`.
 
-        It is computed over all sampled tokens, before masks reject any. The weight of a whole rollout, the mean over
-        the minibatch and "any token outside" therefore include rejected tokens. 1 without such corrections.
+        It is computed over all sampled tokens, before masks reject any. What a correction computes over a rollout or
+        over the minibatch therefore includes rejected tokens. 1 without such corrections.
         """
         mask_T = batch.sampled_mask_T
         names = ("old_logp_T", "behavior_logp_T", "advantage_T", "segment_T")
