@@ -37,7 +37,8 @@ class UpdateSettings:
 
     max_grad_norm: the gradient is scaled down to this norm; 0: never. temperature: of the sampler, which divides the
     logits. entropy_coef: of an adaptive entropy bonus; None: the objective's own.
-    max_logprob_gap: the update is made only if the minibatch's alignment is at most this (`train.alignment`).
+    max_logprob_gap: the update is made only if the minibatch's alignment is at most this. Alignment is the mean over
+    tokens of exp(|behavior_logp - old_logp|): 1 if sampler and trainer agree (`train.alignment`).
     """
 
     lr: float
@@ -81,8 +82,9 @@ def train_step(
     reference: Policy | None = None,
     ranks: Ranks = ONE_RANK,
 ) -> UpdateReport:
-    """Update the policy once. reference: needed only for a KL over whole distributions.
+    """Update the policy, a model with its tokenizer, once. reference: needed only for a KL over whole distributions.
 
+    optimizer: keeps the float32 weights that the model's are made from, and sums of gradients.
     ranks: the processes that train the policy together. Each has the whole batch and computes its share of it; the
     report and every decision are the same on all of them.
     A batch without old log-probs gets those of the policy itself. Raises, before anything has changed: NonFiniteError
@@ -99,6 +101,7 @@ def train_step(
     rollouts = dict[int, dict[str, float]]()
 
     def compute(part: TrainBatch) -> MicrobatchResult:
+        # With several ranks, a whole minibatch has gradient for the tokens of this rank's share.
         outputs = whole_of_shares(forward, part.packed, ranks) if objective.whole_minibatch else forward(part.packed)
         policy_logp_T, entropy_T, *rest = outputs
         loss_batch, coef, full_kl_T = part.for_loss(policy_logp_T), settings.entropy_coef, rest[0] if rest else None
@@ -174,5 +177,5 @@ def accumulate_gradients(
 
 
 def not_made(step: int, cause: str) -> str:
-    """The sentence of an update that is skipped."""
+    """Return the text of the error for an update that is skipped. cause: a clause without the step."""
     return f"step {step}: {cause}; expected a finite number. The update was not made, so the weights are unchanged."
