@@ -76,13 +76,13 @@ class LocalTrainer:
         self.export_dtype = export_dtype
         self.lr, self.schedule, self.temperature = lr, schedule, temperature
         self.version = 0
-        self._lr_scale = 1.0
-        self._reference_updates = 0
+        self._lr_scale = 1.0  # lowered by the watchdog
+        self._reference_updates = 0  # how often the reference has become the policy
         self._skipped_in_a_row = 0
         self.on_skip: Callable[[Skipped], None] = lambda skipped: None
         self.on_event: Callable[[int, str], None] = lambda step, text: None
         self.dtype = dtype
-        self.entropy_coef, self.kl_coef = objective.entropy_coef, objective.kl_coef
+        self.entropy_coef, self.kl_coef = objective.entropy_coef, objective.kl_coef  # `_after_step` may adapt them
         if policy.base is not None and settings.reference_update_interval and objective.needs_ref:
             raise ConfigError(
                 f"train.reference_update_interval = {settings.reference_update_interval}: with model.lora the "
@@ -109,9 +109,9 @@ class LocalTrainer:
         self.critic = self._trained(Critic(model))
 
     def _trained(self, critic: Critic) -> TrainedCritic:
-        """Place a critic, which runs through the root of its weights if they are sharded, and give it an optimizer.
+        """Place a critic and give it an optimizer. If its weights are sharded over ranks, it runs through their root.
 
-        written: masks of a critic that comes from a reward model with extra layers (`written_channels`), else none.
+        A critic that comes from a reward model with extra layers may change only the weights that `written` marks.
         """
         if (root := self.placement.shard(critic, critic.transformer, self.dtype)) is not None:
             critic.run_through(root)
@@ -124,8 +124,9 @@ class LocalTrainer:
     ) -> TrainBatch:
         """A whole step's samples with everything that the objective asks for, computed once.
 
-        baseline_of_group: the reward of a greedy response to each prompt, if `needs_greedy`. Old log-probs are computed
-        only if a second update, a mask or a KL in the reward will need them.
+        baseline_of_group: the reward of a greedy response to each prompt, if the advantage compares with it (ReMax).
+        Old log-probs are computed only if a second update, a mask or a KL in the reward will need them. `same_bits`
+        makes a GPU compute deterministically.
         """
         with same_bits(self.policy.device):
             return self._batch(pack_rollouts(samples, device=self.policy.device), baseline_of_group or {})
@@ -163,7 +164,7 @@ class LocalTrainer:
         max_gap = self.settings.max_logprob_gap if check_alignment else math.inf
         critic_alone = self.critic is not None and step <= self.settings.critic.steps_alone
         if critic_alone and not isinstance(batch, LossBatch):
-            batch = batch.with_old_logps(self._logps(self.policy, batch.packed))
+            batch = batch.with_old_logps(self._logps(self.policy, batch.packed))  # no policy update computes them
         aligned: Measurements = {}
         if isinstance(batch, LossBatch):
             aligned, limit, max_gap = alignment.measure_alignment(batch), max_gap, math.inf
@@ -180,7 +181,7 @@ class LocalTrainer:
             **measure_batch(batch, self._objective_now),
         }
         measurements["train/skipped_steps"] = Measurement(float(sum(report.skipped for report in reports)))
-        self._after_step(values(measurements), batch, step)
+        self._after_step(values(measurements), batch, step)  # adapts coefficients and reference for the next step
         num_updates = sum(not (report.stopped or report.skipped) for report in reports)
         return StepReport(
             measurements=measurements,
