@@ -59,7 +59,7 @@ class AdvantageRule:
             "segment_T": state_segment_T,
             "length_N": segments.count(segment_T[mask_T], len(reward_N)),
         }
-        kept_T = mask_T[state_T]
+        kept_T = mask_T[state_T]  # the states that are also in the mask
         observed_kl_T = self._kl(inputs) * kept_T
         kl_T = self.kl_coef * observed_kl_T
         if inputs.get("token_reward_T") is None:
@@ -111,6 +111,7 @@ class AdvantageRule:
         return value_N if self.clip is None else value_N.clamp(*self.clip)
 
     def _whitened(self, axis: str, advantage: Tensor) -> Tensor:
+        """Whiten the advantages if the component takes them on this axis, which is the name of its input."""
         if self.whiten is None or axis not in self.whiten.inputs:
             return advantage
         return self.whiten({axis: advantage})
@@ -127,4 +128,5 @@ def masked(arrays: Mapping[str, Tensor | None], mask_T: Tensor) -> dict[str, Any
 
 
 def at(value_T: Tensor | None, mask_T: Tensor) -> Tensor | None:
+    """Return the values at the tokens of the mask, None for an input that there is not."""
     return None if value_T is None else value_T[mask_T]

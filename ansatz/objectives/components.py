@@ -42,7 +42,7 @@ ClippingFunction = Callable[..., Tensor | Clipped]
 F = TypeVar("F", bound=ClippingFunction)
 
 _TABLE: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("inputs.yaml").read_text(encoding="utf-8"))
-INPUTS: dict[str, str] = _TABLE["words"]
+INPUTS: dict[str, str] = _TABLE["words"]  # what an error calls each input
 INPUTS_OF: dict[str, list[str]] = _TABLE["of_kind"]
 """What a component of each kind can have as inputs in a training run."""
 
@@ -143,12 +143,12 @@ class Component:
 
     @property
     def per_token(self) -> bool:
-        """Tell whether it gives the tokens of a rollout different numbers."""
+        """Tell whether an advantage gives the tokens of a rollout different numbers: only then it takes `segment_T`."""
         return "segment_T" in self.inputs
 
     @property
     def whole_minibatch(self) -> bool:
-        by_setting = any(self.settings.get(name) for name in ("self_normalize", "centered"))
+        by_setting = any(self.settings.get(name) for name in ("self_normalize", "centered"))  # they need its means
         return bool(getattr(self.function, "whole_minibatch", False)) or by_setting
 
     @property
