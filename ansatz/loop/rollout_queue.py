@@ -84,8 +84,8 @@ class RolloutQueue:
 
     collector: takes problems, grades, and observes outcomes. source: samples tickets. schedule: the lag.
 
-    sampling_of: how the rollouts of a step are sampled. store, ledger: the weights by version, and what has landed;
-    None if the schedule is `live` and the source has no memory.
+    sampling_of: how the rollouts of a step are sampled. store, ledger: the weights by version, and on disk the tickets
+    issued and the rollouts sampled for them ("landed"); None if the schedule is `live` and the source has no memory.
     last_step: tickets of later steps are issued, so that a run that is extended continues as if it had been longer from
     the start, but they are not sampled.
     """
@@ -106,7 +106,7 @@ class RolloutQueue:
         self._landed: Mapping[TicketKey, Landed] = {} if ledger is None else ledger.landed()
         self._open: dict[int, OpenStep] = {}
         self._partial: tuple[PartialGroup, ...] = ()
-        self._opened = self._done = self._started = 0
+        self._opened = self._done = self._started = 0  # the last step that is open, complete, complete at `start`
         self._weights: dict[int, str] = {}  # fingerprints by version
         self._num_from_ledger = 0
         self._newest = -1  # the newest version that training uses
@@ -172,9 +172,9 @@ class RolloutQueue:
         return data
 
     def sampled_with(self, step: int) -> Callable[[], StoredWeights] | None:
-        """Loads the weights that the tickets of an open step name, if these are not the newest; see `train.alignment`.
+        """Return a function that loads the weights that the tickets of an open step name (see `train.alignment`).
 
-        None if they are. The bits are not verified again: samplers do that when they load them.
+        None if they are the newest. The bits are not verified again: samplers do that when they load them.
         """
         version = self._open[step].version
         if self._store is None or version == self._done:
@@ -213,7 +213,7 @@ class RolloutQueue:
         }
 
     def files(self) -> Callable[[Path], None]:
-        """Writes into a folder what `start` needs besides `state`: the weights of open tickets.
+        """Return a function that writes into a folder what `start` needs besides `state`: the weights of open tickets.
 
         The newest weights are left out if they are the trainer's own, which every checkpoint has.
         """
