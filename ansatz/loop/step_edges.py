@@ -130,12 +130,14 @@ class EdgeSaver:
             self._interrupts.leave(sentence)
 
     def save_edge(self) -> str | None:
+        """Save the newest edge in the middle of a step, and return what was saved, as a sentence. None if the step has
+        changed the weights already, or while a checkpoint is being written."""
         if self._writing or self._trainer.changes != self._edge.changes:
             return None
         return self._try_to_save()
 
     def _try_to_save(self) -> str:
-        """The sentence of a run that ends in any case."""
+        """Save the edge of a run that is about to end. Return a sentence about it, also if saving fails."""
         try:
             return self._save()
         except ClusterLost:
