@@ -101,7 +101,7 @@ class RewardGrader:
 
     def __init__(self, parts: Sequence[WeightedReward], workers: int, timeout_s: float) -> None:
         self._parts = tuple(sorted(parts, key=lambda part: part.takes_verdicts))
-        self._pool = WorkerPool(ALGEBRA_TARGET, workers=workers, timeout_s=timeout_s)
+        self._pool = WorkerPool(ALGEBRA_TARGET, workers=workers, timeout_s=timeout_s)  # runs `algebra.decide`
         self._guard = GuardedCalls()
         # For a call of `score` with several problems. A `GroupSampler` calls it for one group, from threads of its own.
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="grader") if workers > 1 else None

@@ -24,8 +24,8 @@ from ansatz.models.load import Policy
 from ansatz.models.packing import round_up
 
 ROW_STEP, SPAN_STEP = 32, 32
-"""Rows and spans are rounded up to multiples of these, so that few shapes occur: every new shape compiles kernels and
-captures a graph."""
+"""Rows and spans (positions per slot) are rounded up to multiples of these, so that few shapes occur: every new shape
+compiles kernels and captures a graph."""
 _CACHE_FRACTION = 0.8
 """Fraction of a GPU's free memory that a full cache may take. While a layer grows, its old and new tensors exist at
 the same time, and prefills and logits need memory too."""

@@ -413,6 +413,7 @@ class Slots:
         return None
 
     def _logits(self, hidden_CH: Tensor) -> Tensor:
+        """Compute logits over the temperature. `for_rows` keeps a row's bits the same whatever its batch."""
         temperature = self.sampling.temperature or 1.0
         if temperature == 1.0 and self.policy.softcap is None and hidden_CH.is_cuda and kernels_on(hidden_CH.device):
             return nn.functional.linear(hidden_CH, self.policy.head.weight)  # which the kernels read as float32
