@@ -91,6 +91,7 @@ def train_step(
     when the loss or the gradient is nan or inf; AlignmentError when sampler and trainer disagree by more than
     settings.max_logprob_gap.
     """
+    rollouts = dict[int, dict[str, float]]()
 
     def forward(packed: PackedRollouts) -> tuple[Tensor, ...]:  # policy_logp_T, entropy_T, and full_kl_T if needed
         outputs = token_logps(policy, packed, temperature=settings.temperature)
@@ -98,10 +99,7 @@ def train_step(
             return (*outputs, exact_kl(policy, reference, packed, temperature=settings.temperature))
         return outputs
 
-    rollouts = dict[int, dict[str, float]]()
-
     def compute(part: TrainBatch) -> MicrobatchResult:
-        # With several ranks, a whole minibatch has gradient for the tokens of this rank's share.
         outputs = whole_of_shares(forward, part.packed, ranks) if objective.whole_minibatch else forward(part.packed)
         policy_logp_T, entropy_T, *rest = outputs
         loss_batch, coef, full_kl_T = part.for_loss(policy_logp_T), settings.entropy_coef, rest[0] if rest else None
