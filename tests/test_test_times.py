@@ -45,6 +45,13 @@ def test_small_folders_may_grow() -> None:
     assert len(test_times.find_growth(before, {**before, "tests/new/test_d.py": 4.0})) == 1
 
 
+def test_tests_that_are_skipped_on_this_machine_let_no_other_share_grow() -> None:
+    before = {"tests/loop/test_a.py": 40.0, "tests/ui/test_b.py": 5.0, "tests/ui/test_browser.py": 40.0}
+    skipped = {**before, "tests/ui/test_browser.py": 0.0}
+    assert test_times.find_growth(before, skipped) == []
+    assert len(test_times.find_growth(before, {**skipped, "tests/ui/test_b.py": 30.0})) == 1
+
+
 def test_the_record_names_files_that_exist() -> None:
     recorded = json.loads(test_times.RECORD.read_text(encoding="utf-8"))
     root = test_times.RECORD.parents[1]
