@@ -5,8 +5,8 @@ layers, H hidden, I intermediate, Q = query heads x head size, K = key heads x h
 decoded at the same time, T tokens of a microbatch, padding included, Z weights of 4 bits.
 
 The activations of a microbatch are what autograd saves, counted for `models.attention`, `models.layer_operations` and
-transformers' own layers on a GPU (or in float32). The parts of a phase are added up although they peak at different
-moments, so the sum is an upper bound.
+transformers' own layers on a GPU; a CPU also keeps the probabilities of attention if rows are short. The parts of a
+phase are added up although they peak at different moments, so the sum is an upper bound.
 """
 
 from __future__ import annotations
