@@ -7,8 +7,11 @@ that saves a note, and a form that asks a checkpoint.
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import math
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -58,9 +61,9 @@ def build_app(library: pages.Library, *, token: str, hosts: Sequence[str] = ()) 
     environment = open_templates("ansatz.ui")
     environment.globals |= {"page_token": page_token, "asks_models": library.asks_models}
     attempts = AttemptPage(library)
-    views = {**pages.Pages(library).routes(), TRY: attempts.show}
+    views = pages.Pages(library).routes()
 
-    def answer(make: Callable[..., Any]) -> Callable[..., Response]:
+    def answer(make: Callable[..., Any], *, as_data: bool = False) -> Callable[..., Response]:
         def respond(request: Request, form: Mapping[str, str] | None = None) -> Response:
             status = 200
             try:
@@ -72,6 +75,8 @@ def build_app(library: pages.Library, *, token: str, hosts: Sequence[str] = ()) 
             if isinstance(result, Response):
                 return result
             template, context = result
+            if as_data:
+                return Response(json.dumps(make_plain(context)), status, media_type="application/json")
             return HTMLResponse(environment.get_template(template).render(context), status)
 
         return respond
@@ -88,7 +93,9 @@ def build_app(library: pages.Library, *, token: str, hosts: Sequence[str] = ()) 
         form = parse_qsl((await request.body()).decode(errors="replace"), keep_blank_values=True)
         return await run_in_threadpool(answer(attempts.ask), request, dict(form))
 
-    routes = [Route(path, answer(make), methods=["GET"]) for path, make in views.items()]
+    routes = [Route(path, answer(make), methods=["GET"]) for path, make in {**views, TRY: attempts.show}.items()]
+    data = {f"/api{path}": make for path, make in views.items() if not path.startswith("/api")}
+    routes += [Route(path, answer(make, as_data=True), methods=["GET"]) for path, make in data.items()]
     routes += [Route("/static/{name}", _static, methods=["GET"]), Route(NOTES, save_note, methods=["POST"])]
     routes += [Route(TRY, ask, methods=["POST"])]
     app = Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)])
@@ -147,6 +154,21 @@ def _add_note(library: pages.Library, note: Any) -> None:
     at = OpenRun.find(library, str(note.get("run")))
     at.find_row(checked["rollout"])
     add_note(notes_path(at.path, in_run=library.notes_in_run), checked)
+
+
+def make_plain(value: Any) -> Any:
+    """Return what a page is made of as JSON has it, without its functions. Numbers that JSON does not have are null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, str | int):
+        return value
+    if dataclasses.is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    elif hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {str(name): make_plain(each) for name, each in value.items() if not callable(each)}
+    return list(map(make_plain, value)) if isinstance(value, Iterable) else str(value)
 
 
 def _static(request: Request) -> Response:

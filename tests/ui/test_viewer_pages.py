@@ -373,6 +373,18 @@ def test_the_tokens_of_a_response_show_what_the_update_did_to_them(tmp_path: Pat
     assert "The responses themselves are whole" in answer.text
 
 
+@pytest.mark.parametrize("run", ["whole", "hostile", "old", "torn"])
+def test_what_a_page_is_made_of_is_there_as_json(viewer: TestClient, run: str):
+    for address in ["/", "/help", *addresses(run)]:
+        answer = viewer.get(f"/api{address}")
+        assert answer.status_code == 200, f"{address}: {answer.text[:500]}"
+        assert isinstance(answer.json(), dict)
+        assert "<function" not in answer.text
+    (row,) = viewer.get(f"/api/run/{run}/rollouts?q=id = rl/1/0/0").json()["rows"]
+    assert row["text"] == viewer.get(f"/api/run/{run}/rollout/rl/1/0/0").json()["row"]["text"]
+    assert viewer.get("/api/run/none").status_code == 404
+
+
 def test_the_viewer_imports_no_torch_and_starts_without_what_only_some_pages_need():
     large = {"torch", "transformers", "numpy", "sympy", "duckdb", "latex2mathml", "ansatz.rewards.math_answer.verify"}
     code = f"import sys, ansatz.ui.app, ansatz.cli.view; assert not {large} & sys.modules.keys()"
