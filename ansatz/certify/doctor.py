@@ -44,7 +44,9 @@ _JOIN_S = 120.0
 _EXTRAS = {"ray": "ray", "vllm": "vllm", "peft": "lora", "bitsandbytes": "qlora", "datasets": "datasets"}
 """Optional packages, and the extra that brings each."""
 _RECIPE = "tiny_arithmetic_grpo_cpu"
-_TINY: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_TABLES: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_TINY: dict[str, Any] = _TABLES["tiny"]
+_FINDINGS: dict[str, dict[str, Any]] = _TABLES["findings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,12 @@ class Finding:
     fix: str = ""
 
 
-ok, note, wrong = partial(Finding, "ok"), partial(Finding, "note"), partial(Finding, "wrong")
+ok = partial(Finding, "ok")
+
+
+def bad(name: str, **values: object) -> Finding:
+    """Return a finding that needs advice: a row of `doctor.yaml`, with the values in its texts."""
+    return Finding(**{key: text.format(**values) for key, text in _FINDINGS[name].items()})
 
 
 def examine_machine(folder: Path) -> Iterator[Finding]:
@@ -86,12 +93,7 @@ def examine_cluster(address: str, folder: Path, *, num_nodes: int | None = None)
     try:
         cluster = RayCluster(address)
     except AnsatzError as error:
-        yield wrong(
-            "Ray cluster",
-            str(error),
-            "Start one with `ray start --head`, and join other machines with `ray start --address=HEAD:6379`.",
-            "ray start --head",
-        )
+        yield bad("no_cluster", error=error)
         return
     try:
         _wait_for_nodes(cluster, num_nodes or 1)
@@ -107,7 +109,8 @@ def _versions() -> Finding:
     absent = [name for name in _EXTRAS if not _version(name)]
     names = ",".join(_EXTRAS[name] for name in absent if name != "vllm")  # vLLM needs other versions than the rest
     fix = f"{_python()} -m pip install 'ansatz-rl[{names}]'" if names else ""
-    return ok("versions", ", ".join(found) + _not_installed(absent), fix=fix)
+    missing = f"; optional and not installed: {', '.join(absent)}" if absent else ""
+    return ok("versions", ", ".join(found) + missing, fix=fix)
 
 
 def _python() -> str:
@@ -123,53 +126,26 @@ def _version(name: str) -> str:
         return ""
 
 
-def _not_installed(names: list[str]) -> str:
-    return f"; optional and not installed: {', '.join(names)}" if names else ""
-
-
 def _processor() -> Finding:
     usable, total = len(os.sched_getaffinity(0)), os.cpu_count() or 1
     cores = f"{usable} of {total} logical cores can be used"
     if cpu_kernels.library() is None:
-        return note(
-            "processor",
-            f"{cores}; there is no C++ compiler that makes the kernels of the sampler",
-            "Install one: sampling on a CPU then takes about two thirds of the time.",
-            "sudo apt-get install g++",
-        )
+        return bad("no_compiler", cores=cores)
     if compute_dtype("auto", torch.device("cpu")) == torch.bfloat16:
         return ok("processor", f"{cores}; it multiplies bfloat16 natively")
-    return note(
-        "processor",
-        f"{cores}; it does not multiply bfloat16 natively, so models compute in float32",
-        "Expect CPU steps to take several times as long as on a processor with AVX512-BF16 or AMX.",
-    )
+    return bad("processor_without_bfloat16", cores=cores)
 
 
 def _gpus() -> Finding:
     if torch.cuda.is_available():
         cards = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
         named = ", ".join(f"{card.name} with {card.total_memory / GIB:.0f} GiB" for card in cards)
-        if torch.cuda.is_bf16_supported():
-            return ok("GPUs", named)
-        return note(
-            "GPUs",
-            f"{named}; no native bfloat16, so models compute in float32",
-            "Use a card of compute capability 8.0 or higher for larger models.",
-        )
+        return ok("GPUs", named) if torch.cuda.is_bf16_supported() else bad("gpus_without_bfloat16", named=named)
     if Path("/dev/nvidiactl").exists():
-        return wrong(
-            "GPUs",
-            f"the machine has an NVIDIA driver, but torch {torch.__version__} cannot use it",
-            "Install a build of torch for the driver's CUDA version (nvidia-smi shows it).",
-            f"{_python()} -m pip install --force-reinstall torch=={torch.__version__.partition('+')[0]}",
-        )
+        version = torch.__version__
+        return bad("torch_without_cuda", torch=version, release=version.partition("+")[0], python=_python())
     if torch.backends.mps.is_available():
-        return note(
-            "GPUs",
-            "an Apple GPU, which Ansatz has never been run on; everything runs on the processor",
-            "Leave it so, or try it from Python: ansatz.load_policy(FOLDER, device='mps').",
-        )
+        return bad("apple_gpu")
     return ok("GPUs", "none; everything runs on the processor")
 
 
@@ -177,29 +153,17 @@ def _memory() -> Finding:
     sizes = dict(line.split(":") for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
     free, total = (int(sizes[name].split()[0]) * 1024 / GIB for name in ("MemAvailable", "MemTotal"))
     found = f"{free:.1f} of {total:.1f} GiB are free"
-    if free >= 2:
-        return ok("memory", found)
-    return note("memory", found, "Close other programs: the kernel ends a run without memory.")
+    return ok("memory", found) if free >= 2 else bad("little_memory", found=found)
 
 
 def _shared_memory() -> Finding:
     try:
         free = shutil.disk_usage("/dev/shm").free / GIB
     except OSError as error:
-        return note(
-            "shared memory",
-            f"/dev/shm cannot be read ({error.strerror})",
-            "Mount it: Ray, vLLM and NCCL pass data between processes through it.",
-            "sudo mount -t tmpfs -o size=8g tmpfs /dev/shm",
-        )
+        return bad("no_shared_memory", error=error.strerror)
     if free >= 1:
         return ok("shared memory", f"{free:.1f} GiB are free in /dev/shm")
-    return note(
-        "shared memory",
-        f"only {free:.2f} GiB are free in /dev/shm",
-        "In a container, start it with --shm-size=8g: Ray, vLLM and NCCL pass data through /dev/shm.",
-        "sudo mount -o remount,size=8g /dev/shm",
-    )
+    return bad("little_shared_memory", free=free)
 
 
 def _open_files() -> Finding:
@@ -207,7 +171,7 @@ def _open_files() -> Finding:
     found = "no limit" if limit == resource.RLIM_INFINITY else f"at most {limit:,} in one process"
     if limit == resource.RLIM_INFINITY or limit >= 4096:
         return ok("open files", found)
-    return note("open files", found, "Raise it before you use workers.", "ulimit -n 65536")
+    return bad("few_open_files", found=found)
 
 
 def _loopback() -> Finding:
@@ -218,11 +182,7 @@ def _loopback() -> Finding:
             with socket.create_connection(("127.0.0.1", port), timeout=5):
                 server.accept()[0].close()
     except OSError as error:
-        return wrong(
-            "ports",
-            f"a connection to a port of this machine failed ({error})",
-            "Allow connections to 127.0.0.1: workers, judges and trainer ranks use them.",
-        )
+        return bad("no_ports", error=error)
     return ok("ports", "processes of this machine can connect to each other")
 
 
@@ -233,24 +193,14 @@ def _storage(folder: Path) -> Iterator[Finding]:
         with tempfile.TemporaryDirectory(prefix=".ansatz-doctor-", dir=folder) as probe, folder_lock(Path(probe)):
             write_s, read_s = _time_file(Path(probe) / "probe")
     except (AnsatzError, OSError) as error:
-        yield wrong(
-            "run folder",
-            f"{folder} cannot be used: {error}",
-            "Name another folder with --folder, and give it to runs with --out.",
-        )
+        yield bad("no_run_folder", folder=folder, error=error)
         return
     free = shutil.disk_usage(folder).free / 10**9
-    rates = f"writes {_rate(write_s)}, reads {_rate(read_s)}"
-    slow = write_s > _PROBE_BYTES / 20e6
-    advice = "A 7B checkpoint with its optimizer takes about 100 GB. Write runs to a larger disk with --out."
-    if slow:
-        advice = "Write runs to a faster disk with --out, or save less often (save.every)."
-    yield Finding(
-        what="run folder",
-        state="note" if slow or free < 10 else "ok",
-        found=f"{folder.absolute()}: {free:.0f} GB are free, it {rates}",
-        advice=advice if slow or free < 10 else "",
-    )
+    found = f"{folder.absolute()}: {free:.0f} GB are free, it writes {_rate(write_s)}, reads {_rate(read_s)}"
+    if write_s > _PROBE_BYTES / 20e6:
+        yield bad("slow_disk", found=found)
+    else:
+        yield ok("run folder", found) if free >= 10 else bad("small_disk", found=found)
 
 
 def _time_file(path: Path) -> tuple[float, float]:
@@ -279,11 +229,7 @@ def _tiny_run(changes: Mapping[str, Any]) -> Finding:
         try:
             run_dir = run_pipeline(load_recipe(Path(_RECIPE), overlays=[overlay]))
         except AnsatzError as error:
-            return wrong(
-                what,
-                f"it ended with an error: {error}",
-                "Correct this first: no run can work while the smallest one fails.",
-            )
+            return bad("run_failed", what=what, error=error)
         row = read_jsonl(run_dir / "rl" / "metrics.jsonl")[0]
     seconds = time.perf_counter() - start
     roles = {"sampled": "rollout", "graded": "grade", "updated": "update"}
@@ -341,16 +287,9 @@ def _membership(nodes: Sequence[Node], num_nodes: int | None) -> Finding:
     left = sorted({node.address for node in nodes if not node.alive} - answering)
     asked = len(alive) + len(left) if num_nodes is None else num_nodes
     sums = {name: sum(node.resources.get(name, 0.0) for node in alive) for name in ("CPU", "GPU")}
-    return Finding(
-        what="nodes",
-        state="wrong" if len(alive) < asked else "ok",
-        found=f"{len(alive)} of {max(asked, len(alive))} nodes answer, with {sums['CPU']:g} CPUs and {sums['GPU']:g} "
-        "GPUs" + "".join(f"; {address} has left" for address in left),
-        advice="Look at that machine, and join it again with `ray start --address=HEAD:6379`; or continue with fewer "
-        "cluster.workers. --nodes says how many nodes must answer."
-        if len(alive) < asked
-        else "",
-    )
+    found = f"{len(alive)} of {max(asked, len(alive))} nodes answer, with {sums['CPU']:g} CPUs and {sums['GPU']:g} GPUs"
+    found += "".join(f"; {address} has left" for address in left)
+    return bad("missing_nodes", found=found) if len(alive) < asked else ok("nodes", found)
 
 
 def _nodes(cluster: RayCluster, folder: Path, num_nodes: int | None) -> Iterator[Finding]:
@@ -374,14 +313,9 @@ def _nodes(cluster: RayCluster, folder: Path, num_nodes: int | None) -> Iterator
 
 
 def _between(source: str, target: str, seconds: float) -> Finding:
-    what = "between nodes"
     if math.isinf(seconds):
-        return wrong(
-            what,
-            f"data from {source} did not reach {target} within {_NODE_WAIT_S:g} s",
-            "Open the ports of Ray between the nodes (see the page `Configuring Ray`), or look for a slow link.",
-        )
-    return ok(what, f"{_rate(seconds)} from {source} to {target}")
+        return bad("no_transfer", source=source, target=target, limit_s=_NODE_WAIT_S)
+    return ok("between nodes", f"{_rate(seconds)} from {source} to {target}")
 
 
 def _about_node(
@@ -390,21 +324,16 @@ def _about_node(
     """report: an error, if the node did not answer."""
     what = f"node {name}"
     if isinstance(report, str):
-        advice = "Look at that machine. If a module is missing there, install the same packages as here."
-        return wrong(what, f"it gave no report: {report}", advice)
+        return bad("no_report", what=what, report=report)
     differing = [
         f"{name} {report.versions.get(name) or 'missing'} instead of {version}"
         for name, version in expected.items()
         if report.versions.get(name) != version
     ]
     if differing:
-        return wrong(what, ", ".join(differing), "Install the same versions on all nodes.")
+        return bad("other_versions", what=what, found=", ".join(differing))
     if report.token != token:
-        return wrong(
-            what,
-            f"it does not see the files that this machine writes in {folder.absolute()}",
-            "Mount one shared folder under the same path on all nodes, and name it with --folder.",
-        )
+        return bad("unseen_folder", what=what, folder=folder.absolute())
     return ok(
         what,
         f"{report.host}: the same versions; reads the shared folder at {_rate(report.read_s)}; "
