@@ -69,17 +69,10 @@ def _tables(numbers: Mapping[str, Any]) -> list[Any]:
 
 
 def _tabulate_scores(numbers: Mapping[str, Any]) -> Any:
-    from rich import box
-    from rich.table import Table
+    from ansatz.cli.eval_tables import make_table
 
-    table = Table(
-        title=f"A {numbers['folder_a']}\nB {numbers['folder_b']}\npass@1 ({numbers['mode']}), %",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-    )
-    for head in ("", "problems", "A", "B", "B - A [95 %]", "better A", "better B", "p"):
-        table.add_column(head, justify="right" if head else "left")
+    title = f"A {numbers['folder_a']}\nB {numbers['folder_b']}\npass@1 ({numbers['mode']}), %"
+    table = make_table(title, ("", "problems", "A", "B", "B - A [95 %]", "better A", "better B", "p"))
     for name, row in {"all": numbers, **numbers["by_level"], **numbers["by_subject"]}.items():
         low, high = (f"{100 * end:+.1f}" for end in row["difference_interval"])
         table.add_row(
@@ -97,12 +90,9 @@ def _tabulate_scores(numbers: Mapping[str, Any]) -> Any:
 
 def _tabulate_logged(numbers: Mapping[str, Any]) -> Any:
     """Return what the runs have logged, side by side. A folder of `ansatz eval` has no such row."""
-    from rich import box
-    from rich.table import Table
+    from ansatz.cli.eval_tables import make_table
 
-    table = Table(title="pass@1, as logged, %", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
-    for head in ("", "problems", "pass@1 [95 %]"):
-        table.add_column(head, justify="right" if head else "left", overflow="fold")
+    table = make_table("pass@1, as logged, %", ("", "problems", "pass@1 [95 %]"), overflow="fold")
     for name, row in zip((numbers["folder_a"], numbers["folder_b"]), numbers["rows"], strict=True):
         score = f"{100 * row['pass@1']:.1f}" if row else "-"
         if interval := row.get("pass@1_interval"):
@@ -112,12 +102,10 @@ def _tabulate_logged(numbers: Mapping[str, Any]) -> Any:
 
 
 def _tabulate_changed(rows: list[Mapping[str, Any]]) -> Any:
-    from rich import box
-    from rich.table import Table
+    from ansatz.cli.eval_tables import make_table
 
-    table = Table(title="Problems that changed most", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
-    for head in ("problem", "A", "B", "question"):
-        table.add_column(head)
+    heads = ("problem", "A", "B", "question")
+    table = make_table("Problems that changed most", heads, left=heads)
     for row in rows:
         question = row["question"] if len(row["question"]) <= 60 else f"{row['question'][:57]}..."
         table.add_row(row["id"], f"{row['a']:.2f}", f"{row['b']:.2f}", question)

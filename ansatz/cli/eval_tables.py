@@ -5,6 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich import box
+from rich.table import Table
+
+
+def make_table(title: str, heads: Sequence[str], *, left: Sequence[str] = ("",), **column: Any) -> Table:
+    """Return an empty table. left: the columns whose text begins at the left; numbers end at the right. column: what
+    else `Table.add_column` is given for each column."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
+    for head in heads:
+        table.add_column(head, justify="left" if head in left else "right", **column)
+    return table
+
 
 def results_tables(results: Mapping[str, Any]) -> list[Any]:
     """Return the scores of all modes in one table, then those of the first mode, the strict one, by level and by
@@ -36,17 +48,12 @@ def suite_notes(results: Mapping[str, Any]) -> list[str]:
 
 
 def _scores_table(settings: Mapping[str, Any], scores: Mapping[str, Any]) -> Any:
-    from rich import box
-    from rich.table import Table
-
     modes = _modes(scores)
     title = (
         f"{settings['suite']['name']}: {scores['num_problems']} problems x {settings['samples_per_prompt']}, "
         f"temperature {settings.get('temperature', 'not known')}"
     )
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
-    for head in ("%", *modes):
-        table.add_column(head, justify="right")
+    table = make_table(title, ("%", *modes))
     table.add_row("pass@1", *(_percent(scores[mode]["pass@1"]) for mode in modes))
     table.add_row("95 %", *("{} to {}".format(*map(_percent, scores[mode]["pass@1_interval"])) for mode in modes))
     for name in ("pass@k", "maj@k"):
@@ -61,13 +68,9 @@ def _scores_table(settings: Mapping[str, Any], scores: Mapping[str, Any]) -> Any
 
 def suites_table(results: Sequence[Mapping[str, Any]]) -> Any:
     """Return pass@1 with its interval in each mode, one row per suite. It fits 80 columns with three modes."""
-    from rich import box
-    from rich.table import Table
-
     modes = list(dict.fromkeys(mode for result in results for mode in _modes(result["scores"])))
-    table = Table(title="pass@1 [95 %] by suite, %", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
-    for head in ("suite", "problems", "length", *modes):
-        table.add_column(head, justify="left" if head == "suite" else "right", no_wrap=True)
+    heads = ("suite", "problems", "length", *modes)
+    table = make_table("pass@1 [95 %] by suite, %", heads, left=("suite",), no_wrap=True)
     for result in results:
         scores = result["scores"]
         cells = (
@@ -87,14 +90,10 @@ def suites_table(results: Sequence[Mapping[str, Any]]) -> Any:
 
 def budgets_table(curve: Mapping[str, Any]) -> Any:
     """Return one row per thinking budget."""
-    from rich import box
-    from rich.table import Table
-
     name = curve["settings"]["suite"]["name"]
-    table = Table(title=f"{name} by thinking budget, %", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
     modes = _modes(curve["rows"][0])
-    for head in ("budget", "mean tokens", "thought closed", "truncated", *modes):
-        table.add_column(head, justify="right")
+    heads = ("budget", "mean tokens", "thought closed", "truncated", *modes)
+    table = make_table(f"{name} by thinking budget, %", heads)
     for row in curve["rows"]:
         fracs = (row["finishes"].get("budget", 0.0), row["truncated_frac"])
         scores = (
