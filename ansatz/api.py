@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -110,11 +111,8 @@ def sample(
     )
     problems = [_problem(index, prompt) for index, prompt in enumerate(prompts)]
     rendered = [render(problem, template, policy.tokenizer) for problem in problems]
-    sampler = NativeSampler(policy, max_concurrent=256)
-    try:
+    with closing(NativeSampler(policy, max_concurrent=256)) as sampler:
         rollouts = sampler.generate(rendered, Sampling.of(settings, seed=seed))
-    finally:
-        sampler.close()
     size = settings.samples_per_prompt
     return [rollouts[start : start + size] for start in range(0, len(rollouts), size)]
 

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -95,11 +96,9 @@ def examine_cluster(address: str, folder: Path, *, num_nodes: int | None = None)
     except AnsatzError as error:
         yield bad("no_cluster", error=error)
         return
-    try:
+    with closing(cluster):
         _wait_for_nodes(cluster, num_nodes or 1)
         yield from _nodes(cluster, folder, num_nodes)
-    finally:
-        cluster.close()
     yield _tiny_run({"cluster": {"workers": 1, "address": address}})
 
 

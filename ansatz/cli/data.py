@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +25,7 @@ from ansatz.cli.rows import (
     run_row_filter,
     with_progress,
 )
+from ansatz.errors import ConfigError
 from ansatz.visible import say
 
 if TYPE_CHECKING:
@@ -257,7 +259,6 @@ def decontaminate(
     --rule ngram --n 10 drops questions that share a run of 10 words with a test question, or are equal to one of fewer.
     """
     from ansatz.data.hygiene.decontaminate import BenchmarkTexts, NgramTexts
-    from ansatz.errors import ConfigError
 
     check_outputs([out], inputs=[*files, *against], reports=True)
     if not 0 <= min_frac <= 1:
@@ -303,14 +304,6 @@ def split(
     pairs = with_progress(rows_of(files, fields), "split")
     settings: dict[str, Any] = {"heldout_frac": heldout_frac, "seed": seed, "by": by}
 
-    def is_heldout(problem: Problem) -> bool:
-        return held_out(problem, heldout_frac=heldout_frac, seed=seed, by=by)
-
-    about = {
-        "verb": "split",
-        "file": named(files),
-        **settings,
-        "before": history_of(files),
-    }
-    kept, held = split_rows(pairs, is_heldout, out, heldout, about=about)
+    about = {"verb": "split", "file": named(files), **settings, "before": history_of(files)}
+    kept, held = split_rows(pairs, partial(held_out, **settings), out, heldout, about=about)
     say(f"{kept} rows in {out}, {held} rows in {heldout}")

@@ -24,7 +24,8 @@ from ansatz.cli.rows import (
     run_row_filter,
 )
 from ansatz.cli.sampling_options import NONE, ModelSampling, takes_sampling
-from ansatz.prompts.answer_only import GUESS
+from ansatz.errors import ConfigError
+from ansatz.prompts.answer_only import GUESS, render_guess
 
 if TYPE_CHECKING:
     from ansatz.evaluate.response_store import ResponseStore
@@ -110,7 +111,6 @@ def _text_filter(
 
 def _make_length_test(limit: int | None, tokenizer: Path | None) -> Callable[[str], bool]:
     """Return a function that says whether a text has more tokens than the limit; always False without a limit."""
-    from ansatz.errors import ConfigError
 
     if (limit is None) != (tokenizer is None):
         raise ConfigError("--max-question-tokens and --tokenizer belong together: give both or neither.")
@@ -123,7 +123,6 @@ def _make_length_test(limit: int | None, tokenizer: Path | None) -> Callable[[st
 
 
 def _check_model(drop: Sequence[str] | None, model: Path | None) -> None:
-    from ansatz.errors import ConfigError
 
     if drop is not None and (GUESSED in drop) != (model is not None):
         raise ConfigError("--drop guessed and --model belong together: give both or neither.")
@@ -134,7 +133,6 @@ def _correct_guesses(
 ) -> dict[str, int]:
     """Return the number of correct guesses for each problem, by problem id."""
     from ansatz.evaluate.responses import answer_only_grader
-    from ansatz.prompts.answer_only import render_guess
 
     sample_into(
         store,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -20,9 +20,8 @@ from ansatz.registry import describe_missing_file
 
 if TYPE_CHECKING:
     from ansatz.cli.opened_model import OpenedModel
-    from ansatz.evaluate.suites import LoadedSuite
-if TYPE_CHECKING:
     from ansatz.evaluate.responses import ResponseGrader
+    from ansatz.evaluate.suites import LoadedSuite
     from ansatz.types import Problem
 
 
@@ -153,7 +152,6 @@ class Evaluation:
         self, suite: LoadedSuite, opened: OpenedModel, sampling: ModelSampling, path: Path
     ) -> dict[str, Any]:
         """Run the evaluation in a folder, or resume it; returns what results.json holds."""
-        from ansatz.cli.eval import grading
         from ansatz.environments.base import bind_environment, check_environment_reward
         from ansatz.evaluate.folder import EvaluationFolder
 
@@ -206,14 +204,11 @@ def _rescore(path: Path) -> list[Any]:
     for folder in curve or [EvaluationFolder(path)]:
         if "suite" not in folder.settings():
             raise ConfigError(f"{folder.path} was not written by `ansatz eval`: its settings.json names no suite.")
-    pool = WorkerPool(ALGEBRA_TARGET)
-    try:
+    with closing(WorkerPool(ALGEBRA_TARGET)) as pool:
         for folder in curve or [EvaluationFolder(path)]:
             folder.settings()  # of another folder, refuses it before a lock file is made in it
             with folder_lock(folder.path):
                 folder.grade_again(pool=pool)
-    finally:
-        pool.close()
     if curve:
         return [budgets_table(write_curve(path, curve))]
     return results_tables(EvaluationFolder(path).write_results())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ansatz.cli.sampling_options import NONE, ModelSampling
 from ansatz.config.chat import AUTO, ChatTemplate, Template
+from ansatz.config.load import parse_section, parse_yaml
 from ansatz.errors import ConfigError
 from ansatz.hub import model_folder
 from ansatz.loop.run_record import is_run_folder
@@ -91,8 +92,8 @@ def open_model(model: Path, sampling: ModelSampling) -> Iterator[OpenedModel]:
     engine = {"name": sampling.engine, "max_concurrent": num_responses}
     environment = bind_environment(section, template=template)
     template = prompt_template(template, environment)
-    sampler = (engine_of(engine) if environment is None else engine_of(engine, environment))(policy)
-    try:
+    make_sampler = engine_of(engine) if environment is None else engine_of(engine, environment)
+    with closing(make_sampler(policy)) as sampler:
         yield OpenedModel(
             path=model,
             policy=policy,
@@ -103,8 +104,6 @@ def open_model(model: Path, sampling: ModelSampling) -> Iterator[OpenedModel]:
             threads=threads,
             engine=sampling.engine,
         )
-    finally:
-        sampler.close()
 
 
 def environment_of(text: str, model: Path) -> Mapping[str, Any] | None:
@@ -114,7 +113,6 @@ def environment_of(text: str, model: Path) -> Mapping[str, Any] | None:
 
     Raise ConfigError for a value that is none of these. Whether the environment exists is checked where it is bound.
     """
-    from ansatz.config.load import parse_yaml
     from ansatz.loop.model_recipe import recipe_of
 
     if text == NONE:
@@ -140,8 +138,6 @@ def template_of(text: str) -> Template:
 
     Raise ConfigError for a mapping that a recipe would not take either.
     """
-    from ansatz.config.load import parse_section, parse_yaml
-
     if not text.startswith("{"):
         return text
     value = parse_yaml(text, where="the value of --template")

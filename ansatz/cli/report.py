@@ -14,6 +14,7 @@ import typer
 from ansatz.cli.outputs import check_outputs
 from ansatz.errors import ConfigError
 from ansatz.files import check_ordinary_files, write_text
+from ansatz.track.page import fill
 from ansatz.track.report import write_report
 from ansatz.visible import say
 
@@ -82,7 +83,6 @@ def _write_responses(run: Path, where: str, limit: int, out: Path | None) -> Pat
 
 def _write_report_of_runs(runs: Sequence[Path], out: Path | None) -> Path:
     from ansatz.evaluate.comparisons import compare_runs
-    from ansatz.track.page import fill
     from ansatz.track.report_of_runs import default_path, describe_runs, run_names
     from ansatz.track.runs import read_pipeline
 
@@ -94,7 +94,6 @@ def _write_report_of_runs(runs: Sequence[Path], out: Path | None) -> Path:
 
 
 def _write_report_of_sweep(rows: Path, out: Path | None) -> Path:
-    from ansatz.track.page import fill
     from ansatz.track.report_of_runs import default_path
     from ansatz.track.report_of_sweep import describe_sweep
 

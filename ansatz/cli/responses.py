@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -90,21 +91,17 @@ def fill(
         **opened.settings(),
         **({"opening": THOUGHT_START} if _opens_thoughts(prompts) else {}),
     }
-    pool = WorkerPool(ALGEBRA_TARGET)
-    grader = (make_grader or all_modes_grader)(pool)
-    try:
-        with folder_lock(folder.path):
-            folder.open_or_check(settings)
-            folder.sample(
-                prompts,
-                sampler=opened.sampler,
-                sampling=Sampling.of(options, seed=sampling.seed),
-                batch=sampling.batch,
-                grader=grader if opened.spec is None else with_transcripts(grader, tokenizer),
-                on_problem=lambda done: _print_progress(done, len(prompts)),
-            )
-    finally:
-        pool.close()
+    with closing(WorkerPool(ALGEBRA_TARGET)) as pool, folder_lock(folder.path):
+        grader = (make_grader or all_modes_grader)(pool)
+        folder.open_or_check(settings)
+        folder.sample(
+            prompts,
+            sampler=opened.sampler,
+            sampling=Sampling.of(options, seed=sampling.seed),
+            batch=sampling.batch,
+            grader=grader if opened.spec is None else with_transcripts(grader, tokenizer),
+            on_problem=lambda done: _print_progress(done, len(prompts)),
+        )
 
 
 def fitting_options(

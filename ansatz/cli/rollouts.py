@@ -7,13 +7,14 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ansatz.errors import ConfigError
+from ansatz.files import replacing, write_text
 from ansatz.visible import say, visible
 
 if TYPE_CHECKING:
@@ -97,12 +98,9 @@ def open_grader() -> Iterator[Callable[[Mapping[str, Any], str], bool]]:
     from ansatz.rewards.pool import WorkerPool
     from ansatz.track.rollout_table import cut_observations
 
-    pool = WorkerPool(ALGEBRA_TARGET, workers=1)
-    pool.start(wait=False)
-    try:
+    with closing(WorkerPool(ALGEBRA_TARGET, workers=1)) as pool:
+        pool.start(wait=False)
         yield lambda row, mode: verify(row["answer"], cut_observations(row), mode=mode, pool=pool).correct  # pyright: ignore[reportArgumentType]
-    finally:
-        pool.close()
 
 
 def _group_of(row: Row) -> tuple[object, ...]:
@@ -118,8 +116,6 @@ def _flat(row: Row) -> Row:
 
 
 def _write_csv(path: Path, rows: Sequence[Row]) -> None:
-    from ansatz.files import replacing
-
     flat = [_flat(row) for row in rows]
     names = list(dict.fromkeys(name for row in flat for name in row))
     with replacing(path) as file:
@@ -129,15 +125,12 @@ def _write_csv(path: Path, rows: Sequence[Row]) -> None:
 
 
 def _write_jsonl(path: Path, rows: Sequence[Row]) -> None:
-    from ansatz.files import replacing
-
     with replacing(path) as file:
         file.writelines(json.dumps(_flat(row), ensure_ascii=False) + "\n" for row in rows)
 
 
 def write_page(path: Path, rows: Sequence[Row], run: Path, where: str, *, total: int) -> None:
     """Write responses as one page, by prompt. total: how many pass the filter."""
-    from ansatz.files import write_text
     from ansatz.track.page import fill
 
     groups: dict[tuple[object, ...], list[Row]] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -89,28 +90,24 @@ def score_file(
     out = out or paths[0].with_name(f"{paths[0].name.partition('.')[0]}.scored.jsonl")
     check_outputs([out], inputs=files)
     counts: Counter[str] = Counter()
-    pool = WorkerPool(ALGEBRA_TARGET, workers=workers)
-    pool.start(wait=False)
-    try:
-        with replacing(out) as written:
-            for rows in opened:
-                for row, gold, key in rows_with_golds(rows, settings, spelled={"answer_key": "--gold-key FIELD"}):
-                    for response in _responses(row, response_keys, gold_key=key):
-                        said = row.values.get("said") if response == row.values.get("response") else None
-                        text = said if isinstance(said, str) and said else response  # see evaluate.responses.Response
-                        verdict = verify(gold, text, mode=mode, pool=pool)
-                        counts[verdict.reason] += 1
-                        fields = {
-                            "correct": verdict.correct,
-                            "reason": verdict.reason,
-                            "extracted": verdict.extracted,
-                            "stage": verdict.stage,
-                            "seconds": round(verdict.seconds, 6),
-                            "gold": gold,
-                        }
-                        written.write(json_line({**row.values, "response": response, "verdict": fields}))
-    finally:
-        pool.close()
+    with closing(WorkerPool(ALGEBRA_TARGET, workers=workers)) as pool, replacing(out) as written:
+        pool.start(wait=False)
+        for rows in opened:
+            for row, gold, key in rows_with_golds(rows, settings, spelled={"answer_key": "--gold-key FIELD"}):
+                for response in _responses(row, response_keys, gold_key=key):
+                    said = row.values.get("said") if response == row.values.get("response") else None
+                    text = said if isinstance(said, str) and said else response  # see evaluate.responses.Response
+                    verdict = verify(gold, text, mode=mode, pool=pool)
+                    counts[verdict.reason] += 1
+                    fields = {
+                        "correct": verdict.correct,
+                        "reason": verdict.reason,
+                        "extracted": verdict.extracted,
+                        "stage": verdict.stage,
+                        "seconds": round(verdict.seconds, 6),
+                        "gold": gold,
+                    }
+                    written.write(json_line({**row.values, "response": response, "verdict": fields}))
     return counts
 
 

@@ -40,11 +40,8 @@ class LastingOutput:
 
     def _discard_from_now_on(self) -> None:
         """Lead the stream's file descriptor, which it keeps, nowhere, so that what it has buffered causes no error."""
-        null = os.open(os.devnull, os.O_WRONLY)
-        try:
-            os.dup2(null, self._stream.fileno())
-        finally:
-            os.close(null)
+        with open(os.devnull, "wb") as null:
+            os.dup2(null.fileno(), self._stream.fileno())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -124,7 +121,6 @@ def following(folder: Path, trackers: Sequence[str], *, group: str = "") -> Iter
 
 
 def _run(config: Config, **options: bool) -> None:
-    from ansatz.loop.interrupts import EXIT_CODE
     from ansatz.loop.pipeline import run_pipeline
     from ansatz.track.console import LOG, SafeConsole, open_console, results_table
     from ansatz.track.report import write_report
@@ -137,14 +133,12 @@ def _run(config: Config, **options: bool) -> None:
         run_dir = run_pipeline(
             config, console=open_console(console, log=config.run_dir / LOG), report=write_report, **options
         )
-    except RunInterrupted as interruption:
-        say(f"ansatz: {interruption}", file=sys.stderr, flush=True)
+    except (RunInterrupted, ClusterLost) as end:
+        say(f"ansatz: {end}", file=sys.stderr, flush=True)
         sys.stdout.flush()
-        os._exit(EXIT_CODE)  # without waiting for threads: a reward that never returns would keep the process alive
-    except ClusterLost as error:
-        say(f"ansatz: {error}", file=sys.stderr, flush=True)
-        sys.stdout.flush()
-        os._exit(error.exit_code)  # without what Ray does at exit, which waits for its head
+        # Without waiting for threads: a reward that never returns would keep the process alive. And without what Ray
+        # does at exit, which waits for its head.
+        os._exit(os.EX_TEMPFAIL)
     summary = read_object(run_dir / "summary.json", error=DataError, advice="Resume the run, which writes it again.")
     console.print(results_table(summary["evaluations"]))
     console.print(f"{summary['seconds']:.0f} s. Model: {summary['model']}", soft_wrap=True)

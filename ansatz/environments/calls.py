@@ -9,7 +9,7 @@ import time
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any, Generic, TypeVar
 
 from ansatz.environments.base import EnvironmentSpec, Observation, is_overridden
@@ -196,8 +196,5 @@ def environment_calls(spec: EnvironmentSpec | None) -> Iterator[EnvironmentCalls
     if spec is None:
         yield None
         return
-    calls = EnvironmentCalls(spec)
-    try:
+    with closing(EnvironmentCalls(spec)) as calls:
         yield calls
-    finally:
-        calls.close()

@@ -8,13 +8,11 @@ import os
 import re
 import selectors
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 from ansatz.rewards import sandbox
 from ansatz.rewards.code_checker import PASSED, RAISED
 from ansatz.rewards.code_forms import CheckedTest, CompareTest, PrintedTest, Test
-from ansatz.rewards.own_time import OwnTime
 from ansatz.rewards.plain_calls import Peer, Refused
 from ansatz.rewards.program import REASONS
 from ansatz.rewards.sandbox import Ended, Isolation, Role, SandboxLimits
@@ -46,11 +44,10 @@ class MessagePeer(SandboxProcess):
         self._left_s = self._limits.timeout_s
 
     def send(self, text: str) -> None:
-        assert self._process is not None
         try:
             if not self._wait_until_ready():
                 raise PeerEnded(Ended.NEVER_RAN)
-            if self._send(text.encode() + b"\n", OwnTime(self._process.pid, max(self._left_s, 0.0))):
+            if self._send(text.encode() + b"\n", self._limit(max(self._left_s, 0.0))):
                 return
         except BrokenPipeError as error:
             raise PeerEnded(self._end()) from error
@@ -58,21 +55,18 @@ class MessagePeer(SandboxProcess):
 
     def receive(self) -> str:
         """Return the next line."""
-        process = self._process
-        assert process is not None
-        assert process.stdout is not None
         if not self._wait_until_ready():
             raise PeerEnded(Ended.NEVER_RAN)
-        limit = OwnTime(process.pid, max(self._left_s, 0.0))
+        limit = self._limit(max(self._left_s, 0.0))
         searched = 0
         with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
+            selector.register(self._output, selectors.EVENT_READ)
             while (end := self._text.find(b"\n", searched)) < 0:
                 searched = len(self._text)
                 if searched > self._max_message:
                     raise PeerEnded(Ended.OUTPUT)
                 if selector.select(limit.patience_s()):
-                    if not (part := os.read(process.stdout.fileno(), 1 << 16)):
+                    if not (part := os.read(self._output, 1 << 16)):
                         raise PeerEnded(self._end())
                     self._text += part
                 if limit.is_over():
@@ -110,14 +104,6 @@ class ProgramUnderTest:
         self._source, self._settings = source, settings
         self._checker: MessagePeer | None = None
 
-    def __enter__(self) -> ProgramUnderTest:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close_checker()
-
     def run(self, test: Test) -> Reason:
         """Return EQUAL if the program passes."""
         if isinstance(test, PrintedTest):
@@ -134,7 +120,7 @@ class ProgramUnderTest:
             program.receive()  # it has been executed
             return self._compare(program, test) if isinstance(test, CompareTest) else self._check(program, test)
         except PeerEnded as ended:
-            self._close_checker()  # it is in the middle of the test
+            self.close()  # it is in the middle of the test
             return REASONS.get(ended.ended, Reason.UNPARSED)
         except OSError:
             return Reason.CRASHED
@@ -200,7 +186,7 @@ class ProgramUnderTest:
             **more,
         )
 
-    def _close_checker(self) -> None:
+    def close(self) -> None:
         if self._checker is not None:
             self._checker.close()
             self._checker = None

@@ -8,6 +8,7 @@ of a call, and its result becomes a plain value of the builtin types before anyt
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 
 from ansatz.config.fields import Positive, Rate, Seconds
 from ansatz.errors import DataError
@@ -52,7 +53,7 @@ def code_tests(
         if source is None:
             return _result(wrong, Reason.NO_ANSWER)
         passed, reason = 0, Reason.EQUAL
-        with ProgramUnderTest(source, settings) as program:
+        with closing(ProgramUnderTest(source, settings)) as program:
             for test in tests:
                 if (outcome := program.run(test)) is Reason.EQUAL:
                     passed += 1

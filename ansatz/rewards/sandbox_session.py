@@ -41,7 +41,8 @@ class SandboxProcess:
         self._job = json.dumps(job | {"classes": classes, "prelude": prelude})
         self._resources = ExitStack()
         self._process: subprocess.Popen[bytes] | None = None
-        self._done, self._is_ready = -1, False
+        self._input = self._output = self._done = -1
+        self._is_ready = False
 
     @property
     def started(self) -> bool:
@@ -61,8 +62,9 @@ class SandboxProcess:
         self._is_ready = False
         assert self._process.stdout is not None
         assert self._process.stdin is not None
-        for stream in (self._process.stdout, self._process.stdin):
-            os.set_blocking(stream.fileno(), False)
+        self._input, self._output = self._process.stdin.fileno(), self._process.stdout.fileno()
+        for descriptor in (self._input, self._output):
+            os.set_blocking(descriptor, False)
 
     def close(self) -> None:
         """End the process."""
@@ -77,6 +79,11 @@ class SandboxProcess:
                         stream.close()
         self._resources.close()
 
+    def _limit(self, limit_s: float) -> OwnTime:
+        """Return a limit on the own time of the process, from now on."""
+        assert self._process is not None, "the process has not been started"
+        return OwnTime(self._process.pid, limit_s)
+
     def _wait_until_ready(self) -> bool:
         """Return whether all restrictions are in place."""
         self._is_ready = self._is_ready or self._wait_for_byte(sandbox.START_LIMIT_S)
@@ -85,21 +92,18 @@ class SandboxProcess:
     def _send(self, line: bytes, limit: OwnTime) -> bool:
         """Write to the input of the process. False if it has not read all of it in its time: without this, a process
         that seems done and reads nothing would hold up the caller."""
-        assert self._process is not None
-        assert self._process.stdin is not None
-        stdin, rest = self._process.stdin.fileno(), memoryview(line)
+        rest = memoryview(line)
         with selectors.DefaultSelector() as selector:
-            selector.register(stdin, selectors.EVENT_WRITE)
+            selector.register(self._input, selectors.EVENT_WRITE)
             while rest:
                 if selector.select(limit.patience_s()):
-                    rest = rest[os.write(stdin, rest) :]
+                    rest = rest[os.write(self._input, rest) :]
                 elif limit.is_over():
                     return False
         return True
 
     def _wait_for_byte(self, limit_s: float) -> bool:
-        assert self._process is not None
-        limit = OwnTime(self._process.pid, limit_s)
+        limit = self._limit(limit_s)
         with selectors.DefaultSelector() as selector:
             selector.register(self._done, selectors.EVENT_READ)
             while not selector.select(limit.patience_s() if limit_s else 0.0):
@@ -107,12 +111,12 @@ class SandboxProcess:
                     return False
             return os.read(self._done, 1) != b""
 
-    def _read_available(self, output: int) -> bytes:
+    def _read_available(self) -> bytes:
         """Return what has been written and not read yet, a little more than is allowed at most."""
         parts: list[bytes] = []
         while sum(map(len, parts)) <= self._limits.output_bytes:
             try:
-                part = os.read(output, 65536)
+                part = os.read(self._output, 65536)
             except BlockingIOError:
                 break
             if not part:
@@ -121,9 +125,7 @@ class SandboxProcess:
         return b"".join(parts)
 
     def _rest(self) -> str:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        return self._read_available(self._process.stdout.fileno()).decode(errors="replace").strip().rpartition("\n")[2]
+        return self._read_available().decode(errors="replace").strip().rpartition("\n")[2]
 
 
 class SandboxSession(SandboxProcess):
@@ -153,12 +155,9 @@ class SandboxSession(SandboxProcess):
         return ProgramRun(ended=ended, stdout=text, stderr="", seconds=time.monotonic() - begin)
 
     def _run(self, line: bytes) -> tuple[Ended, str]:
-        process = self._process
-        assert process is not None, "the session has not been started"
-        assert process.stdin is not None
         if not self._wait_until_ready():
             return Ended.NEVER_RAN, f"the sandbox did not start: {self._rest()}"
-        limit = OwnTime(process.pid, self._limits.timeout_s)
+        limit = self._limit(self._limits.timeout_s)
         if self._wait_for_byte(0.0):  # an earlier program has written it, to seem done while it continues
             return Ended.EXIT_ERROR, "the interpreter has exited"
         try:
@@ -170,12 +169,10 @@ class SandboxSession(SandboxProcess):
 
     def _collect(self, limit: OwnTime) -> tuple[Ended, str]:
         """Read until the program is done or has written too much, its process has ended, or its time is used up."""
-        assert self._process is not None
-        assert self._process.stdout is not None
-        output, text = self._process.stdout.fileno(), bytearray()
+        text = bytearray()
         ended: Ended | None = None
         with selectors.DefaultSelector() as selector:
-            for descriptor in (output, self._done):
+            for descriptor in (self._output, self._done):
                 selector.register(descriptor, selectors.EVENT_READ)
             while ended is None:
                 ready = {key.fd for key, _ in selector.select(limit.patience_s())}
@@ -183,7 +180,7 @@ class SandboxSession(SandboxProcess):
                     ended = Ended.EXIT_OK if os.read(self._done, 1) else Ended.EXIT_ERROR
                 elif limit.is_over():
                     ended = Ended.TIMEOUT
-                text += self._read_available(output)
+                text += self._read_available()
                 if len(text) > self._limits.output_bytes:
                     ended = Ended.OUTPUT
         return ended, bytes(text[: self._limits.output_bytes]).decode(errors="replace")
