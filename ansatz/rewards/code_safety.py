@@ -11,20 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 _BUILTIN = frozenset(dir(builtins))
-_OTHER_CHANNELS = frozenset(
-    {
-        "redirect_stdout",
-        "redirect_stderr",
-        "capsys",
-        "capfd",
-        "monkeypatch",
-        "patch",
-        "mock",
-        "stdout",
-        "stdin",
-        "inspect",
-    }
-)
+_STREAMS = {"stdout", "stdin", "redirect_stdout", "redirect_stderr", "capsys", "capfd"}
+_OTHER_CHANNELS = {*_STREAMS, "monkeypatch", "patch", "mock", "inspect"}
 
 
 class UnsafeTest(Exception):

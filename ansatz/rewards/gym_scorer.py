@@ -41,7 +41,7 @@ _REFUSED = (
 
 def score(job: dict[str, Any]) -> dict[str, Any]:
     """Turn {task, answer, entry, timeout_s} into {score}, into {reason} without one, or into {missing}: an import."""
-    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+    os.environ.update(sandbox.ONE_THREAD)
     try:
         package: Any = importlib.import_module("reasoning_gym")
     except ImportError as error:

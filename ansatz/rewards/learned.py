@@ -72,7 +72,8 @@ def learned(
     It gives no verdict: a learned score above 0 proves nothing. ModelError or ConfigError for a wrong model.
     """
     model = checked_model("learned", model)
-    scorer = _user_model(model) if ":" in model else _folder(model, form, max_tokens, batch_size, device)
+    settings: dict[str, Any] = {"form": form, "max_tokens": max_tokens, "batch_size": batch_size, "device": device}
+    scorer = _user_model(model) if ":" in model else _classifier(model, **settings)
     results = as_results("learned", scorer.score(rollouts), rollouts) if rollouts else []
     if squash == "sigmoid":
         return [RewardResult(value=sigmoid(result.value)) for result in results]
@@ -116,9 +117,7 @@ def checked_model(reward: str, model: str | None) -> str:
     return model
 
 
-@functools.cache
-def _folder(folder: str, form: str, max_tokens: int, batch_size: int, device: str) -> OutcomeModel:
-    return SequenceClassifier(folder, form=form, max_tokens=max_tokens, batch_size=batch_size, device=device)
+_classifier = functools.cache(SequenceClassifier)
 
 
 @functools.cache

@@ -35,18 +35,9 @@ _PARTS: dict[str, tuple[type[Any], Callable[[Any], list[Any]]]] = {
     "timedelta": (datetime.timedelta, lambda value: [value.days, value.seconds, value.microseconds]),
 }
 _MUTABLE = (list, dict, set, bytearray, collections.deque)
+_ITEMS = (operator.getitem, operator.setitem, operator.delitem)
 _OPERATIONS: dict[str, Callable[..., Any]] = {
-    "getattr": getattr,
-    "setattr": setattr,
-    "getitem": operator.getitem,
-    "setitem": operator.setitem,
-    "delitem": operator.delitem,
-    "len": len,
-    "iter": iter,
-    "next": next,
-    "str": str,
-    "repr": repr,
-    "bool": bool,
+    operation.__name__: operation for operation in (getattr, setattr, *_ITEMS, len, iter, next, str, repr, bool)
 }
 
 

@@ -51,7 +51,8 @@ def process(
     whole: how the probabilities of the steps become the value of the response; 0 for a response without a step.
     batch_size, device: of the forward passes.
     """
-    classifier = _classifier(checked_model("process", model), batch_size, device)
+    folder, key = checked_model("process", model), "rewards.process.model"
+    classifier = _classifier(folder, key=key, by_token=True, batch_size=batch_size, device=device)
     at: StepEnd = classifier.step_end if step_end is None else step_end
     check_step_end(at, key="rewards.process.step_end")
     hide_prompt = special_tokens(classifier.tokenizer).hide_prompt
@@ -82,6 +83,4 @@ def _find_own_step_ends(rollout: Rollout, at: StepEnd) -> tuple[int, ...]:
     )
 
 
-@functools.cache
-def _classifier(folder: str, batch_size: int, device: str) -> Classifier:
-    return Classifier(folder, key="rewards.process.model", by_token=True, batch_size=batch_size, device=device)
+_classifier = functools.cache(Classifier)

@@ -46,11 +46,8 @@ Role = Literal["run", "session", "program", "checker"]
 _CHILD = Path(__file__).with_name("sandbox_child.py")
 _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib")
 _SYSTEM = ("/etc/ld.so.cache", "/usr/share/zoneinfo", "/dev/null", "/dev/stdin", "/dev/urandom", "/etc/localtime")
-_THREADS = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-)  # threads are not allowed: libraries must not ask for any
+# Threads are not allowed: libraries must not ask for any.
+ONE_THREAD: dict[str, str] = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 OUT_OF_TIME = (-signal.SIGXCPU, -signal.SIGKILL)  # exit codes of a program that has used its CPU time
 START_LIMIT_S = 20.0  # of the own time of an interpreter that starts
 
@@ -183,7 +180,7 @@ def start(
         stderr=stderr,
         pass_fds=(job.fileno(), ready),
         cwd=folder,
-        env={"PYTHONHASHSEED": "0", **dict.fromkeys(_THREADS, "1")},
+        env={"PYTHONHASHSEED": "0", **ONE_THREAD},
         bufsize=0,
         start_new_session=True,  # a separate group that can be killed, without a terminal
     )
