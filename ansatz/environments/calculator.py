@@ -12,14 +12,6 @@ from ansatz.environments.tags import CallForm, TagEnvironment, check_tags
 from ansatz.environments.tools import ToolEnvironment
 
 _MAX_DIGITS = 400
-_OPERATIONS: dict[type[ast.AST], Callable[[Fraction, Fraction], Fraction]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: lambda left, right: Fraction(left // right),
-    ast.Mod: operator.mod,
-}
 
 
 class CalculationError(ValueError):
@@ -71,19 +63,12 @@ def _value(node: ast.AST) -> Fraction:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
         value = _value(node.operand)
         return -value if isinstance(node.op, ast.USub) else value
-    if isinstance(node, ast.BinOp):
-        left, right = _value(node.left), _value(node.right)
-        value = _power(left, right) if isinstance(node.op, ast.Pow) else _operation(node.op)(left, right)
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
+        value = _OPERATIONS[type(node.op)](_value(node.left), _value(node.right))
         if max(value.numerator.bit_length(), value.denominator.bit_length()) > 4 * _MAX_DIGITS:
             raise CalculationError("the value is too large")
         return value
     raise CalculationError("not an arithmetic expression")
-
-
-def _operation(node: ast.AST) -> Callable[[Fraction, Fraction], Fraction]:
-    if type(node) not in _OPERATIONS:
-        raise CalculationError("not an arithmetic expression")
-    return _OPERATIONS[type(node)]
 
 
 def _power(base: Fraction, exponent: Fraction) -> Fraction:
@@ -93,6 +78,17 @@ def _power(base: Fraction, exponent: Fraction) -> Fraction:
     if size * abs(exponent) > 4 * _MAX_DIGITS:
         raise CalculationError("the value is too large")
     return base ** int(exponent)
+
+
+_OPERATIONS: dict[type[ast.AST], Callable[[Fraction, Fraction], Fraction]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: lambda left, right: Fraction(left // right),
+    ast.Mod: operator.mod,
+    ast.Pow: _power,
+}
 
 
 def _written(value: Fraction) -> str:

@@ -141,14 +141,6 @@ def _mistral(rest: str) -> Iterator[ToolCall]:
         yield ToolCall(name=named[1], id=named[2] or "", arguments=arguments, error=error)
 
 
-def _phi(rest: str) -> Iterator[ToolCall]:
-    yield from _json_calls(without_end(rest.partition("<|/tool_call|>")[0]))
-
-
-def _functools(rest: str) -> Iterator[ToolCall]:
-    yield from _json_calls(without_end(rest))
-
-
 def _deepseek(rest: str) -> Iterator[ToolCall]:
     """Yield the calls of DeepSeek: NAME sep arguments, or "function" sep NAME and a block of JSON. rest: after the
     begin of all calls."""
@@ -170,8 +162,8 @@ _MARKED = {
     "<tool_call>": _read_tagged,
     "<|python_tag|>": _python_tag,
     "[TOOL_CALLS]": _mistral,
-    "<|tool_call|>": _phi,
-    "functools[": lambda rest: _functools("[" + rest),
+    "<|tool_call|>": lambda rest: _json_calls(without_end(rest.partition("<|/tool_call|>")[0])),
+    "functools[": lambda rest: _json_calls(without_end("[" + rest)),
     "<｜tool▁calls▁begin｜>": _deepseek,
 }
 """What begins a call, and what reads the text after it."""
