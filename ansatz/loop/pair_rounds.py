@@ -7,26 +7,30 @@ pairs.report.json    how many there are, of how many problems and responses
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ansatz.config.schema import Config
-from ansatz.data.hygiene.report import report_path
 from ansatz.data.pairs import Answered, PairSettings, make_pairs, rejected_of
-from ansatz.data.store import read_problems, write_problems
 from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.responses import Response
-from ansatz.files import write_text
 from ansatz.loop.context import RunContext
 from ansatz.loop.lengths import LengthChecker
-from ansatz.loop.selection import PAIRS_FILE, problems_of_round, read_report, sample_responses, sampling_options
+from ansatz.loop.selection import (
+    PAIRS_FILE,
+    as_if_graded,
+    problems_of_round,
+    read_report,
+    sample_responses,
+    sampling_options,
+    write_taught,
+)
 from ansatz.rollout.base import Sampling
-from ansatz.types import Finish, Problem, Reason, Verdict
+from ansatz.types import Problem, Reason, Verdict
 
 UNGRADED = (Reason.TIMEOUT, Reason.CRASHED)
 """Verdicts on the grader and not on the response, which is then in no pair."""
@@ -60,19 +64,6 @@ def check_lengths(lengths: LengthChecker, pairs: Sequence[Problem]) -> None:
 def pair_sampling(config: Config, given: Mapping[str, Any], *, number: int) -> Sampling:
     """Sampling with the noise of the steps before the first one, which RL never uses."""
     return Sampling.of(sampling_options(config, given, name="preference.pairs"), seed=config.seed, step=-number)
-
-
-def stored_pairs(folder: Path) -> list[Problem] | None:
-    """The pairs that the stage teaches; None if they are not made yet."""
-    path = folder / PAIRS_FILE
-    return read_problems(path) if path.is_file() else None
-
-
-def write_pairs(folder: Path, pairs: Sequence[Problem], counts: Mapping[str, Any], *, seconds: float) -> None:
-    """Write folder/pairs.jsonl and, before it, its report."""
-    path = folder / PAIRS_FILE
-    write_text(report_path(path), json.dumps({**counts, "seconds": round(seconds, 3)}, indent=2))
-    write_problems(path, pairs)
 
 
 def pair_metrics(folder: Path) -> dict[str, float]:
@@ -127,7 +118,7 @@ def sample_pairs(
             "policy with a pass rate between 0 and 1, or raise preference.pairs.samples_per_prompt."
         )
     counts = {**made.counts, "responses": len(responses), "correct": correct}
-    write_pairs(folder, made.pairs, counts, seconds=time.perf_counter() - start)
+    write_taught(folder / PAIRS_FILE, made.pairs, counts, seconds=time.perf_counter() - start)
 
 
 def _answered(responses: Iterable[Response]) -> dict[str, list[Answered]]:
@@ -151,8 +142,4 @@ def _answered(responses: Iterable[Response]) -> dict[str, list[Answered]]:
 
 def _as_if_graded(response: Response) -> Response:
     """As if every other response were correct, and all had ended after half of their text."""
-    verdict = Verdict(correct=response.sample % 2 == 0, reason=Reason.EQUAL)
-    half = response.response[: len(response.response) // 2]
-    return replace(
-        response, verdicts={"reward": verdict}, finish=Finish.STOP, response=half, transcript="", observations=()
-    )
+    return as_if_graded(response, {"reward": Verdict(correct=response.sample % 2 == 0, reason=Reason.EQUAL)})

@@ -28,7 +28,7 @@ from ansatz.json_text import read_object
 from ansatz.rewards.base import Grader
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.track.base import ConsoleSink
-from ansatz.types import Finish, Problem, Prompt
+from ansatz.types import Finish, Problem, Prompt, Verdict
 
 SELECTED_FILE, PAIRS_FILE = "selected.jsonl", "pairs.jsonl"
 """What a round teaches: responses (`rejection`), or pairs of them (`preference`)."""
@@ -124,21 +124,24 @@ def write_selection(
             f"{folder}: none of {len(responses)} responses can be taught ({counts}). Start from a better policy or a "
             "teacher, raise rejection.samples_per_prompt, or loosen the filters of rejection."
         )
-    path = folder / SELECTED_FILE
-    report = {**selection_counts(chosen), **_rates(responses), "seconds": round(seconds, 3)}
-    write_text(report_path(path), json.dumps(report, indent=2))
-    write_problems(path, taught_problems(chosen, problems))
+    counts = {**selection_counts(chosen), **_rates(responses)}
+    write_taught(folder / SELECTED_FILE, taught_problems(chosen, problems), counts, seconds=seconds)
 
 
-def selected(folder: Path) -> list[Problem] | None:
-    """The problems that the round teaches; None if they are not chosen yet."""
-    path = folder / SELECTED_FILE
+def read_taught(path: Path) -> list[Problem] | None:
+    """Return what a round teaches, from its SELECTED_FILE or PAIRS_FILE; None if it is not chosen yet."""
     return read_problems(path) if path.is_file() else None
+
+
+def write_taught(path: Path, problems: Sequence[Problem], counts: Mapping[str, Any], *, seconds: float) -> None:
+    """Write what a round teaches and, before it, its report. seconds: what the sampling took."""
+    write_text(report_path(path), json.dumps({**counts, "seconds": round(seconds, 3)}, indent=2))
+    write_problems(path, problems)
 
 
 def selection_metrics(folder: Path) -> dict[str, float]:
     """The counts of a finished selection, under the names of the metric table."""
-    report = _report(folder)
+    report = read_report(folder / SELECTED_FILE)
     return {
         "rejection/pass_rate": report["pass_rate"],
         "rejection/solved_frac": report["solved_frac"],
@@ -152,10 +155,6 @@ def sampling_seconds(folder: Path) -> float:
     """Seconds that a finished selection took; 0 for an unfinished one and for a stage without one."""
     files = (folder / name for name in (SELECTED_FILE, PAIRS_FILE))
     return sum(float(read_report(path)["seconds"]) for path in files if path.is_file())
-
-
-def _report(folder: Path) -> dict[str, Any]:
-    return read_report(folder / SELECTED_FILE)
 
 
 def read_report(path: Path) -> dict[str, Any]:
@@ -175,12 +174,15 @@ def _unfit(fits: Callable[[Problem], bool], problems: Sequence[Problem]) -> Reje
     return reject
 
 
-def _as_if_correct(response: Response) -> Response:
-    verdicts = {name: replace(verdict, correct=True) for name, verdict in response.verdicts.items()}
-    half = response.response[
-        : len(response.response) // 2
-    ]  # with its end token, a response that was cut off is too long
+def as_if_graded(response: Response, verdicts: Mapping[str, Verdict]) -> Response:
+    """Return the response with other verdicts, as if it had ended after half of its text."""
+    # With its end token, a response that was cut off is too long.
+    half = response.response[: len(response.response) // 2]
     return replace(response, verdicts=verdicts, finish=Finish.STOP, response=half, transcript="", observations=())
+
+
+def _as_if_correct(response: Response) -> Response:
+    return as_if_graded(response, {name: replace(each, correct=True) for name, each in response.verdicts.items()})
 
 
 def _rates(responses: Sequence[Response]) -> dict[str, float]:

@@ -19,7 +19,14 @@ from ansatz.loop.context import RunContext
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.run_folder import resume_config
 from ansatz.loop.run_sources import RunSources
-from ansatz.loop.selection import problems_of_round, sample_responses, sampling_seconds, selected, write_selection
+from ansatz.loop.selection import (
+    SELECTED_FILE,
+    problems_of_round,
+    read_taught,
+    sample_responses,
+    sampling_seconds,
+    write_selection,
+)
 from ansatz.loop.stages.rejection import fine_tuning_config, round_sampling, selection_of
 from ansatz.loop.workplace import OwnProcess
 from ansatz.rollout.base import Sampling
@@ -310,7 +317,7 @@ def test_a_response_over_a_limit_of_the_recipe_is_rejected(tmp_path, ending):
         fits=lambda problem: problem.solution != "a1",
         seconds=1.0,
     )
-    problems = selected(tmp_path)
+    problems = read_taught(tmp_path / SELECTED_FILE)
     assert problems is not None
     assert sorted(problem.solution or "" for problem in problems) == ["a0", "b0", "b1"]
     assert json.loads((tmp_path / "selected.report.json").read_text())["kinds"] == {"no_fit": 1}

@@ -29,12 +29,10 @@ from ansatz.loop.pair_rounds import (
     pair_metrics,
     pair_sampling,
     sample_pairs,
-    stored_pairs,
-    write_pairs,
 )
 from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.run_sources import RunSources, accept
-from ansatz.loop.selection import sampling_seconds
+from ansatz.loop.selection import PAIRS_FILE, read_taught, sampling_seconds, write_taught
 from ansatz.loop.stages.sft import evaluate_output, update_timed
 from ansatz.loop.stages.stage import Stage
 from ansatz.loop.training_stage import TrainingStage, training_stage
@@ -100,9 +98,9 @@ class PreferenceStage(Stage):
     def run(self, context: RunContext, folder: Path) -> Path:
         config = context.config
         settings = config.section(PreferenceSection)
-        if stored_pairs(folder) is None:
+        if read_taught(folder / PAIRS_FILE) is None:
             _make_pairs(context, folder, settings)
-        pairs = stored_pairs(folder)
+        pairs = read_taught(folder / PAIRS_FILE)
         assert pairs is not None
         schedule = settings.schedule(num_pairs=len(pairs), is_built=config.model.built)
         one_update = config.train.model_copy(update={"updates_per_step": 1, "epochs_per_step": 1})
@@ -188,4 +186,4 @@ def _make_pairs(context: RunContext, folder: Path, settings: PreferenceSection) 
     lengths = context.lengths(context.policy(context.start_model))
     pairs = context.usable_rows(read_pairs, source, key=PAIRS, check=partial(check_lengths, lengths))
     context.write_unfit(context.config.run_dir / "problems")
-    write_pairs(folder, pairs, {"pairs": len(pairs)}, seconds=0.0)
+    write_taught(folder / PAIRS_FILE, pairs, {"pairs": len(pairs)}, seconds=0.0)

@@ -29,11 +29,12 @@ from ansatz.loop.lengths import LengthChecker
 from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.run_sources import HasTokenizer, RunSources
 from ansatz.loop.selection import (
+    SELECTED_FILE,
     problems_of_round,
+    read_taught,
     sample_responses,
     sampling_options,
     sampling_seconds,
-    selected,
     selection_metrics,
     write_selection,
 )
@@ -92,11 +93,11 @@ class RejectionStage(Stage):
     def run(self, context: RunContext, folder: Path) -> Path:
         settings = context.config.section(RejectionSection)
         trained_from = context.start_model if settings.from_start else context.model
-        if selected(folder) is None:
+        if read_taught(folder / SELECTED_FILE) is None:
             _sample_and_select(
                 context, folder, sampled_from=settings.teacher or context.model, trained_from=trained_from
             )
-        problems = selected(folder)
+        problems = read_taught(folder / SELECTED_FILE)
         assert problems is not None
         return fine_tune(
             context,
