@@ -49,7 +49,7 @@ def simulate(
     """
     config = load_recipe(recipe, overrides=context.obj, note=note)
 
-    from ansatz.loop.simulate import Faults, best_split, simulate
+    from ansatz.loop.simulate import best_split, simulate
     from ansatz.loop.start_checks import ELSEWHERE, recipe_checks
     from ansatz.loop.streaming import Stream, simulate_stream
 
@@ -77,7 +77,7 @@ def simulate(
     flowing = simulate_stream(work, costs, stream, num_workers=num_workers)
     print(f"without draining    {flowing.mean_step_s:10.1f} s, if workers changed weights under running responses")
     if faults:
-        faulty = simulate(work, costs, num_workers=num_workers, faults=Faults(mean_s=_HOURS_TO_DEATH * 3600))
+        faulty = simulate(work, costs, num_workers=num_workers, life_s=_HOURS_TO_DEATH * 3600)
         print(
             f"with faults         {faulty.mean_step_s:10.1f} s a step, goodput {outcome.seconds / faulty.seconds:.1%}, "
             f"{faulty.deaths} deaths, {faulty.resampled} groups sampled again"

@@ -70,13 +70,6 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Faults:
-    """mean_s: mean seconds of work between two deaths of one worker; infinite: none."""
-
-    mean_s: float = math.inf
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """seconds: of all steps. *_idle: fraction of the time in which trainer and workers had nothing to do. staleness:
     mean age of the rollouts of a step, in steps. deaths, resampled: of workers, and groups sampled more than once.
@@ -99,8 +92,8 @@ class Outcome:
 class _Engine:
     """The scripted workers: how long their calls take, and when they die."""
 
-    def __init__(self, work: Work, costs: Costs, faults: Faults, *, seed: int) -> None:
-        self._work, self._costs, self._faults, self._seed = work, costs, faults, seed
+    def __init__(self, work: Work, costs: Costs, *, life_s: float, seed: int) -> None:
+        self._work, self._costs, self._life_s, self._seed = work, costs, life_s, seed
         self.busy_s = 0.0
         self._length_GN: dict[int, np.ndarray[Any, Any]] = {}  # by step
         self._deaths = np.random.default_rng((seed, 1))
@@ -122,8 +115,8 @@ class _Engine:
         else:
             plan = self._sample(args[0])
         assert plan.seconds is not None
-        if math.isfinite(self._faults.mean_s):
-            death_s = float(self._deaths.exponential(self._faults.mean_s))
+        if math.isfinite(self._life_s):
+            death_s = float(self._deaths.exponential(self._life_s))
             if death_s < plan.seconds:
                 self.cluster.die(worker, after_s=death_s)
                 self.busy_s += death_s
@@ -146,10 +139,10 @@ class _Engine:
 
 
 def simulate(
-    work: Work, costs: Costs, *, num_workers: int, faults: Faults = Faults(), seed: int = 0, lease_s: float = _FOREVER_S
+    work: Work, costs: Costs, *, num_workers: int, life_s: float = math.inf, seed: int = 0, lease_s: float = _FOREVER_S
 ) -> Outcome:
-    """Run the loop of a stage on a virtual clock."""
-    engine = _Engine(work, costs, faults, seed=seed)
+    """Run the loop of a stage on a virtual clock. life_s: mean seconds of work between two deaths of one worker."""
+    engine = _Engine(work, costs, life_s=life_s, seed=seed)
     cluster, schedule = engine.cluster, RolloutSchedule(lag=work.lag, publish_every=work.publish_every)
     limits = Limits(probe=_FOREVER_S, lease=lease_s, start=_FOREVER_S, idle=_FOREVER_S)
     pool = Pool(cluster, Role(name="worker", target=""), num_workers=num_workers, limits=limits, exact=False)

@@ -9,7 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from ansatz.loop.simulate import Costs, Faults, Work, best_split, simulate
+from ansatz.loop.simulate import Costs, Work, best_split, simulate
 
 WORK = Work(groups=16, samples=4, median_tokens=100.0, max_tokens=1000.0, steps=20)
 COSTS = Costs(update_s=10.0, token_s=0.01, row_token_s=0.0, publish_s=0.0, push_s=0.0)
@@ -45,7 +45,7 @@ def test_staleness_is_that_of_the_schedule(lag: int):
 
 def test_faults_cost_time_and_no_ticket():
     calm = simulate(WORK, COSTS, num_workers=4)
-    faulty = simulate(WORK, COSTS, num_workers=4, faults=Faults(mean_s=40.0), seed=0)
+    faulty = simulate(WORK, COSTS, num_workers=4, life_s=40.0, seed=0)
     assert faulty.deaths > 0
     assert faulty.seconds > calm.seconds
     assert faulty.lengths == calm.lengths
