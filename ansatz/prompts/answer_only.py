@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ansatz.config.chat import ChatTemplate, Template
 from ansatz.prompts.chat import ChatRenderer, spelled_out
-from ansatz.prompts.render import check_shows_all
+from ansatz.prompts.render import check_shows_all, prompt_ids
 from ansatz.prompts.templates import QUESTION, template_text
 from ansatz.prompts.tokenizer import Tokenizer
 from ansatz.special_tokens import special_tokens
@@ -28,14 +28,11 @@ def render_guess(problem: Problem, template: Template, tokenizer: Tokenizer) -> 
     template, special = spelled_out(template), special_tokens(tokenizer)
     if isinstance(template, ChatTemplate):
         text = ChatRenderer(tokenizer, template).prompt(problem, user_text=GUESS_TEXT)
-        ids = special.encode(text)
     else:
         check_shows_all(problem, template)
         frame = GUESS_TEXT if template == GUESS else template_text(template)
         text = frame.replace(QUESTION, special.hide(problem.question))
-        ids = special.encode(text, add_special_tokens=True)
-        if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
-            ids = ids[:-1]
+    ids = prompt_ids(text, template, tokenizer)
     opening = tokenizer.encode(OPENING, add_special_tokens=False)
     return Prompt(problem=problem, text=special.show(text) + OPENING, token_ids=(*ids, *opening))
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ansatz.end_of_turn import end_of_turn
 from ansatz.errors import ModelError
 from ansatz.prompts.chat import THOUGHT, THOUGHT_END, ChatRenderer, shows, shows_calls
-from ansatz.prompts.chat_turns import TurnRenderer
+from ansatz.prompts.chat_turns import TurnRenderer, end_text
 from ansatz.prompts.tokenizer import Tokenizer, ids_of_parts
 from ansatz.special_tokens import special_tokens
 from ansatz.types import Problem
@@ -39,7 +39,7 @@ def last_response(renderer: ChatRenderer, problem: Problem, prompt: str, solutio
     Raise ModelError if the prompt begins a thought and the solution has none, or the other way round, and if the
     template does not show a call.
     """
-    end, between = _end_text(renderer.tokenizer), TurnRenderer(renderer.tokenizer, renderer.chat)
+    end, between = end_text(renderer.tokenizer), TurnRenderer(renderer.tokenizer, renderer.chat)
     before, texts, asked = renderer.turns(problem), [prompt], prompt
     solution_turns = _solution_turns(renderer, problem, solution)
     for is_tool, group in groupby(solution_turns, key=lambda turn: turn["role"] == "tool"):
@@ -89,7 +89,7 @@ def all_responses(renderer: ChatRenderer, problem: Problem, prompt: str, solutio
     """
     asking = renderer.turns(problem)
     turns = [*asking, *_solution_turns(renderer, problem, solution)]
-    whole, end = renderer.apply(turns, problem, for_response=False), _end_text(renderer.tokenizer)
+    whole, end = renderer.apply(turns, problem, for_response=False), end_text(renderer.tokenizer)
     texts, start = list[str](), 0
     opening = range(len(asking) - 1 - problem.num_opening_turns, len(asking) - 1)
     for index, turn in enumerate(turns):
@@ -105,7 +105,12 @@ def all_responses(renderer: ChatRenderer, problem: Problem, prompt: str, solutio
             or not shows(said, turn["content"])
             or not shows_calls(said, turn)
         ):
-            raise _differs(problem, turn)
+            raise ModelError(
+                f"the tokenizer's chat template renders the response {turn['content'][:40]!r} of problem "
+                f"{problem.id!r} differently when the conversation goes on (for example without its thought), so that "
+                "not all responses can be taught in one text. Set sft.responses: last, and each_response: true in "
+                "data.sft, which teaches each of them after a prompt of its own."
+            )
         texts += [whole[start : len(asked)], said]
         start = len(asked) + len(said)
     return _parts(renderer.tokenizer, texts)
@@ -117,12 +122,6 @@ def _parts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Part]:
     if end_of_turn(tokenizer) is None:
         ids[-1].append(int(tokenizer.eos_token_id))
     return [Part(part, bool(index % 2)) for index, part in enumerate(ids)]
-
-
-def _end_text(tokenizer: Any) -> str:
-    """Return the text of the token that ends a turn; empty if the template has none."""
-    token = end_of_turn(tokenizer)
-    return "" if token is None else tokenizer.added_tokens_decoder[token].content
 
 
 def _up_to(end: str, text: str) -> str:
@@ -149,12 +148,3 @@ def _continue(prompt: str, solution: str, problem: Problem) -> str:
             "enable_thinking: false in data.template.arguments, or remove the thought from the solution."
         )
     return rest
-
-
-def _differs(problem: Problem, turn: Any) -> ModelError:
-    return ModelError(
-        f"the tokenizer's chat template renders the response {turn['content'][:40]!r} of problem {problem.id!r} "
-        "differently when the conversation goes on (for example without its thought), so that not all responses can be "
-        "taught in one text. Set sft.responses: last, and each_response: true in data.sft, which teaches each of them "
-        "after a prompt of its own."
-    )

@@ -29,7 +29,7 @@ class TurnRenderer:
 
     def __init__(self, tokenizer: Tokenizer, chat: ChatTemplate, *, roles: Sequence[str] = ()) -> None:
         self._renderer = ChatRenderer(tokenizer, chat)
-        self._end_id = end_of_turn(tokenizer)
+        self._end_id, self._end_text = end_of_turn(tokenizer), end_text(tokenizer)
         for role in roles:
             message = {"role": role, "name": "probe", "tool_call_id": "call00000", "content": _PROBE}
             if not self._shows(message):
@@ -73,11 +73,6 @@ class TurnRenderer:
         ids = special.encode(self._end_text + text)
         return ids[ids.index(self._end_id) + 1 :]
 
-    @property
-    def _end_text(self) -> str:
-        tokenizer: Any = self._renderer.tokenizer
-        return "" if self._end_id is None else tokenizer.added_tokens_decoder[self._end_id].content
-
     def _end_of_response(self, so_far: str, whole: str) -> int:
         """Return where the response ends in the text of the whole conversation: after as many ends of turns as `so_far`
         has.
@@ -92,6 +87,12 @@ class TurnRenderer:
             found = whole.find(end, position)
             position = position if found < 0 else found + len(end)
         return position
+
+
+def end_text(tokenizer: Any) -> str:
+    """Return the text of the token that ends a turn; empty if the template has none."""
+    token = end_of_turn(tokenizer)
+    return "" if token is None else tokenizer.added_tokens_decoder[token].content
 
 
 def _responses_before(messages: Sequence[Message]) -> list[dict[str, Any]]:

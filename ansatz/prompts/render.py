@@ -60,20 +60,23 @@ def _text(problem: Problem, template: Template, tokenizer: Tokenizer) -> str:
 
 
 def _prompt(problem: Problem, text: str, template: Template, tokenizer: Any, max_prompt_tokens: int | None) -> Prompt:
-    special = special_tokens(tokenizer)
-    if isinstance(spelled_out(template), ChatTemplate):
-        ids = special.encode(text)  # the chat template contains them already
-    else:
-        ids = special.encode(text, add_special_tokens=True)
-        if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:  # some tokenizers append the end token to every text
-            ids = ids[:-1]
+    ids = prompt_ids(text, template, tokenizer)
     if max_prompt_tokens is not None and len(ids) > max_prompt_tokens:
         raise ModelError(
             f"the prompt of problem {problem.id!r} has {len(ids)} tokens, but the limit is {max_prompt_tokens}. "
             "Raise rollout.max_prompt_tokens (within the model's context), use a shorter prompt template, or remove "
             "the problem."
         )
-    return Prompt(problem=problem, text=special.show(text), token_ids=tuple(ids))
+    return Prompt(problem=problem, text=special_tokens(tokenizer).show(text), token_ids=tuple(ids))
+
+
+def prompt_ids(text: str, template: Template, tokenizer: Tokenizer) -> list[int]:
+    """Return the tokens of a prompt, given as hidden text, with those that the tokenizer puts before every text."""
+    if isinstance(spelled_out(template), ChatTemplate):
+        return special_tokens(tokenizer).encode(text)  # the chat template contains them already
+    ids = special_tokens(tokenizer).encode(text, add_special_tokens=True)
+    # Some tokenizers append the end token to every text.
+    return ids[:-1] if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id else ids
 
 
 def render_demonstration(
