@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from ansatz.config.sampling import THOUGHT_END, SamplingOptions
+from ansatz.errors import ModelError
 from ansatz.types import Prompt, Rollout
 
 if TYPE_CHECKING:  # it imports torch, and this file serves processes without it
@@ -82,6 +83,21 @@ class Sampling:
         return dataclasses.replace(
             self, num_samples=1, temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, max_call_tokens=0
         )
+
+
+def check_prompts(prompts: Sequence[Prompt], sampling: Sampling, *, limit: int, whose: str, advice: str) -> None:
+    """Raise ModelError for a prompt without tokens, or one that leaves less room in the context than a response can
+    take. limit: the tokens of the context. whose, advice: for the message."""
+    for prompt in prompts:
+        if not prompt.token_ids:
+            raise ModelError(
+                f"the prompt of problem {prompt.problem.id!r} has no tokens. Use a template that adds some text."
+            )
+        if len(prompt.token_ids) + sampling.max_response_tokens > limit:
+            raise ModelError(
+                f"a prompt of {len(prompt.token_ids)} tokens plus rollout.max_response_tokens = "
+                f"{sampling.max_response_tokens} exceeds the {whose} context of {limit} tokens. {advice}"
+            )
 
 
 def first_samples(prompts: Sequence[Prompt], num_samples: int, unfinished: Sequence[Rollout] = ()) -> list[int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from ansatz.environments.base import EnvironmentSpec, Message, Observation
 from ansatz.environments.episode import Episode
@@ -111,6 +111,21 @@ def message_encoder(tokenizer: Tokenizer, environment: EnvironmentSpec | None) -
     if environment is None or environment.chat is None or not tokenizer.chat_template:
         return None
     return TurnRenderer(tokenizer, environment.chat, roles=environment.sample.roles).ids_after
+
+
+def build_rules(
+    sampling: Sampling, tokenizer: Any, *, end_ids: Collection[int], environment: EnvironmentSpec | None
+) -> ResponseRules:
+    """Return the rules of a call for responses in the tokens of a tokenizer."""
+    return ResponseRules(
+        sampling,
+        end_ids=end_ids,
+        encode=lambda text: tokenizer.encode(text, add_special_tokens=False),
+        decode=tokenizer.decode,
+        environment=environment,
+        encode_text=text_encoder(tokenizer),
+        encode_messages=message_encoder(tokenizer, environment),
+    )
 
 
 class Prefix(Protocol):

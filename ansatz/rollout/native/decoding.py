@@ -15,23 +15,14 @@ from ansatz.rollout.native.graphs import Capture
 from ansatz.rollout.native.parking import ParkingLot
 from ansatz.rollout.native.requests import FinishedResponse, SampleRequest
 from ansatz.rollout.native.slots import Slots
-from ansatz.rollout.response_rules import ResponseRules, message_encoder, text_encoder
+from ansatz.rollout.response_rules import ResponseRules, build_rules
 
 
 def rules_for(policy: Policy, sampling: Sampling, environment: EnvironmentSpec | None = None) -> ResponseRules | None:
     """Return the rules of a call. None if only end tokens and the length limit shape a response."""
     if not sampling.needs_rules and environment is None:
         return None
-    tokenizer = policy.tokenizer
-    return ResponseRules(
-        sampling,
-        end_ids=policy.end_ids,
-        encode=lambda text: tokenizer.encode(text, add_special_tokens=False),
-        decode=tokenizer.decode,
-        environment=environment,
-        encode_text=text_encoder(tokenizer),
-        encode_messages=message_encoder(tokenizer, environment),
-    )
+    return build_rules(sampling, policy.tokenizer, end_ids=policy.end_ids, environment=environment)
 
 
 @torch.inference_mode()

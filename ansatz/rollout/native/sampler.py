@@ -10,7 +10,7 @@ from ansatz.environments.endings import Endings
 from ansatz.errors import ModelError
 from ansatz.models.load import Policy
 from ansatz.models.weights import LiveWeights, WeightSource
-from ansatz.rollout.base import Sampling
+from ansatz.rollout.base import Sampling, check_prompts
 from ansatz.rollout.native.cache import free_bytes, slots_that_fit, token_bytes
 from ansatz.rollout.native.decoding import decode, rules_for
 from ansatz.rollout.native.equal_rows import equal_rows
@@ -75,7 +75,8 @@ class NativeSampler:
         unfinished: Sequence[Rollout] = (),
         on_finished: Callable[[Rollout], None] | None = None,
     ) -> list[Rollout]:
-        self._check(prompts, sampling)
+        advice = "Lower rollout.max_response_tokens, or drop long prompts with rollout.max_prompt_tokens."
+        check_prompts(prompts, sampling, limit=self.policy.max_context, whose="model's", advice=advice)
         requests = build_requests(prompts, sampling.num_samples, unfinished)
         sources = [*prompts, *unfinished]
         rollouts: dict[tuple[int, int], Rollout] = {}
@@ -123,20 +124,6 @@ class NativeSampler:
         span = sampling.max_response_tokens + prompt_share
         free = free_bytes(self.policy.device)
         return slots_that_fit(free, self._token_bytes, span, requested=self.max_concurrent)
-
-    def _check(self, prompts: Sequence[Prompt], sampling: Sampling) -> None:
-        limit = self.policy.max_context
-        for prompt in prompts:
-            if not prompt.token_ids:
-                raise ModelError(
-                    f"the prompt of problem {prompt.problem.id!r} has no tokens. Use a template that adds some text."
-                )
-            if len(prompt.token_ids) + sampling.max_response_tokens > limit:
-                raise ModelError(
-                    f"a prompt of {len(prompt.token_ids)} tokens plus rollout.max_response_tokens = "
-                    f"{sampling.max_response_tokens} exceeds the model's context of {limit} tokens. Lower "
-                    "rollout.max_response_tokens, or drop long prompts with rollout.max_prompt_tokens."
-                )
 
     def _rollout(self, source: Prompt | Rollout, response: FinishedResponse, sampling: Sampling) -> Rollout:
         prompt, partial = (source.prompt, source) if isinstance(source, Rollout) else (source, None)

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import socket
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 _SEGMENTS = "/dev/shm/psm_"  # how Python's shared_memory names its files, which vLLM uses for its queues
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody listens at now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 def descendants(pid: int | None = None) -> set[Any]:

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from ansatz.environments.base import EnvironmentSpec
 from ansatz.environments.calls import EnvironmentCalls, environment_calls
 from ansatz.environments.endings import Endings
-from ansatz.errors import ModelError, RolloutError
+from ansatz.errors import RolloutError
 from ansatz.models.load import Policy
 from ansatz.models.weights import LiveWeights, WeightSource
-from ansatz.rollout.base import Sampling, first_samples
-from ansatz.rollout.response_rules import ResponseRules, message_encoder, text_encoder
+from ansatz.rollout.base import Sampling, check_prompts, first_samples
+from ansatz.rollout.response_rules import build_rules
 from ansatz.rollout.sampling import noise_key
 from ansatz.rollout.vllm.engine import Engine, EngineLost
 from ansatz.rollout.vllm.response import PendingResponse, Seed, shared_params
@@ -24,6 +24,10 @@ from ansatz.rollout.vllm.weights import Publisher
 from ansatz.rollout.vllm.work import EngineWork
 from ansatz.types import Prompt, Rollout
 
+_ADVICE = (
+    "Lower rollout.max_response_tokens or rollout.max_prompt_tokens, or raise rollout.engine.max_context if the model "
+    "allows it."
+)
 _MAX_SEED = (1 << 63) - 1  # vLLM's seeds are signed 64-bit integers that are not negative
 
 
@@ -72,7 +76,8 @@ class VllmSampler:
     ) -> list[Rollout]:
         if not prompts and not unfinished:
             return []
-        self._check_lengths([*prompts, *(rollout.prompt for rollout in unfinished)], sampling)
+        given = [*prompts, *(rollout.prompt for rollout in unfinished)]
+        check_prompts(given, sampling, limit=self._max_context, whose="engine's", advice=_ADVICE)
         if not self._tag:
             self._publish(LiveWeights(policy=self.policy, version=self.version))
         with environment_calls(self.environment) as calls:
@@ -117,20 +122,12 @@ class VllmSampler:
     def _responses(
         self, prompts: Sequence[Prompt], sampling: Sampling, unfinished: Sequence[Rollout]
     ) -> list[PendingResponse]:
-        tokenizer = self.policy.tokenizer
-        rules = ResponseRules(
-            sampling,
-            end_ids=self.policy.end_ids,
-            encode=lambda text: tokenizer.encode(text, add_special_tokens=False),
-            decode=tokenizer.decode,
-            environment=self.environment,
-            encode_text=text_encoder(tokenizer),
-            encode_messages=message_encoder(tokenizer, self.environment),
-        )
+        policy = self.policy
+        rules = build_rules(sampling, policy.tokenizer, end_ids=policy.end_ids, environment=self.environment)
         params = shared_params(
             sampling,
-            end_ids=self.policy.end_ids,
-            vocab_size=self.policy.head.weight.shape[0],
+            end_ids=policy.end_ids,
+            vocab_size=policy.head.weight.shape[0],
             turn_ends=rules.turn_ends,
         )
         firsts = first_samples(prompts, sampling.num_samples, unfinished)
@@ -202,16 +199,3 @@ class VllmSampler:
 
     def _text(self, token_ids: Sequence[int]) -> str:
         return self.policy.tokenizer.decode(token_ids, skip_special_tokens=True)
-
-    def _check_lengths(self, prompts: Sequence[Prompt], sampling: Sampling) -> None:
-        if empty := next((prompt for prompt in prompts if not prompt.token_ids), None):
-            raise ModelError(
-                f"the prompt of problem {empty.problem.id!r} has no tokens. Use a template that adds some text."
-            )
-        longest = max(len(prompt.token_ids) for prompt in prompts)
-        if longest + sampling.max_response_tokens > self._max_context:
-            raise ModelError(
-                f"a prompt of {longest} tokens plus rollout.max_response_tokens = {sampling.max_response_tokens} "
-                f"exceeds the engine's context of {self._max_context} tokens. Lower rollout.max_response_tokens or "
-                "rollout.max_prompt_tokens, or raise rollout.engine.max_context if the model allows it."
-            )

@@ -13,7 +13,6 @@ import os
 import queue
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,7 +26,7 @@ from ansatz.errors import RolloutError
 from ansatz.json_text import parse_json
 from ansatz.rollout.vllm.access import KEY_VARIABLE, RequireKey
 from ansatz.rollout.vllm.engine import EngineLost, EngineSettings, environment, vllm_platform
-from ansatz.rollout.vllm.processes import all_alive, descendants, end, shared_memory
+from ansatz.rollout.vllm.processes import all_alive, descendants, end, free_port, shared_memory
 from ansatz.rollout.vllm.response import EngineOutput, EngineRequest
 from ansatz.rollout.vllm.work import EngineWork
 
@@ -62,9 +61,7 @@ class ServerEngine:
         return frozenset(child.pid for child in self._children) | ({self._process.pid} if self._process else set())
 
     def start(self) -> None:
-        with socket.socket() as listener:
-            listener.bind((HOST, 0))
-            self._port = listener.getsockname()[1]
+        self._port = free_port()
         arguments = {**self._settings.arguments(cpu=self._cpu), "host": HOST, "port": self._port}
         self._key = secrets.token_urlsafe(32)
         server_arguments = {
@@ -78,11 +75,7 @@ class ServerEngine:
         self._log = tempfile.NamedTemporaryFile(prefix="ansatz-vllm-", suffix=".log")  # noqa: SIM115 kept until kill
         self._process = subprocess.Popen(
             [sys.executable, "-m", "ansatz.rollout.vllm.serve", *flags({**server_arguments, **arguments})],
-            env={
-                **os.environ,
-                **environment(cpu=self._cpu),
-                **own,
-            },
+            env={**os.environ, **environment(cpu=self._cpu), **own},
             stdin=subprocess.PIPE,
             stdout=self._log,
             stderr=subprocess.STDOUT,

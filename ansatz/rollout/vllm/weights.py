@@ -7,7 +7,6 @@ import fcntl
 import importlib
 import os
 import shutil
-import socket
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from ansatz.locks import LOCK_FILE
 from ansatz.rollout.vllm.engine import Engine, EngineLost
+from ansatz.rollout.vllm.processes import free_port
 
 Transfer = Literal["file", "ipc", "nccl"]
 
@@ -108,7 +108,7 @@ class DevicePublisher:
         if self._transfer == "ipc":
             init_info = side.IPCTrainerInitInfo(rank=0)
         else:
-            init_info = side.NCCLTrainerInitInfo("127.0.0.1", _free_port(), 2, rank=0)
+            init_info = side.NCCLTrainerInitInfo("127.0.0.1", free_port(), 2, rank=0)
         sender = factory.WeightTransferTrainerFactory.trainer_init(
             init_info, client=_Tagged(engine, self._tag), source=base.ModuleSource(self)
         )
@@ -139,9 +139,3 @@ def confirm_push(engine: Engine, tag: str) -> None:
         raise EngineLost("the prefix cache still holds values computed with older weights and could not be reset")
     if (engine_tag := engine.weight_version()) != tag:
         raise EngineLost(f"after a push of weights {tag} the engine reports weights {engine_tag}")
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
