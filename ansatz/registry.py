@@ -14,8 +14,9 @@ import importlib.util
 import inspect
 import math
 import os
+import pkgutil
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
@@ -122,6 +123,13 @@ def bind(function: F, settings: Mapping[str, Any], *, what: str) -> F:
     return cast(F, functools.partial(function, **values)) if values else function
 
 
+def check_required(function: Callable[..., Any], given: Collection[str], *, what: str) -> None:
+    """Raise ConfigError if a setting of the function has no default and is not given."""
+    for key, parameter in settings_of(function).items():
+        if parameter.default is inspect.Parameter.empty and key not in given:
+            raise ConfigError(f"{what} needs the setting {key!r}. Give it in the recipe.")
+
+
 def _typed(value: Any, parameter: inspect.Parameter, what: str) -> Any:
     """Return the value converted to the annotated type: 1e3 becomes an int if the annotation is int."""
     if parameter.annotation is inspect.Parameter.empty or isinstance(parameter.annotation, str):
@@ -158,6 +166,36 @@ def describe_missing_file(path: str | Path) -> str:
     if path.exists():
         return "is a pipe, a device or a socket, expected a file"
     return "is a link that leads nowhere" if path.is_symlink() else f"does not exist (current folder: {Path.cwd()})"
+
+
+def names_in_package(package: str) -> list[str]:
+    """Return the modules of a package that hold a function or a class with the name of the module."""
+    modules = pkgutil.iter_modules(importlib.import_module(package).__path__)
+    return sorted(module.name for module in modules if _find_namesake(package, module.name) is not None)
+
+
+def find_in_package(package: str, name: str, *, kind: str) -> Any:
+    """Return the function or class `name` of the module `name` of a package; of a name with a colon, the user's own.
+
+    Raise ConfigError for an unknown name, with the nearest known one.
+    """
+    if ":" in name:
+        return load_attribute(name, kind=kind)
+    found = _find_namesake(package, name) if name.isidentifier() else None
+    if found is None:
+        raise ConfigError(f"{kind} {name!r} is unknown.{suggest(name, names_in_package(package))}")
+    return found
+
+
+def _find_namesake(package: str, name: str) -> Any:
+    try:
+        module = importlib.import_module(f"{package}.{name}")
+    except ModuleNotFoundError as error:
+        if error.name == f"{package}.{name}":
+            return None
+        raise
+    found = getattr(module, name, None)
+    return found if inspect.isfunction(found) or inspect.isclass(found) else None
 
 
 def load_attribute(reference: str, *, kind: str) -> Any:

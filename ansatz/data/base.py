@@ -8,15 +8,12 @@ source.
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import pkgutil
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
-from ansatz.errors import ConfigError, DataError
-from ansatz.registry import bind, load_attribute, settings_of, suggest
+from ansatz.errors import DataError
+from ansatz.registry import bind, check_required, find_in_package, names_in_package
 from ansatz.types import Problem
 
 Source = Callable[..., Iterable[Problem]]
@@ -49,20 +46,12 @@ class ComputedProblems(Sequence[Problem]):
 
 def source_names() -> list[str]:
     """Return the sources of this package: every module that contains a function with the module's name."""
-    package = importlib.import_module(__package__ or "ansatz.data")
-    return sorted(m.name for m in pkgutil.iter_modules(package.__path__) if _source_in_module(m.name) is not None)
+    return names_in_package("ansatz.data")
 
 
 def find_source(name: str) -> Source:
     """Return the source with this name. Raise ConfigError for an unknown name, with the nearest known one."""
-    if ":" in name:
-        return load_attribute(name, kind="data source")
-    names = source_names()
-    if name not in names:
-        raise ConfigError(f"data source {name!r} is unknown.{suggest(name, names)}")
-    function = _source_in_module(name)
-    assert function is not None
-    return function
+    return find_in_package("ansatz.data", name, kind="data source")
 
 
 def bind_source(name: str, settings: Mapping[str, Any]) -> Source:
@@ -72,11 +61,7 @@ def bind_source(name: str, settings: Mapping[str, Any]) -> Source:
     """
     function, what = find_source(name), f"data source {name!r}"
     call = bind(function, settings, what=what)
-    for key, parameter in settings_of(function).items():
-        if parameter.default is inspect.Parameter.empty and key != "split" and key not in settings:
-            raise ConfigError(
-                f"{what} needs the setting {key!r}, which is missing. Add it to the settings of the source."
-            )
+    check_required(function, ("split", *settings), what=what)
     return call
 
 
@@ -95,7 +80,3 @@ def load_problems(name: str, *, split: str, settings: Mapping[str, Any] | None =
             f"{what} has no problem in split {split!r}; expected at least one. Check its path, split and limit."
         )
     return problems
-
-
-def _source_in_module(name: str) -> Source | None:
-    return getattr(importlib.import_module(f"{__package__}.{name}"), name, None)

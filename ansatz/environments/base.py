@@ -13,9 +13,6 @@ journal: a resumed response is not answered again, and the ledger of a run holds
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import pkgutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -26,7 +23,7 @@ from ansatz.config.chat import AUTO, ChatTemplate, Template
 from ansatz.config.fields import Positive
 from ansatz.errors import AnsatzError, ConfigError
 from ansatz.prompts.templates import CHAT
-from ansatz.registry import bind, load_attribute, settings_of, suggest
+from ansatz.registry import bind, check_required, find_in_package, names_in_package, settings_of
 from ansatz.types import Problem
 
 Message = Mapping[str, Any]
@@ -143,21 +140,13 @@ class EnvironmentSpec:
 def environment_names() -> list[str]:
     """Return the environments of this package: every module that holds a function or class with the name of the
     module."""
-    package = importlib.import_module(__package__ or "ansatz.environments")
-    return sorted(m.name for m in pkgutil.iter_modules(package.__path__) if _in_module(m.name) is not None)
+    return names_in_package("ansatz.environments")
 
 
 def find_environment(name: str) -> Callable[..., Environment]:
     """Return the function or class with this name. Raise ConfigError for an unknown name, with the nearest known
     one."""
-    if ":" in name:
-        return load_attribute(name, kind="environment")
-    names = environment_names()
-    if name not in names:
-        raise ConfigError(f"environment {name!r} is unknown.{suggest(name, names)}")
-    function = _in_module(name)
-    assert function is not None
-    return function
+    return find_in_package("ansatz.environments", name, kind="environment")
 
 
 def bind_environment(section: Mapping[str, Any] | None, *, template: Template = AUTO) -> EnvironmentSpec | None:
@@ -176,12 +165,9 @@ def bind_environment(section: Mapping[str, Any] | None, *, template: Template = 
         )
     common = {key: settings.pop(key) for key in settings_of(TurnSettings) if key in settings}
     function, what = find_environment(name), f"environment {name!r}"
-    own = settings_of(function)
-    for key, parameter in own.items():
-        if parameter.default is inspect.Parameter.empty and key not in (*settings, *common):
-            raise ConfigError(f"{what} needs the setting {key!r}. Give it in the recipe.")
+    check_required(function, (*settings, *common), what=what)
     turns = bind(TurnSettings, common, what="environment")()
-    settings |= {key: getattr(turns, key) for key in settings_of(TurnSettings) if key in own}
+    settings |= {key: getattr(turns, key) for key in settings_of(TurnSettings) if key in settings_of(function)}
     make = bind(function, settings, what=what)
     try:
         sample = make()
@@ -226,7 +212,3 @@ def check_environment_reward(rewards: Collection[str], spec: EnvironmentSpec | N
         f"rewards.environment: the environment {spec.name!r} gives no reward. Give it a method `reward`, or use "
         "another reward, such as math_answer."
     )
-
-
-def _in_module(name: str) -> Callable[..., Environment] | None:
-    return getattr(importlib.import_module(f"ansatz.environments.{name}"), name, None)

@@ -14,15 +14,13 @@ checks its settings and what it needs, so that a wrong recipe fails before the r
 from __future__ import annotations
 
 import importlib
-import inspect
-import pkgutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ansatz.errors import ConfigError
-from ansatz.registry import bind, load_attribute, settings_of, suggest
+from ansatz.registry import bind, check_required, find_in_package, load_attribute, names_in_package, settings_of
 from ansatz.rewards.signatures import over_rollouts
 from ansatz.types import Rollout, ScoredRollout, Verdict
 
@@ -69,9 +67,7 @@ class RewardRegistry:
 
     def names(self) -> list[str]:
         """Return all modules of this package that hold a function with the name of the module."""
-        package = importlib.import_module("ansatz.rewards")
-        modules = [module.name for module in pkgutil.iter_modules(package.__path__)]
-        return sorted(name for name in modules if self._function(name) is not None)
+        return names_in_package("ansatz.rewards")
 
     def get(self, name: str) -> RewardFunction:
         """Return the reward of that name. Raise ConfigError, with a suggestion, if it is unknown."""
@@ -80,21 +76,15 @@ class RewardRegistry:
             if not callable(function):
                 raise ConfigError(f"reward {name!r} is {function!r}, not a function. Name a function of the file.")
             return over_rollouts(function, name=name, injected=INJECTED)
-        function = self._function(name)
-        if function is None:
-            raise ConfigError(f"reward {name!r} is unknown.{suggest(name, self.names())}")
-        return function
+        return find_in_package("ansatz.rewards", name, kind="reward")
 
     def bind(self, name: str, settings: Mapping[str, Any]) -> RewardFunction:
         """Return the reward with a recipe's settings filled in. Raise ConfigError for unknown and missing settings."""
         function = self.get(name)
-        parameters = settings_of(function)
         for key in settings:
             if key in INJECTED:
                 raise ConfigError(f"reward {name!r}: the grader fills in {key!r}. Remove it from the recipe.")
-        for key, parameter in parameters.items():
-            if parameter.default is inspect.Parameter.empty and key not in settings and key not in INJECTED:
-                raise ConfigError(f"reward {name!r} needs the setting {key!r}. Give it in the recipe.")
+        check_required(function, (*settings, *INJECTED), what=f"reward {name!r}")
         return bind(function, settings, what=f"reward {name!r}")
 
     def injected(self, name: str) -> frozenset[str]:
@@ -119,17 +109,6 @@ class RewardRegistry:
         """Return `check_golds(problems)` of a built-in reward: raise DataError for unreadable golds. None if it has
         none."""
         return None if ":" in name else getattr(importlib.import_module(f"ansatz.rewards.{name}"), "check_golds", None)
-
-    def _function(self, name: str) -> RewardFunction | None:
-        module_name = f"ansatz.rewards.{name}"
-        try:
-            module = importlib.import_module(module_name)
-        except ModuleNotFoundError as error:
-            if error.name == module_name:
-                return None
-            raise
-        function = getattr(module, name, None)
-        return function if inspect.isfunction(function) else None
 
 
 rewards = RewardRegistry()
