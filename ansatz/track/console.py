@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 from rich import box
@@ -54,7 +54,7 @@ def open_console(console: Console | None = None, *, log: Path | None = None) -> 
     live = target.is_terminal and not target.is_dumb_terminal
     plain = PlainConsole(partial(target.print, markup=False, highlight=False, soft_wrap=True))
     shown = LiveConsole(target) if live else plain
-    return shown if log is None else _Both(shown, PlainConsole(partial(_append, log)))
+    return shown if log is None else cast("ConsoleSink", _Both(shown, PlainConsole(partial(_append, log))))
 
 
 def _append(path: Path, text: str) -> None:
@@ -69,34 +69,17 @@ def event_line(stage: str, step: int, text: str) -> str:
 
 
 class _Both:
-    """Two sinks as one."""
+    """Two sinks as one: it has the methods of `ConsoleSink`, and each calls those of both sinks."""
 
     def __init__(self, *sinks: ConsoleSink) -> None:
         self._sinks = sinks
 
-    def note(self, text: str) -> None:
-        for sink in self._sinks:
-            sink.note(text)
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        def call_each(*arguments: Any, **settings: Any) -> None:
+            for sink in self._sinks:
+                getattr(sink, name)(*arguments, **settings)
 
-    def begin(self, stage: str, *, total_steps: int) -> None:
-        for sink in self._sinks:
-            sink.begin(stage, total_steps=total_steps)
-
-    def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        for sink in self._sinks:
-            sink.step(step, metrics)
-
-    def evaluation(self, row: Evaluation) -> None:
-        for sink in self._sinks:
-            sink.evaluation(row)
-
-    def event(self, step: int, text: str) -> None:
-        for sink in self._sinks:
-            sink.event(step, text)
-
-    def end(self) -> None:
-        for sink in self._sinks:
-            sink.end()
+        return call_each
 
 
 class PlainConsole:
