@@ -34,10 +34,11 @@ def write_card(folder: Path, run: Path, config: Config, *, checkpoint: Path) -> 
     config_json = read_object(folder / "config.json", error=ModelError, advice="Export another checkpoint.")
     dtype = config_json.get("dtype", "float32")
     stages = config.stage_names[len(FIRST_STAGES) :]
+    start = "a model with random weights" if config.model.built else f"`{config.model.path}`"
     sections = [
         _front_matter(config),
         f"# {config.name}\n\nTrained with Ansatz {record.version} (stages: {', '.join(stages)}), from "
-        f"{_start(config)}. The weights are {dtype}.",
+        f"{start}. The weights are {dtype}.",
         _scores(run, config, checkpoint),
         _data(run, config),
         _prompt(config),
@@ -49,17 +50,10 @@ def write_card(folder: Path, run: Path, config: Config, *, checkpoint: Path) -> 
 
 def _front_matter(config: Config) -> str:
     lines = ["library_name: transformers", "pipeline_tag: text-generation", "tags: [ansatz, math]"]
-    if not config.model.built and _is_hub_name(str(config.model.path)):
+    path = str(config.model.path)
+    if not config.model.built and _HUB_NAME.fullmatch(path) and not Path(path).exists():
         lines.append(f"base_model: {config.model.path}")
     return "\n".join(["---", *lines, "---"])
-
-
-def _is_hub_name(path: str) -> bool:
-    return _HUB_NAME.fullmatch(path) is not None and not Path(path).exists()
-
-
-def _start(config: Config) -> str:
-    return "a model with random weights" if config.model.built else f"`{config.model.path}`"
 
 
 def _scores(run: Path, config: Config, checkpoint: Path) -> str:

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from ansatz.data.generated import Task, generator
 from ansatz.data.keyed_random import KeyedRandom
-from ansatz.data.trees import Tree, random_tree, steps, written
+from ansatz.data.trees import Tree, random_tree, steps
 
 MAX_LEVEL = 6
 LARGEST_NUMBER = 99
@@ -20,7 +20,7 @@ def arithmetic(rng: KeyedRandom, level: int) -> Task:
     """Ask for the value of an expression whose divisions are exact, so that the result of every step is an integer."""
     tree = random_tree(rng, level, ops="+-*/", number=_number, fits=_fits)
     question = rng.choice(_QUESTIONS).format(tree)
-    return Task(question=question, answer=written(tree.value), steps=steps(tree), key=tree.key)
+    return Task(question=question, answer=str(tree.value), steps=steps(tree), key=tree.key)
 
 
 def _number(rng: KeyedRandom) -> Fraction:

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from ansatz.data.generated import Task, generator
 from ansatz.data.keyed_random import KeyedRandom
-from ansatz.data.trees import Tree, random_tree, steps, written
+from ansatz.data.trees import Tree, random_tree, steps
 
 MAX_LEVEL = 4
 LARGEST_DENOMINATOR = 12
@@ -20,7 +20,7 @@ def fractions(rng: KeyedRandom, level: int) -> Task:
     """Ask for the value of an expression with fractions. If it is an integer, the answer is written as one."""
     tree = random_tree(rng, level, ops="+-*/", number=_fraction, fits=_fits)
     question = rng.choice(_QUESTIONS).format(tree)
-    return Task(question=question, answer=written(tree.value), steps=steps(tree), key=tree.key)
+    return Task(question=question, answer=str(tree.value), steps=steps(tree), key=tree.key)
 
 
 def _fraction(rng: KeyedRandom) -> Fraction:

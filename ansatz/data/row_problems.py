@@ -85,17 +85,6 @@ class RowSettings:
             )
 
 
-def problems_of(
-    rows: Iterable[Row], settings: RowSettings, *, split: str, source: str, spelled: Mapping[str, str] = IN_RECIPE
-) -> Iterator[Problem]:
-    """Return the rows as problems, one at a time. `meta` holds all unused fields, and `line`, the position of the row.
-
-    Raise DataError at the first wrong row, with file and line. spelled: see `rows_with_results`.
-    """
-    pairs = rows_with_problems(rows, settings, source=source, split=split, spelled=spelled)
-    return (problem for _, problem in pairs)
-
-
 def rows_with_problems(
     rows: Iterable[Row],
     settings: RowSettings,
@@ -106,7 +95,9 @@ def rows_with_problems(
 ) -> Iterator[tuple[Row, Problem]]:
     """Yield every row together with its problem, so that a row can be written back unchanged.
 
-    Raise DataError at the first unfit row; within `collect_unfit`, unfit rows are recorded there and left out.
+    `meta` of a problem holds all unused fields, and `line`, the position of the row. Raise DataError, with file and
+    line, at the first unfit row; within `collect_unfit`, unfit rows are recorded there and left out. spelled: see
+    `rows_with_results`.
     """
     unfit = unfit_rows()
     for row, result in rows_with_results(rows, settings, source=source, split=split, spelled=spelled):
@@ -328,10 +319,8 @@ def row_source(
     def source(*, split: str, **settings: Any) -> Iterator[Problem]:
         row_settings = RowSettings(**{key: settings.pop(key) for key in ROW_KEYS if key in settings})
         files = open_source(split=split, **settings)
-        problems = (
-            problem for rows, label in files for problem in problems_of(rows, row_settings, split=split, source=label)
-        )
-        problems = islice(problems, row_settings.limit)
+        read = (rows_with_problems(rows, row_settings, split=split, source=label) for rows, label in files)
+        problems = islice((problem for pairs in read for _, problem in pairs), row_settings.limit)
         if not row_settings.each_response:
             return problems
         return (each for problem in problems for each in (*earlier_responses(problem), problem))

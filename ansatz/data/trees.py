@@ -24,7 +24,7 @@ class Tree:
         """Return the expression with as few brackets as possible. Negative numbers and fractions are always
         bracketed."""
         if not self.op:
-            return written(self.value)
+            return str(self.value)
         assert self.left is not None
         assert self.right is not None
         left = _part(self.left, _BINDS[self.op])
@@ -36,7 +36,7 @@ class Tree:
         """Return a text that is equal for trees that are written alike, and for trees that differ only in the order of
         terms or factors."""
         if not self.op:
-            return written(self.value)
+            return str(self.value)
         pair = "+-" if self.op in "+-" else "*/"
         return "(" + " ".join(sorted(self._parts(pair, pair[0]))) + ")"
 
@@ -79,16 +79,11 @@ def steps(tree: Tree) -> list[str]:
     if tree.left is None or tree.right is None:
         return []
     left, right = (_bracket(part.value) for part in (tree.left, tree.right))
-    return [*steps(tree.left), *steps(tree.right), f"{left} {tree.op} {right} = {written(tree.value)}"]
-
-
-def written(value: Fraction) -> str:
-    """Return the value in lowest terms, integers without a denominator: "-3/4", "5"."""
-    return str(value)
+    return [*steps(tree.left), *steps(tree.right), f"{left} {tree.op} {right} = {tree.value}"]
 
 
 def _bracket(value: Fraction) -> str:
-    return written(value) if value >= 0 and value.denominator == 1 else f"({written(value)})"
+    return str(value) if value >= 0 and value.denominator == 1 else f"({value})"
 
 
 def _part(tree: Tree, binds: int) -> str:

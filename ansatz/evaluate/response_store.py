@@ -61,7 +61,7 @@ class ResponseStore:
             write_json(file, {"format_version": FORMAT_VERSION, **settings})
             return
         existing = self.settings()
-        if (version := self._format_version()) != FORMAT_VERSION:
+        if (version := self._read_settings().get("format_version", 1)) != FORMAT_VERSION:
             raise ConfigError(
                 f"{self.path} holds responses of format {version}, whose tokens were drawn by another rule than "
                 f"those of format {FORMAT_VERSION}. They can be scored (--rescore) but not continued. Choose "
@@ -106,9 +106,6 @@ class ResponseStore:
                 "Use the version that wrote it."
             )
         return settings
-
-    def _format_version(self) -> Any:
-        return self._read_settings().get("format_version", 1)
 
     def _read_settings(self) -> dict[str, Any]:
         file = self.path / "settings.json"

@@ -72,20 +72,14 @@ ResponseGrader = Callable[[Sequence[Rollout]], list[Response]]
 
 def all_modes_grader(pool: WorkerPool) -> ResponseGrader:
     """Grade each response in every one of MODES."""
-
-    def grade(rollouts: Sequence[Rollout]) -> list[Response]:
-        return [graded(rollout, pool=pool) for rollout in rollouts]
-
-    return grade
+    return lambda rollouts: [graded(rollout, pool=pool) for rollout in rollouts]
 
 
 def reward_grader(grader: Grader) -> ResponseGrader:
     """Grade by a recipe's rewards. Their verdict is stored under "reward"."""
-
-    def grade(rollouts: Sequence[Rollout]) -> list[Response]:
-        return [response_of(scored.rollout, {"reward": scored.score.verdict}) for scored in grader.score(rollouts)]
-
-    return grade
+    return lambda rollouts: [
+        response_of(scored.rollout, {"reward": scored.score.verdict}) for scored in grader.score(rollouts)
+    ]
 
 
 def with_transcripts(grade: ResponseGrader, tokenizer: Any) -> ResponseGrader:
@@ -205,11 +199,7 @@ def from_row(row: Mapping[str, Any], *, where: str) -> Response:
 
 def answer_only_grader(pool: WorkerPool) -> ResponseGrader:
     """Read only the first box, so anything that the model reasons after its answer does not count. Mode "guess"."""
-
-    def grade(rollouts: Sequence[Rollout]) -> list[Response]:
-        return [_grade_guess(rollout, pool) for rollout in rollouts]
-
-    return grade
+    return lambda rollouts: [_grade_guess(rollout, pool) for rollout in rollouts]
 
 
 def _grade_guess(rollout: Rollout, pool: WorkerPool) -> Response:

@@ -21,7 +21,7 @@ from ansatz.data import hub
 from ansatz.data.base import load_problems
 from ansatz.data.files import source_name
 from ansatz.data.formats import FORMATS, open_rows
-from ansatz.data.row_problems import RowSettings, problems_of
+from ansatz.data.row_problems import RowSettings, rows_with_problems
 from ansatz.data.rows import Row
 from ansatz.errors import ConfigError, DataError, MissingExtraError
 from ansatz.files import file_digest
@@ -192,7 +192,8 @@ def _problems(rows: Sequence[Row], *, source: str, place: str) -> list[Problem]:
         answer_key=_first(ANSWER_KEYS, keys) or None,
         level_key=_first(LEVEL_KEYS, keys) or None,
     )
-    problems = list(problems_of(rows, settings, split="test", source=source, spelled={}))
+    pairs = rows_with_problems(rows, settings, split="test", source=source, spelled={})
+    problems = [problem for _, problem in pairs]
     check_ids(problems, source=place)
     subject = _first(SUBJECT_KEYS, keys)
     return [

@@ -326,11 +326,7 @@ class _Rounds:
             tickets = self._queue.issue(prompts, unfinished, key=key, version=self._version, sampling=sampling)
             self._queue.submit(tickets)
         self._first, self._round = (), self._round + 1
-        return in_call_order(tickets, self._queue.wait(tickets, on_finished or _ignore))
-
-
-def _ignore(rollout: Rollout) -> None:
-    """Nobody asked to be told of finished rollouts."""
+        return in_call_order(tickets, self._queue.wait(tickets, on_finished or (lambda rollout: None)))
 
 
 def _partial_to_json(groups: Sequence[PartialGroup]) -> list[list[Json]]:

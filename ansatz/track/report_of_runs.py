@@ -66,7 +66,7 @@ def _differences(runs: Sequence[PipelineRun]) -> list[tuple[str, list[str]]]:
     """Return the keys of the recipes that are not the same in all runs, with the value in each."""
     recipes = [_flat_recipe(run) for run in runs]
     keys = list(dict.fromkeys(key for recipe in recipes for key in recipe if key not in NAMES))
-    values = [(key, [_value(recipe, key) for recipe in recipes]) for key in keys]
+    values = [(key, [str(recipe.get(key, "(not set)")) for recipe in recipes]) for key in keys]
     return [(key, each) for key, each in values if len(set(each)) > 1]
 
 
@@ -76,10 +76,6 @@ def _flat_recipe(run: PipelineRun) -> Mapping[str, Any]:
     except ConfigError:
         return {}
     return flat_keys(cast("Mapping[str, Any]", recipe)) if isinstance(recipe, Mapping) else {}
-
-
-def _value(recipe: Mapping[str, Any], key: str) -> str:
-    return str(recipe[key]) if key in recipe else "(not set)"
 
 
 def default_path(runs: Sequence[Path]) -> Path:

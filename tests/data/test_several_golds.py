@@ -10,7 +10,7 @@ import pytest
 
 from ansatz.data.formats import open_rows
 from ansatz.data.hygiene.normalize import same_answer
-from ansatz.data.row_problems import RowSettings, problems_of
+from ansatz.data.row_problems import RowSettings, rows_with_problems
 from ansatz.data.store import read_problems, write_problems
 from ansatz.errors import ConfigError, DataError
 from ansatz.registry import bind
@@ -27,7 +27,7 @@ def read(folder: Path, row: dict[str, Any], name: str = "rows.jsonl") -> Problem
         )
     else:
         path.write_text(json.dumps(row) + "\n", encoding="utf-8")
-    (problem,) = problems_of(open_rows(path), RowSettings(), split="train", source="test")
+    ((_, problem),) = rows_with_problems(open_rows(path), RowSettings(), split="train", source="test")
     return problem
 
 

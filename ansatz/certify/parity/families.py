@@ -6,7 +6,6 @@ A family is found by the longest matching prefix, so new cases of a known family
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -137,7 +136,7 @@ def _oat(case: Case) -> Outputs:
     if options["critic_type"] != "ppo":
         return outputs
     critic = value_run(case, "sequence_mean", oat.critic_settings(options), outputs["returns"])
-    return {**outputs, **_without(critic, "loss")}
+    return {**critic, **outputs}  # `loss` is that of the policy
 
 
 def _nemo_advantage(case: Case) -> Outputs:
@@ -194,10 +193,6 @@ def _kimi_descent(case: Case) -> Outputs:
         "surrogate_loss": descent["loss"],
         "surrogate_grad_policy_logp": descent["grad_policy_logp"],
     }
-
-
-def _without(outputs: Outputs, name: str) -> dict[str, Any]:
-    return {key: value for key, value in outputs.items() if key != name}
 
 
 RUNS: dict[str, Run] = {
