@@ -90,13 +90,12 @@ def sample_pairs(
     prompts = context.renderer(policy).prompts(problems)
     with closing(context.sampler(policy)) as sampler:
         responses = sample_responses(
+            context,
             folder,
             prompts,
             sampler=sampler,
             sampling=pair_sampling(config, given, number=number),
-            grader=context.grader,
             batch=settings.batch,
-            console=context.console,
             tokenizer=None if config.environment is None else policy.tokenizer,
         )
     problems = [prompt.problem for prompt in prompts]

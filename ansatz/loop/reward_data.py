@@ -218,15 +218,8 @@ def _labels(
 def _sampled(
     context: RunContext, folder: Path, prompts: Sequence[Prompt], *, sampler: Sampler, sampling: Sampling
 ) -> list[Response]:
-    return sample_responses(
-        folder,
-        prompts,
-        sampler=sampler,
-        sampling=sampling,
-        grader=context.grader,
-        batch=section_of(context.config).batch,
-        console=context.console,
-    )
+    batch = section_of(context.config).batch
+    return sample_responses(context, folder, prompts, sampler=sampler, sampling=sampling, batch=batch)
 
 
 def _grouped(responses: Sequence[Response], size: int) -> list[list[Response]]:

@@ -25,9 +25,8 @@ from ansatz.evaluate.responses import Response, reward_grader, with_transcripts
 from ansatz.evaluate.selection import Selection, taught_problems
 from ansatz.files import write_text
 from ansatz.json_text import read_object
-from ansatz.rewards.base import Grader
+from ansatz.loop.context import RunContext
 from ansatz.rollout.base import Sampler, Sampling
-from ansatz.track.base import ConsoleSink
 from ansatz.types import Finish, Problem, Prompt, Verdict
 
 SELECTED_FILE, PAIRS_FILE = "selected.jsonl", "pairs.jsonl"
@@ -56,14 +55,13 @@ def sampling_options(config: Config, given: Mapping[str, Any], *, name: str) -> 
 
 
 def sample_responses(
+    context: RunContext,
     folder: Path,
     prompts: Sequence[Prompt],
     *,
     sampler: Sampler,
     sampling: Sampling,
-    grader: Grader,
     batch: int,
-    console: ConsoleSink | None = None,
     tokenizer: Any = None,
 ) -> list[Response]:
     """Sample and grade all responses, or those that an interrupted call left, and store them in folder/responses.
@@ -71,7 +69,7 @@ def sample_responses(
     batch: problems sampled together; an interruption loses at most one batch. tokenizer: of the policy, if responses
     have an environment: they are stored with its answers told apart.
     """
-    store = ResponseStore(folder / "responses")
+    store, grader, console = ResponseStore(folder / "responses"), reward_grader(context.grader), context.console
     store.open_or_check(
         {
             "num_problems": len(prompts),
@@ -88,7 +86,7 @@ def sample_responses(
             sampler=sampler,
             sampling=sampling,
             batch=batch,
-            grader=reward_grader(grader) if tokenizer is None else with_transcripts(reward_grader(grader), tokenizer),
+            grader=grader if tokenizer is None else with_transcripts(grader, tokenizer),
             on_problem=lambda done: console.step(done, {}) if console is not None and done else None,
         )
     finally:

@@ -2,6 +2,8 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from fake_grader import FakeGrader
@@ -301,11 +303,11 @@ def test_a_response_over_a_limit_of_the_recipe_is_rejected(tmp_path, ending):
         for name in "ab"
     ]
     responses = sample_responses(
+        cast("RunContext", SimpleNamespace(grader=FakeGrader(), console=None)),
         tmp_path,
         prompts,
         sampler=FakeSampler(lambda prompt, sample: f"{prompt.problem.id}{sample}"),
         sampling=Sampling(num_samples=2, max_response_tokens=9),
-        grader=FakeGrader(),
         batch=2,
     )
     write_selection(

@@ -175,13 +175,12 @@ def _sample_and_select(context: RunContext, folder: Path, *, sampled_from: str, 
     template = settings.template if settings.teacher is not None else None
     with closing(context.sampler(policy, template=template)) as sampler:
         responses = sample_responses(
+            context,
             folder,
             prompts,
             sampler=sampler,
             sampling=round_sampling(config, number),
-            grader=context.grader,
             batch=settings.batch,
-            console=context.console,
             tokenizer=None if config.environment is None else policy.tokenizer,
         )
     write_selection(
