@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ansatz.environments.episode import Episode
 from ansatz.rollout.base import first_samples
 from ansatz.rollout.response_rules import ResponseState
 from ansatz.types import Finish, Problem, Prompt, Rollout
@@ -50,8 +49,7 @@ class SampleRequest:
 class FinishedResponse:
     """A response that has left its slot, with all its tokens, resumed ones included. Fields as in `Rollout`.
 
-    state: of its rules; None without any. episode: its environment; None without one. open_turn: see
-    `Environment.open_turn`.
+    state: of its rules; None without any.
     """
 
     request_index: int
@@ -59,11 +57,8 @@ class FinishedResponse:
     token_ids: tuple[int, ...]
     behavior_logps: tuple[float, ...]
     num_candidates: tuple[int, ...]
-    sampled_mask: tuple[bool, ...]
     finish: Finish
     state: ResponseState | None
-    episode: Episode | None
-    open_turn: str
 
 
 def build_requests(prompts: Sequence[Prompt], num_samples: int, unfinished: Sequence[Rollout]) -> list[SampleRequest]:

@@ -105,8 +105,11 @@ class NativeSampler:
             endings = Endings(calls, report)  # reports a rollout once its environment, if any, has given its reward
             for response in responses:
                 rollout = self._rollout(sources[response.request_index], response, sampling)
-                key = response.request_index, response.sample
-                endings.add(key, rollout, episode=response.episode, open_turn=response.open_turn)
+                key, state = (response.request_index, response.sample), response.state
+                if state is None:
+                    report(key, rollout)
+                else:
+                    endings.add(key, rollout, episode=state.episode, open_turn=state.open_turn)
             endings.wait()
         self.policy.model.train(was_training)
         return [rollouts[request.index, sample] for request in requests for sample in request.samples]
@@ -135,7 +138,7 @@ class NativeSampler:
             behavior_logps=response.behavior_logps,
             num_candidates=response.num_candidates if sampling.limits_candidates else (),
             min_response_tokens=sampling.min_response_tokens,
-            sampled_mask=response.sampled_mask,
+            sampled_mask=response.state.sampled_mask if response.state else (),
             text=self._text(response.token_ids),
             observations=response.state.observations(self._text) if response.state else (),
             finish=response.finish,

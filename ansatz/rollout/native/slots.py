@@ -70,11 +70,8 @@ class ParkedRow:
             token_ids=tuple(self.token_N.tolist()),
             behavior_logps=tuple(self.logp_N.tolist()),
             num_candidates=tuple(self.num_candidates_N.tolist()),
-            sampled_mask=self.state.sampled_mask,
             finish=finish,
             state=self.state,
-            episode=self.state.episode,
-            open_turn=self.state.open_turn,
         )
 
 
@@ -375,11 +372,8 @@ class Slots:
                 token_ids=tuple(token_ids[:num_tokens]),
                 behavior_logps=tuple(logps[:num_tokens]),
                 num_candidates=tuple(num_candidates[:num_tokens]),
-                sampled_mask=state.sampled_mask if state else (),
                 finish=self._finish(ended, num_tokens, state),
                 state=state,
-                episode=state.episode if state else None,
-                open_turn=state.open_turn if state else "",
             )
             for request_index, sample, ended, num_tokens, token_ids, logps, num_candidates, state in zip(
                 self.column["request"][done].tolist(),
