@@ -71,6 +71,7 @@ class PendingResponse:
     """A rollout that is not finished yet.
 
     params: from `shared_params`. seed: see `Seed`. partial: the rollout that an earlier call returned unfinished.
+    state: its tokens, by the rules.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class PendingResponse:
     ) -> None:
         self._prompt, self._sample, self._sampling, self._rules = prompt, sample, sampling, rules
         self._params, self._seed, self._partial = params, seed, partial
-        self._state = ResponseState(rules, prompt.problem, partial)
+        self.state = ResponseState(rules, prompt.problem, partial)
         self._behavior_logps = list(partial.behavior_logps if partial else ())
         self._num_candidates = list(partial.num_candidates if partial else ())
         self._is_counted = params["logprobs"] > 0 or sampling.temperature == 0
@@ -96,17 +97,17 @@ class PendingResponse:
 
     @property
     def done(self) -> bool:
-        return self._state.ended or len(self._state.token_ids) >= self._limit
+        return self.state.ended or len(self.state.token_ids) >= self._limit
 
     def request(self) -> EngineRequest:
         """Return what to sample next: up to the thinking budget if it is not reached yet, otherwise up to the limit."""
-        num_tokens = len(self._state.token_ids)
+        num_tokens = len(self.state.token_ids)
         room = self._limit - num_tokens
         if num_tokens < self._rules.thinking_budget:
             room = min(room, self._rules.thinking_budget - num_tokens)
         min_tokens = min(max(self._sampling.min_response_tokens - num_tokens, 0), room)
         params = {**self._params, "max_tokens": room, "min_tokens": min_tokens, "seed": self._seed(num_tokens)}
-        return EngineRequest(token_ids=(*self._prompt.token_ids, *self._state.token_ids), params=params)
+        return EngineRequest(token_ids=(*self._prompt.token_ids, *self.state.token_ids), params=params)
 
     def take(self, output: EngineOutput) -> None:
         """Append the tokens of an output up to the first end or forced token, then the forced tokens.
@@ -120,7 +121,7 @@ class PendingResponse:
         for token, logp, num_candidates in zip(
             output.token_ids, output.behavior_logps, output.num_candidates, strict=True
         ):
-            if self.done or self._state.waiting or self._state.forced_token >= 0:
+            if self.done or self.state.waiting or self.state.forced_token >= 0:
                 break
             self._append(token, 0.0 if greedy else min(logp, 0.0), 1 if greedy else num_candidates)
         self._append_forced()
@@ -128,28 +129,18 @@ class PendingResponse:
     @property
     def asks(self) -> tuple[Episode, str] | None:
         """The environment and the turn that it is to answer; None unless a turn has ended."""
-        state = self._state
+        state = self.state
         return (state.episode, state.turn_text) if state.waiting and state.episode else None
-
-    @property
-    def episode(self) -> Episode | None:
-        """The environment of the response; None without one."""
-        return self._state.episode
-
-    @property
-    def open_turn(self) -> str:
-        """See `Environment.open_turn`."""
-        return self._state.open_turn
 
     def observe(self, answer: Observation | None) -> None:
         """Append what the environment has answered to the turn. None: the response is done."""
-        self._state.observe(answer)
+        self.state.observe(answer)
         max_tokens = self._sampling.max_response_tokens
-        self._limit = min(max(self._limit, self._state.num_tokens_with_forced), max_tokens)
+        self._limit = min(max(self._limit, self.state.num_tokens_with_forced), max_tokens)
         self._append_forced()
 
     def rollout(self, *, text: Callable[[Sequence[int]], str], version: int) -> Rollout:
-        token_ids, partial, finish = tuple(self._state.token_ids), self._partial, self._state.finish
+        token_ids, partial, finish = tuple(self.state.token_ids), self._partial, self.state.finish
         if finish is Finish.LENGTH and len(token_ids) < self._sampling.max_response_tokens:
             finish = Finish.ABORT
         return Rollout(
@@ -159,9 +150,9 @@ class PendingResponse:
             behavior_logps=tuple(self._behavior_logps),
             num_candidates=tuple(self._num_candidates) if self._is_counted else (),
             min_response_tokens=self._sampling.min_response_tokens,
-            sampled_mask=self._state.sampled_mask,
+            sampled_mask=self.state.sampled_mask,
             text=text(token_ids),
-            observations=self._state.observations(text),
+            observations=self.state.observations(text),
             finish=finish,
             versions=(*partial.token_versions, *[version] * (len(token_ids) - partial.num_tokens)) if partial else (),
             version_min=partial.version_min if partial else version,
@@ -170,10 +161,10 @@ class PendingResponse:
         )
 
     def _append_forced(self) -> None:
-        while self._state.forced_token >= 0 and not self.done:
-            self._append(self._state.forced_token, 0.0, 1)
+        while self.state.forced_token >= 0 and not self.done:
+            self._append(self.state.forced_token, 0.0, 1)
 
     def _append(self, token: int, logp: float, num_candidates: int) -> None:
-        self._state.append(token)
+        self.state.append(token)
         self._behavior_logps.append(logp)
         self._num_candidates.append(num_candidates)

@@ -99,7 +99,7 @@ class VllmSampler:
         def finish(index: int) -> None:
             response = responses[index]
             rollout = response.rollout(text=self._text, version=self.version)
-            endings.add(index, rollout, episode=response.episode, open_turn=response.open_turn)
+            endings.add(index, rollout, episode=response.state.episode, open_turn=response.state.open_turn)
 
         endings = Endings(calls, report)
         work = EngineWork(responses, calls, finish)
