@@ -126,20 +126,16 @@ class FileWeightStore(_Pins):
 
     def __init__(self, folder: Path, *, max_shard_bytes: int = MAX_SHARD_BYTES) -> None:
         super().__init__()
-        self._folder, self._max_shard_bytes = folder, max_shard_bytes
-
-    @property
-    def folder(self) -> Path:
-        return self._folder
+        self.folder, self._max_shard_bytes = folder, max_shard_bytes
 
     def path(self, version: int) -> Path:
         """Return the folder of a version."""
-        return self._folder / f"version-{version:06d}"
+        return self.folder / f"version-{version:06d}"
 
     def publish(self, version: int, source: WeightSource) -> str:
         draft, final = self._draft(version), self.path(version)
         try:
-            make_private(self._folder)
+            make_private(self.folder)
             draft.mkdir()
             stored = self._store(source, draft)
             meta = {"version": version, "policy_version": source.version, "fingerprint": stored}
@@ -170,7 +166,7 @@ class FileWeightStore(_Pins):
             raise RolloutError(f"the weights in {self.path(version)} cannot be read: {error}.") from error
         if verify and fingerprint(tensors) != meta["fingerprint"]:
             raise RolloutError(
-                f"version {version} of the weights in {self._folder} is damaged: its fingerprint is not "
+                f"version {version} of the weights in {self.folder} is damaged: its fingerprint is not "
                 f"{meta['fingerprint']}, as it was when the version was published. Resume the run."
             )
         return StoredWeights(
@@ -184,7 +180,7 @@ class FileWeightStore(_Pins):
         return self._meta(version)["fingerprint"]
 
     def versions(self) -> tuple[int, ...]:
-        return _versions_in(self._folder)
+        return _versions_in(self.folder)
 
     def save(self, folder: Path, versions: Iterable[int]) -> None:
         """Save by hard links where the file system allows them, and by copies elsewhere: nothing changes a published
@@ -196,7 +192,7 @@ class FileWeightStore(_Pins):
 
     def restore(self, folder: Path) -> None:
         self.close()
-        make_private(self._folder)
+        make_private(self.folder)
         for version in _versions_in(folder):
             source = folder / self.path(version).name
             draft = self._draft(version)
@@ -205,17 +201,17 @@ class FileWeightStore(_Pins):
 
     def close(self) -> None:
         self._pins.clear()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _draft(self, version: int) -> Path:
         """Return where a version is written, without what a killed process may have left there."""
-        draft = self._folder / f".version-{version:06d}.draft"
+        draft = self.folder / f".version-{version:06d}.draft"
         shutil.rmtree(draft, ignore_errors=True)
         return draft
 
     def _drop(self, version: int) -> None:
         if self.path(version).exists():
-            doomed = self._folder / f".version-{version:06d}.old"  # a half-removed version must not look whole
+            doomed = self.folder / f".version-{version:06d}.old"  # a half-removed version must not look whole
             shutil.rmtree(doomed, ignore_errors=True)
             shutil.rmtree(self.path(version).rename(doomed))
 

@@ -19,9 +19,6 @@ class _Write:
     text: Callable[[], str]
     append: bool
 
-    def do(self) -> None:
-        (append_text if self.append else write_text)(self.path, self.text())
-
 
 class RowWriter:
     """Writes files of one stage. on_failure: called with the step and a sentence, once for each step that fails."""
@@ -67,7 +64,7 @@ class RowWriter:
         while self._waiting:
             write = self._waiting[0]
             try:
-                write.do()
+                (append_text if write.append else write_text)(write.path, write.text())
             except OSError as error:
                 return not_written(write.path, error, needed=len(write.text().encode(errors=HALF_CHARACTERS)))
             self._waiting.pop(0)
