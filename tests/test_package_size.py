@@ -28,11 +28,11 @@ from ansatz.config.sampling import SamplingOptions
 ROOT = Path(__file__).parent.parent
 
 BUDGETS = {
-    "lines of code": 48_800,
-    "lines of code of the core": 18_320,
+    "lines of code": 48_560,
+    "lines of code of the core": 18_270,
     "modules": 525,
     "modules of the core": 198,
-    "internal imports of the core": 890,
+    "internal imports of the core": 889,
     "internal imports of a module, maximum": 28,
     "keys of a recipe": 96,
     "functions over 60 lines": 3,
