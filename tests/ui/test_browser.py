@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,15 @@ pytest.importorskip("starlette", reason="the extra ui is not installed")
 if shutil.which("chromium") is None:
     pytest.skip("chromium is not installed", allow_module_level=True)
 
+from starlette.testclient import TestClient  # noqa: E402
 from test_sweep_pages import row_of, write_rows  # noqa: E402
 from test_viewer_pages import HOSTILE, make_run  # noqa: E402
 
 from ansatz.track.notes import add_note, notes_path  # noqa: E402
+from ansatz.ui import attempts  # noqa: E402
+from ansatz.ui.app import build_app  # noqa: E402
 from ansatz.ui.demo import DemoRun  # noqa: E402
+from ansatz.ui.library import Library  # noqa: E402
 
 pytestmark = pytest.mark.browser
 
@@ -310,3 +316,32 @@ def test_a_note_that_cannot_be_saved_stays_in_the_form(chromium: Any, address: s
     page.click("text=this problem over the steps")
     page.wait_for_url("**/problem/**")
     assert left == ["beforeunload"]
+
+
+def test_a_click_on_a_token_lets_new_responses_begin_before_it(
+    chromium: Any, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The page is that of a viewer whose checkpoint is a stand-in, shown by the browser as if its own had sent it."""
+    checkpoint = make_run(tmp_path / "runs" / "plain") / "rl" / "checkpoints" / "step-000004"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "model.safetensors").touch()
+    row = {"model": "rl/checkpoints/step-000004", "sample": 0, "tokens": 3, "reason": "no_answer", "correct": False}
+    row |= {"text": "x<3 so", "ends": [1, 3, 6], "logps": [-0.1, -2.0, -3.0], "truncated": False, "extracted": None}
+    answer = f"import sys; sys.stdin.readline(); print({json.dumps({**row, 'reward': 0.0})!r})"
+    monkeypatch.setattr(attempts, "COMMAND", [sys.executable, "-c", answer])
+    library = Library([tmp_path / "runs"], cache=tmp_path / "cache")
+    library.asks_models = True
+    viewer = TestClient(build_app(library, token="", hosts=["testserver"]), follow_redirects=False)
+    (token,) = re.findall(r"/try\?page=([\w-]+)", viewer.get("/run/plain/try").text)
+    asked = {"question": "3 + 5?", "before": "", "after": row["model"]}
+    headers = {"origin": "http://testserver"}
+    target = viewer.post(f"/run/plain/try?page={token}", data=asked, headers=headers).headers["location"]
+    while 'http-equiv="refresh"' in (html := viewer.get(target).text):
+        time.sleep(0.05)
+    tab = Tab(chromium, address)
+    tab.page.route("**/run/plain/try", lambda route: route.fulfill(body=html, content_type="text/html"))
+    page = tab.open("/run/plain/try")
+    page.click("article .tokens >> text=so")
+    assert page.input_value("[name=beginning]") == "x<3"
+    assert page.evaluate("document.activeElement.name") == "beginning"
+    assert tab.faults == []
