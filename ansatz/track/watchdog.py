@@ -126,7 +126,7 @@ def observe(
     """Judge the metrics of a step. Steps come in rising order; a metric may be missing in some of them."""
     states, findings = dict[str, RuleState](), list[Finding]()
     for rule in rules:
-        rule_state, finding = _judge(rule, state.rules.get(rule.name, RuleState()), step, metrics)
+        rule_state, finding = _judge(rule, state.rules.get(rule.name) or RuleState(), step, metrics)
         states[rule.name] = rule_state
         if finding is not None:
             findings.append(finding)
@@ -161,12 +161,13 @@ def _judge(rule: Rule, state: RuleState, step: int, metrics: Mapping[str, float]
     if state.first is None:
         was_healthy = rule.starts_healthy or not rule.is_beyond(value)
         state = state._replace(first=value, means=(value,), was_healthy=was_healthy)
-    is_excused = any(metrics.get(minimum.metric, -math.inf) >= minimum.value for minimum in rule.unless)
-    state = state._replace(
-        steps=(*state.steps, step)[-rule.window :],
-        values=(*state.values, value)[-rule.window :],
-        spreads=(*state.spreads, metrics.get(SPREAD, 0.0))[-rule.window :],
-        excused=(*state.excused, is_excused)[-rule.window :],
+    excused = [metrics.get(minimum.metric, -math.inf) >= minimum.value for minimum in rule.unless]
+    state = RuleState(
+        (*state.steps, step)[-rule.window :],
+        (*state.values, value)[-rule.window :],
+        (*state.spreads, metrics.get(SPREAD, 0.0))[-rule.window :],
+        (*state.excused, any(excused))[-rule.window :],
+        *state[4:],
     )
     if len(state.values) < rule.window:
         return state, None

@@ -188,14 +188,14 @@ def _see(member: ScoredRollout, advantage: float) -> dict[str, float]:
     """Make up what an update sees of a response: a sampler that rounds, and nothing to clip in a first update."""
     logps, rng = member.rollout.behavior_logps, KeyedRandom("demo", "seen", member.rollout.text)
     gaps = [0.5 * (0.004 * (rng.uniform() - 0.5)) ** 2 for _ in logps]
-    entropies = _entropies(logps)
+    entropies = [_entropy(logp) for logp in logps]
     seen = {"mismatch_mean": fmean(gaps), "mismatch_max": max(gaps), "mean_entropy": fmean(entropies)}
     return {"advantage": advantage, "clip_share": 0.0, **seen}
 
 
-def _entropies(logps: Sequence[float]) -> list[float]:
-    """Make up entropies: that of a choice between two tokens, of which the first was sampled."""
-    return [-(math.exp(logp) * logp + (p := 1 - math.exp(logp)) * math.log(p or 1)) for logp in logps]
+def _entropy(logp: float) -> float:
+    """Make up the entropy of the choice of a token: largest where it was neither sure nor unlikely."""
+    return -2 * logp * math.exp(logp)
 
 
 def _update(member: ScoredRollout, advantage: float) -> TokenFacts:
@@ -206,4 +206,6 @@ def _update(member: ScoredRollout, advantage: float) -> TokenFacts:
     after = [min(logp + 0.25 * advantage * -logp * (1.3 * rng.uniform() - 0.3), 0.0) for logp in before]
     pieces = re.findall(r"\\boxed|\w+|\W", rollout.text)
     ends = [sum(map(len, pieces[: place + 1])) for place in range(rollout.num_tokens)]
-    return TokenFacts(rollout.token_ids, ends, rollout.behavior_logps, before, after, _entropies(before))
+    return TokenFacts(
+        rollout.token_ids, ends, rollout.behavior_logps, before, after, [_entropy(logp) for logp in before]
+    )

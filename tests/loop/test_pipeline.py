@@ -410,7 +410,7 @@ def test_an_update_that_is_not_finite_is_skipped_stored_and_can_be_repeated(tmp_
 def test_a_reward_that_is_not_a_number_is_named(tmp_path):
     changes = {"data": {"sft": None}, "rewards": user_reward("not_a_number")}
     with pytest.raises(
-        RewardError, match=r"user_rewards\.py:not_a_number' returned nan for problem 'word_problems-heldout-3-0'"
+        RewardError, match=r"user_rewards\.py:not_a_number' returned nan for problem 'word_problems-heldout-3-\d+'"
     ):
         run_pipeline(toy_config(tmp_path, changes))
 
