@@ -15,20 +15,14 @@ _INVISIBLE = [
 ]  # fmt: skip
 _TABLE: dict[int, str | None] = {
     **{ord(source): target for source, target in (NOTATION["characters"] | NOTATION["wide"]).items()},
-    **{
-        zero + n: str(n) for zero in (0xFF10, 0x0660, 0x06F0, 0x0966) for n in range(10)
-    },  # wide, Arabic, Persian, Hindi
+    **{zero + n: str(n) for zero in (0xFF10, 0x0660, 0x06F0, 0x0966) for n in range(10)},  # also Arabic, Persian, Hindi
     **{0xFF21 + n: chr(65 + n) for n in range(26)},
     **{ord(source): f"\\frac{{{top}}}{{{bottom}}} " for source, (top, bottom) in _FRACTIONS},
     **dict.fromkeys(_INVISIBLE),
 }
 _MARKS = "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2028\u2029\u2800\u3164\ufe00-\ufe0e\ufff9-\ufffb\uffa0"
-_UNSEEN = (
-    "["
-    + "".join(re.escape(chr(point)) for point in _INVISIBLE)
-    + _MARKS
-    + "\x80-\x9f\u0300-\u036f\u061c\u20d0-\u20ff\ud800-\udfff\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
-)
+_MORE_MARKS = "\x80-\x9f\u0300-\u036f\u061c\u20d0-\u20ff\ud800-\udfff\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+_UNSEEN = f"[{''.join(re.escape(chr(point)) for point in _INVISIBLE)}{_MARKS}{_MORE_MARKS}]"
 """One character that is not seen, or that marks the character before it: what has no place within a number."""
 _UNSEEN_RUN = rf"((?:{_UNSEEN}|\{{{_UNSEEN}*\}})+)"
 _WITHIN_NUMBER = re.compile(rf"(?<=\d){_UNSEEN_RUN}(?=\.?\d)|(?<=\d\.){_UNSEEN_RUN}(?=\d)")
@@ -38,10 +32,7 @@ _RAISED = re.compile("[" + "".join(_SUPERSCRIPTS) + "]+")
 _LOWERED = re.compile("[" + "".join(_SUBSCRIPTS) + "]+")
 
 _SPACES = re.compile(" {2,}")
-_SIZING = re.compile(
-    r"\\(?:left|right|middle|[bB]igg?[lrm]?|displaystyle|textstyle|scriptstyle|limits|nolimits|normalsize|large|Large"
-    r"|mathstrut|strut|rm|bf|it|sf|tt|cal)(?![A-Za-z])\.?"
-)
+_SIZING = re.compile(rf"\\(?:{NOTATION['sizing']})(?![A-Za-z])\.?")
 _DOUBLED = re.compile(r"\\\\(?=[A-Za-z%$!,;{}])")
 _EMPTY_GROUP = re.compile(r"(?<![A-Za-z\\*])\{\}")
 _PHANTOM = re.compile(r"\\[hv]?phantom(?![A-Za-z])\s*(?:\{[^{}]*\}|[^\s{}\\&])")

@@ -10,12 +10,9 @@ from ansatz.rewards.math_answer.functions import OPERATORS, apply, binomial, bui
 from ansatz.rewards.math_answer.lexer import Token
 from ansatz.rewards.math_answer.stream import Grammar, bad, expression
 from ansatz.rewards.math_answer.values import Expr, UnreadableAnswer, Value
-from ansatz.rewards.math_answer.words import INVERSES
+from ansatz.rewards.math_answer.words import INVERSES, NOTATION
 
-_CLOSED_BY = {
-    "(": (")", "]"), "[": ("]", ")"), "langle": ("rangle",), "lfloor": ("rfloor",), "lceil": ("rceil",),
-    "\\{": ("\\}",), "{": ("}",),
-}  # fmt: skip
+_CLOSED_BY: dict[str, list[str]] = NOTATION["closed_by"]
 
 
 class Commands(Grammar, ABC):

@@ -21,7 +21,7 @@ from mpmath.libmp import NoConvergence
 
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.values import Expr
-from ansatz.rewards.math_answer.words import KNOWN_FUNCTIONS
+from ansatz.rewards.math_answer.words import KNOWN_FUNCTIONS, NOTATION
 
 _MAX_LOG = 1e8  # largest logarithm of a number that is computed
 _POINTS_NEEDED = 3
@@ -330,12 +330,8 @@ def _apply(name: str, arguments: list[Number]) -> Number:
         raise NoNumber(f"{name} of a complex number")
     if name in ("max", "min"):
         return max(arguments) if name == "max" else min(arguments)
-    if name in ("floor", "ceil", "sgn"):
-        return {"floor": mp.floor, "ceil": mp.ceil, "sgn": mp.sign}[name](first)
-    if name == "factorial":
-        return mp.factorial(first)
-    if name == "factorial2":
-        return mp.fac2(first)
+    if name in _REAL_FUNCTIONS:
+        return _REAL_FUNCTIONS[name](first)
     if name == "binomial":
         return mp.binomial(*arguments)
     raise NoNumber(f"{name} has no number")
@@ -352,8 +348,6 @@ def _unknown_function(name: str, arguments: list[Number], point: Point) -> Numbe
 
 
 _FUNCTIONS: dict[str, Callable[[Number], Number]] = {
-    "sin": mp.sin, "cos": mp.cos, "tan": mp.tan, "cot": mp.cot, "sec": mp.sec, "csc": mp.csc, "sinh": mp.sinh,
-    "cosh": mp.cosh, "tanh": mp.tanh, "coth": mp.coth, "arcsin": mp.asin, "arccos": mp.acos, "arctan": mp.atan,
-    "arccot": mp.acot, "arcsinh": mp.asinh, "arccosh": mp.acosh, "arctanh": mp.atanh, "ln": mp.log, "log": mp.log,
-    "abs": abs, "Re": mp.re, "Im": mp.im, "arg": mp.arg,
-}  # fmt: skip
+    name: getattr(mp, NOTATION["in_sympy"].get(name, name)) for name in NOTATION["of_a_number"].split()
+} | {"ln": mp.log, "log": mp.log, "abs": abs, "Re": mp.re, "Im": mp.im, "arg": mp.arg}
+_REAL_FUNCTIONS = {"floor": mp.floor, "ceil": mp.ceil, "sgn": mp.sign, "factorial": mp.factorial, "factorial2": mp.fac2}

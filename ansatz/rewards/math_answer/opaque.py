@@ -7,15 +7,9 @@ from __future__ import annotations
 
 import re
 
-_EVENT = re.compile(r"\\?(Pr?|E|Var|Cov)\s*(?:\\left)?\s?\(((?:[^()]|\([^()]{0,40}\)){1,80}?)(?:\\right)?\s?\)")
-_OPERATION = re.compile(
-    r"\\(?:cap|cup|mid|vert|setminus|overline|bar|complement|land|lor)(?![A-Za-z])|\||\^\s?\{?\\?c\}?|'|[∩∪]"
-)
-_TRANSFORM = re.compile(
-    r"\\mathcal\s?\{?\s?([A-Z])\s?\}?\s?(\^\s?\{\s?-1\s?\})?\s?(?:\\left)?\\?[\[{(]([^=]{1,80}?)(?:\\right)?\s?(?:\\[\]})]|[\])])"
-    r"(?:\s?\([a-z]\))?"
-)
-_SPACES = re.compile(r"\s+|\\[,;:! ]|\\left(?![a-z])|\\right(?![a-z])")
+from ansatz.rewards.math_answer.words import NOTATION
+
+_EVENT, _OPERATION, _TRANSFORM, _SPACES = (re.compile(pattern) for pattern in NOTATION["opaque"])
 _BARS = {"\\vert": "|", "\\mid": "|", "∩": "\\cap", "∪": "\\cup"}
 MARKS = ("\\cap", "\\cup", "\\mid", "\\mathcal", "|", "^c", "'", "\\overline", "∩", "∪")
 

@@ -17,19 +17,11 @@ from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.functions import OPERATORS
 from ansatz.rewards.math_answer.numeric import NoNumber
 from ansatz.rewards.math_answer.values import Expr
-from ansatz.rewards.math_answer.words import KNOWN_FUNCTIONS
+from ansatz.rewards.math_answer.words import KNOWN_FUNCTIONS, NOTATION
 
 _CONSTANTS = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "inf": sympy.oo}
-_SAME_NAME = (
-    "sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "coth", "log", "floor", "arg", "factorial",
-    "factorial2", "binomial",
-)  # fmt: skip
-_FUNCTIONS = {
-    **{name: name for name in _SAME_NAME},
-    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arccot": "acot", "arcsinh": "asinh",
-    "arccosh": "acosh", "arctanh": "atanh", "ln": "log", "abs": "Abs",
-    "ceil": "ceiling", "sgn": "sign", "max": "Max", "min": "Min", "Re": "re", "Im": "im",
-}  # fmt: skip
+_SAME_NAME = "sin cos tan cot sec csc sinh cosh tanh coth log floor arg factorial factorial2 binomial"
+_FUNCTIONS: dict[str, str] = {name: name for name in _SAME_NAME.split()} | NOTATION["in_sympy"]
 _MAX_EXPONENT = 1_000
 _MAX_DEGREE = 20  # of a polynomial under an integral, a sum or a limit
 _MAX_SIZE = 60  # nodes of an expression

@@ -39,16 +39,9 @@ TO_BASE: dict[str, tuple[tuple[tuple[str, int], ...], Fraction]] = {
     for unit, (base, _, size) in ((unit, text.rpartition(" ")) for unit, text in _TABLE["conversions"].items())
 }
 """unit -> (base units with their powers, how many of them it is)."""
-_PREFIXES = {
-    "m": ("milli", -3), "k": ("kilo", 3), "M": ("mega", 6), "G": ("giga", 9), "u": ("micro", -6), "n": ("nano", -9),
-    "p": ("pico", -12),
-}  # fmt: skip
-_PREFIXED = {
-    "N": "newton", "J": "joule", "W": "watt", "V": "volt", "A": "ampere", "T": "tesla", "Pa": "pascal", "Hz": "hertz",
-    "C": "coulomb", "F": "farad", "H": "henry", "Wb": "weber", "eV": "electronvolt", "mol": "mole",
-}  # fmt: skip
-_BASES = {"C": "coulomb", "F": "farad", "H": "henry"}
-"""Units whose symbol alone means something else, as in 20 C."""
+_PREFIXES: dict[str, tuple[str, int]] = NOTATION["prefixes"]
+_PREFIXED: dict[str, str] = NOTATION["prefixed"]
+_BASES: dict[str, str] = NOTATION["bases"]
 for _symbol, _name in _PREFIXED.items():
     for _letter, (_prefix, _power) in _PREFIXES.items():
         _unit = UNIT_OF.get(_letter + _symbol, _letter + _symbol)
