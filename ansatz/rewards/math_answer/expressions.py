@@ -52,7 +52,8 @@ class Expressions(Commands):
     def factor(self, sign: str) -> int:
         if sign in ("pm", "mp"):
             self.saw_sign = True
-            return self.sign if sign == "pm" else -self.sign
+            self.num_signs += 1
+            return (-1) ** ((self.turned >> (self.num_signs - 1) & 1) + (sign == "mp"))
         return -1 if sign == "-" else 1
 
     def product(self) -> Value:

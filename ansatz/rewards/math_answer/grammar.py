@@ -21,6 +21,7 @@ from ansatz.rewards.math_answer.words import ALTERING_WORDS, CURRENCIES, HEDGES,
 _RELATIONS = frozenset({"=", "<", ">", "<=", ">=", "!=", "~", "in", "equiv"})
 _INTEGERS = v.Name("blackboard Z")
 MAX_PARTS = 50
+_MAX_SIGNS = 4  # of a clause that are read one by one
 _CURRENCY_SIGNS = tuple(CURRENCIES)
 _AFTER_AMOUNT = ("%", *CURRENCIES)
 _SETS = {"cup": "union", "cap": "intersection", "minus": "difference"}
@@ -85,15 +86,19 @@ class Parser(Expressions):
         if token.number is not None and self._ends_at(self.at + 1):  # by far the most common clause
             self.at += 1
             return token.number
-        start, sign = self.at, self.sign
+        start, first, outermost = self.at, self.num_signs, not self.turned
         outer, self.saw_sign = self.saw_sign, False
         value: Value = self.clause()
-        doubled = self.saw_sign and sign > 0 and self.depth == self.list_depth
+        doubled = self.saw_sign and outermost and self.depth == self.list_depth
         if doubled:
-            self.tokens[start : self.at] = self.given[start : self.at]
-            self.at, self.sign = start, -1
-            value = Both((value, self.clause()))
-            self.sign = 1
+            given, readings = self.given[start : self.at], [value]
+            count = self.num_signs - first
+            apart = 1 < count <= _MAX_SIGNS and _is_expression(value) and all(token.text != "mp" for token in given)
+            for turned in range(1, 2**count) if apart else (-1,):  # `\pm 2 \pm i` has four values
+                self.tokens[start : self.at] = given
+                self.at, self.num_signs, self.turned = start, first, turned << first
+                readings.append(self.clause())
+            value, self.turned = Both(tuple(readings)), 0
         self.saw_sign = outer or (self.saw_sign and not doubled)
         return value
 
@@ -228,8 +233,15 @@ def _is_set(value: Value) -> bool:
     return value == v.REALS or isinstance(value, v.Combination | v.Collection)
 
 
+def _is_expression(value: Value) -> bool:
+    """Return whether a clause is one expression, or gives a name its value."""
+    if isinstance(value, v.Relation) and value.operators == ("=",) and isinstance(value.sides[0], v.Name):
+        value = value.sides[1]
+    return isinstance(value, v.EXPRESSIONS)
+
+
 class Both(v.Listing):
-    """The two values of a clause with a `\\pm`."""
+    """The values of a clause with a `\\pm`."""
 
 
 def _as_family(value: Value) -> Value:

@@ -65,7 +65,8 @@ class TokenStream:
 class Grammar(TokenStream, ABC):
     """The rules that the parts of the parser call in each other. `grammar.Parser` implements all of them.
 
-    sign: which of its two values a `\\pm` takes in this pass. saw_sign, unreduced: what the pass came across.
+    turned: a bit for each `\\pm`, set where it is a minus in this pass; -1: everywhere. num_signs: how many were read.
+    saw_sign, unreduced: what the pass came across.
     degrees: "deg", "C" or "F" after a degree sign. letters_apart: letters are variables, never units.
     congruent: the side of a congruence is read, so `mod` belongs to the congruence.
     list_depth: the depth at which a `\\pm` doubles the clause that holds it. functions: the names whose bracket always
@@ -73,9 +74,10 @@ class Grammar(TokenStream, ABC):
     multiplied: those whose bracket was multiplied, as in x(t - 1).
     """
 
-    def __init__(self, tokens: Sequence[Token], *, sign: int = 1) -> None:
+    def __init__(self, tokens: Sequence[Token]) -> None:
         super().__init__(tokens)
-        self.sign: int = sign
+        self.turned: int = 0
+        self.num_signs: int = 0
         self.saw_sign: bool = False
         self.degrees: str = ""
         self.letters_apart: bool = False
