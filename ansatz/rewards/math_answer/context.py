@@ -71,7 +71,7 @@ def read_before(text: str, start: int) -> tuple[bool, tuple[str, str] | None]:
     window = text[max(0, start - _NEAR) : start]
     words = window.lower().translate(_SPACED).split()
     last, plain = words[-3:], window.isascii()
-    formula = _PHRASE["formula_before"].search(window[-14:])
+    formula = _PHRASE["formula_before"].search(window[-24:])
     if formula and (formula["spaced"] is None or _in_formula(window)) and not _PHRASE["tag"].search(window):
         return True, None
     listed = None
