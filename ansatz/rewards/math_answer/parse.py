@@ -106,10 +106,12 @@ def is_choice(gold: str) -> bool:
     return isinstance(parse_gold(gold, DEFAULT).value, v.Choice)
 
 
-def num_parts(gold: str) -> int:
-    """Return the number of parts of a gold that lists several; 1 for any other."""
+def parts_of(gold: str) -> tuple[int, bool]:
+    """Return the number of parts of a gold, 1 if it is not a list or a point, and whether it is a point."""
     value = parse_gold(gold, DEFAULT).value
-    return len(value.items) if isinstance(value, v.Listing) and not value.choice else 1
+    point = isinstance(value, v.Bracket) and value.left + value.right == "()"
+    listed = isinstance(value, v.Listing) and not value.choice
+    return len(value.items) if isinstance(value, v.Bracket | v.Listing) and (point or listed) else 1, point
 
 
 def fold(text: str) -> str:

@@ -11,7 +11,7 @@ from ansatz.rewards.math_answer.boxed_parts import without_labels
 from ansatz.rewards.math_answer.decide import Decision, decide_pair
 from ansatz.rewards.math_answer.extract import Mode, extract, extract_parts, stated_answer
 from ansatz.rewards.math_answer.options import Options, options_from
-from ansatz.rewards.math_answer.parse import is_choice, num_parts
+from ansatz.rewards.math_answer.parse import is_choice, parts_of
 from ansatz.rewards.math_answer.restated import with_decimal_comma
 from ansatz.rewards.pool import JobCrashed, JobTimeout, WorkerPool
 from ansatz.types import Reason, Verdict, golds_of
@@ -53,9 +53,10 @@ def verify(
     """
     begin = time.perf_counter()
     asked = options_from(options)
-    if response.count("\\boxed") > 1 and not join_boxes and (count := num_parts(gold)) > 1:
+    count, point = parts_of(gold) if response.count("\\boxed") > 1 and not join_boxes else (1, False)
+    if count > 1:
         parts = extract_parts(response, count)
-        if parts:
+        if parts and (not point or ("=" in parts[0] and "(" not in parts[0])):  # x = 3, y = 4
             return _judge(
                 without_labels(gold, count) if parts[1] else gold,
                 parts[0],
