@@ -310,6 +310,8 @@ class Comparison(Equality):
             return self.same(expected.body, parameters.renamed(stated.body, names))
         (parameter,), (other,) = expected.parameters, stated.parameters
         golds, answers = parameters.members_of(expected), parameters.members_of(stated)
+        if parameters.have_same_residues(golds, parameter, answers, other):
+            return True
         if len(golds) != len(answers):
             return False
         if has_distinct_names(expected.body):  # x = 1 + 2k, y = 3 - k: one number gives all of them

@@ -6,25 +6,31 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Literal, TypeGuard, cast
 
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.canonical import TooLarge, canonical, difference
 from ansatz.rewards.math_answer.functions import is_vector, mapped
-from ansatz.rewards.math_answer.relations import assigned
+from ansatz.rewards.math_answer.relations import assigned, same_name
+from ansatz.rewards.math_answer.stream import expression
 from ansatz.rewards.math_answer.values import Expr, Value
 from ansatz.rewards.math_answer.views import as_number
 from ansatz.rewards.math_answer.words import KNOWN_FUNCTIONS
 
 _PARAMETERS = frozenset("knmljp")
-_LINE_PARAMETERS = frozenset({*"tsrku", "lambda", "mu", "alpha"})
-_VARIABLES = frozenset({*"xyzturs", "theta", "phi"})
-_CAPITAL = re.compile(r"C(_\w+)?|c_\w+")
+LINE_PARAMETERS = frozenset({*"tsrku", "lambda", "mu", "alpha"})
+VARIABLES = frozenset({*"xyzturs", "theta", "phi"})
+CAPITAL = re.compile(r"C(_\w+)?|c_\w+")
 _CONSTANT = re.compile(r"[cCKkABD](_\w+)?|const|constant")
 _MAX_CONSTANTS = 3
+_MAX_RESIDUES, _MAX_TURNS = 500, 8
 _INTEGERS = v.Name("blackboard Z")
+Member = tuple[Value | None, Value]
+"""The name of a member of a family, None if it has none, and its value."""
 
 
 def renamed(value: Value, names: dict[str, Expr]) -> Value:
@@ -45,7 +51,7 @@ def family_of(value: Value) -> v.Family | None:
         residue, modulus = stated.arguments[0], stated.arguments[-1]
         body = v.add(v.multiply(modulus, v.Name(parameter)), residue)
         return v.Family(v.Relation((name, body), ("=",)) if name else body, (parameter,))
-    letters = v.names_in(stated) & _PARAMETERS
+    letters = v.names_in(stated) & _PARAMETERS - {_unknown(value)}
     return v.Family(value, tuple(letters)) if len(letters) == 1 else None
 
 
@@ -53,10 +59,10 @@ def _names_a_value(value: Value) -> TypeGuard[v.Relation]:
     return isinstance(value, v.Relation) and value.operators == ("=",) and isinstance(value.sides[0], v.Name)
 
 
-def members_of(family: v.Family) -> list[tuple[Value | None, Value]]:
+def members_of(family: v.Family) -> list[Member]:
     """Return (name, expression) of each member; name: None if it has none."""
     items = family.body.items if isinstance(family.body, v.Listing) else (family.body,)
-    pairs: list[tuple[Value | None, Value]] = []
+    pairs: list[Member] = []
     for item in items:
         if _names_a_value(item):
             pairs.append((item.sides[0], item.sides[1]))
@@ -86,6 +92,43 @@ def same_progression(gold: Expr, parameter: str, answer: Expr, other: str) -> Ex
     if turns is None or turns.denominator != 1:
         return False
     return v.multiply(v.MINUS_ONE if opposite else v.ONE, v.add(v.Name(parameter), v.Num(-turns)))
+
+
+def have_same_residues(gold: list[Member], parameter: str, answer: list[Member], other: str) -> bool:
+    """Return whether progressions of one name have the same values together.
+
+    `k pi / 2` has those of `k pi` and `pi/2 + k pi`.
+    """
+    names = [name for name, _ in gold + answer if name is not None]
+    if not all(same_name(names[0], name) for name in names):
+        return False
+    try:
+        golds = [line for _, value in gold for line in _progressions(value, parameter)]
+        (unit, base), num_golds = golds[0], len(golds)
+        lines = golds + [line for _, value in answer for line in _progressions(value, other)]
+        slopes = [as_number(v.divide(slope, unit)) for slope, _ in lines]
+        starts = [as_number(v.divide(v.add(start, v.negate(base)), unit)) for _, start in lines]
+    except (TooLarge, v.UnreadableAnswer):
+        return False
+    steps = [(abs(slope), start) for slope, start in zip(slopes, starts, strict=True) if slope and start is not None]
+    if len(steps) < len(lines):
+        return False
+    period = Fraction(math.lcm(*(s.numerator for s, _ in steps)), math.gcd(*(s.denominator for s, _ in steps)))
+    if sum(period / step for step, _ in steps) > _MAX_RESIDUES:
+        return False
+    residues = [{(start + k * step) % period for k in range(int(period / step))} for step, start in steps]
+    return set[Fraction]().union(*residues[:num_golds]) == set[Fraction]().union(*residues[num_golds:])
+
+
+def _progressions(value: Value, name: str) -> list[tuple[Expr, Expr]]:
+    """Return (slope, start) of a progression, or of the two that `(-1)^n a + n b` consists of."""
+    if line := _linear(expression(value), name):
+        return [line]
+    places = [cast("Expr", renamed(value, {name: v.integer(k)})) for k in range(_MAX_TURNS)]
+    steps = [v.add(later, v.negate(one)) for one, later in zip(places, places[2:], strict=False)]
+    if any(difference(canonical(step), canonical(other)) for step, other in zip(steps, steps[2:], strict=False)):
+        raise v.UnreadableAnswer("not a progression")
+    return list(zip(steps, places, strict=False))[:2]
 
 
 def _linear(value: Expr, name: str) -> tuple[Expr, Expr] | None:
@@ -132,12 +175,12 @@ def with_constants_renamed(gold: Value, answer: Value) -> Iterator[Value]:
     expected, stated = _stated(gold), _stated(answer)
     if expected is None or stated is None or isinstance(expected, v.Num) or isinstance(stated, v.Num):
         return
-    constants = _constants(expected)
-    labelled = isinstance(gold, v.Relation) and not v.names_in(expected) - constants - _VARIABLES
+    constants = constants_in(expected)
+    labelled = isinstance(gold, v.Relation) and not v.names_in(expected) - constants - VARIABLES
     if not constants or not all(_is_arbitrary(expected, name, of_gold=not labelled) for name in constants):
         return
     fixed = v.names_in(gold) - constants
-    others = _constants(stated) - fixed
+    others = constants_in(stated) - fixed
     if len(others) != len(constants) or len(constants) > _MAX_CONSTANTS or fixed != v.names_in(answer) - others:
         return
     if not all(_is_arbitrary(stated, name, of_gold=False) for name in others):
@@ -157,13 +200,13 @@ def with_constants_absorbed(gold: Value, answer: Value) -> Iterator[tuple[Expr, 
     variables = set[frozenset[str]]()
     for value in (gold, answer):
         stated = _stated(value)
-        constants = [v.Name(name) for name in _constants(stated)] if isinstance(stated, v.Sum) else []
+        constants = [v.Name(name) for name in constants_in(stated)] if isinstance(stated, v.Sum) else []
         constants = [c for c in constants if isinstance(stated, v.Sum) and {c, v.negate(c)} & {*stated.terms}]
         if not isinstance(stated, v.Sum) or len(constants) != 1 or constants[0].name[0] not in "CcKk":
             return
         rest = v.add(v.ZERO, *(term for term in stated.terms if term not in (constants[0], v.negate(constants[0]))))
         variables.add(v.names_in(rest))
-        place: dict[str, Expr] = {name: v.divide(v.integer(3), v.integer(7)) for name in v.names_in(rest) & _VARIABLES}
+        place: dict[str, Expr] = {name: v.divide(v.integer(3), v.integer(7)) for name in v.names_in(rest) & VARIABLES}
         sides.append(v.add(rest, v.negate(cast("Expr", renamed(rest, place)))))
         if len(place) != 1 or not _is_arbitrary(stated, constants[0].name, of_gold=value is gold):
             return
@@ -177,7 +220,7 @@ def with_parameter_renamed(gold: Value, answer: Value) -> Iterator[Value]:
     if not all(map(is_vector, sides)):
         return
     names = [v.names_in(side) for side in sides]
-    if all(len(letters) == 1 and letters <= _LINE_PARAMETERS for letters in names):
+    if all(len(letters) == 1 and letters <= LINE_PARAMETERS for letters in names):
         yield renamed(answer, {next(iter(names[1])): v.Name(next(iter(names[0])))})
 
 
@@ -202,8 +245,8 @@ def with_declared_renamed(gold: Value, answer: Value) -> Iterator[tuple[Value, V
 
     `f(x) = mx + n` is `f(x) = ax + b, a, b \\in \\mathbb{R}`, and `f(x) = ax` is `f(x) = cx`.
     """
-    body, declared = _declared(gold)
-    said, _ = _declared(answer)
+    body, declared = split_declared(gold)
+    said, _ = split_declared(answer)
     if not isinstance(body, v.Relation) or not isinstance(said, v.Relation) or body.operators != ("=",):
         return
     label = body.sides[0]
@@ -211,14 +254,14 @@ def with_declared_renamed(gold: Value, answer: Value) -> Iterator[tuple[Value, V
     if not declared and isinstance(label, v.Apply) and v.names_in(body.sides[1]) - arguments == frozenset({"c"}):
         declared = frozenset({"c"})
     others = v.names_in(said) - arguments - (v.names_in(body) - declared)
-    if not declared or len(others) != len(declared) or len(declared) > _MAX_CONSTANTS or others & _VARIABLES:
+    if not declared or len(others) != len(declared) or len(declared) > _MAX_CONSTANTS or others & VARIABLES:
         return
     for order in itertools.permutations(sorted(declared)):
         names: dict[str, Expr] = {other: v.Name(name) for other, name in zip(sorted(others), order, strict=True)}
         yield body, renamed(said, names)
 
 
-def _declared(value: Value) -> tuple[Value, frozenset[str]]:
+def split_declared(value: Value) -> tuple[Value, frozenset[str]]:
     """Return (body, names) of a value followed by the names that can be any real numbers."""
     if not isinstance(value, v.Listing) or len(value.items) < 2:
         return value, frozenset()
@@ -277,7 +320,7 @@ def _unknown(value: Value) -> str:
     """Return the unknown that every part of a solution names; "" if there is none."""
     parts = value.items if isinstance(value, v.Listing) else (value,)
     names = {part.sides[0].name for part in parts if _names_a_value(part) and isinstance(part.sides[0], v.Name)}
-    known = len(names) == 1 and (isinstance(parts[0], v.Relation)) and names <= _VARIABLES | {"alpha"}
+    known = len(names) == 1 and (isinstance(parts[0], v.Relation)) and names <= VARIABLES | {"alpha", "n"}
     return names.pop() if known else ""
 
 
@@ -287,7 +330,7 @@ def holds_pi(value: object) -> bool:
 
 def _with_real_parameter(value: Value) -> tuple[Value, str] | None:
     """Return (body, name) of a value followed by a name that can be any real number."""
-    body, declared = _declared(value)
+    body, declared = split_declared(value)
     name = min(declared, default="")
     return (body, name) if len(declared) == 1 and name in v.names_in(body) else None
 
@@ -302,18 +345,18 @@ def _stated(value: Value) -> Expr | None:
 def _is_nested(value: Expr, name: str) -> bool:
     """Return whether a constant is added to variables within one term, as in 1/(x + C), where nothing else is given."""
     others = {other for other in v.names_in(value) if not _CONSTANT.fullmatch(other)}
-    if not others or others - _VARIABLES or not name.startswith(("C", "c", "K", "k")):
+    if not others or others - VARIABLES or not name.startswith(("C", "c", "K", "k")):
         return False
 
     def is_added(part: Expr) -> bool:
-        if isinstance(part, v.Sum) and v.Name(name) in part.terms and v.names_in(part) & _VARIABLES:
+        if isinstance(part, v.Sum) and v.Name(name) in part.terms and v.names_in(part) & VARIABLES:
             return True
         return any(is_added(inner) for inner in v.children(part))
 
     return not isinstance(value, v.Sum) and is_added(value)
 
 
-def _constants(value: Expr) -> frozenset[str]:
+def constants_in(value: Value) -> frozenset[str]:
     return frozenset(name for name in v.names_in(value) if _CONSTANT.fullmatch(name))
 
 
@@ -333,11 +376,11 @@ def _is_arbitrary(value: Expr, name: str, *, of_gold: bool) -> bool:
     if v.Name(name) not in factors or sum(name in v.names_in(factor) for factor in factors) != 1:
         return False
     others = v.names_in(value) - {name}
-    if not others & _VARIABLES or (alone and not rest):
+    if not others & VARIABLES or (alone and not rest):
         return False
-    capital = _CAPITAL.fullmatch(name) is not None
+    capital = CAPITAL.fullmatch(name) is not None
     if not of_gold or capital:
         return True
-    given = {other for other in others if not _CONSTANT.fullmatch(other)} - _VARIABLES
-    varies = any(isinstance(factor, v.Power | v.Apply) and v.names_in(factor) & _VARIABLES for factor in factors)
+    given = {other for other in others if not _CONSTANT.fullmatch(other)} - VARIABLES
+    varies = any(isinstance(factor, v.Power | v.Apply) and v.names_in(factor) & VARIABLES for factor in factors)
     return name in ("c", "K", "k") and not given and (alone or (name == "c" and varies))
