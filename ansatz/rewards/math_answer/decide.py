@@ -15,6 +15,7 @@ from ansatz.rewards.math_answer.opaque import MARKS, with_names
 from ansatz.rewards.math_answer.options import Options
 from ansatz.rewards.math_answer.relations import by_entries, residue_stated, without_bars
 from ansatz.rewards.math_answer.restated import restatements, same_words
+from ansatz.rewards.math_answer.spaces import is_same_space
 from ansatz.rewards.math_answer.stream import FUNCTION_LETTERS
 from ansatz.rewards.math_answer.values import Expr, Value
 from ansatz.types import Reason
@@ -141,6 +142,7 @@ def _decide_values(
         same = comparison.same(gold, answer)
         if not same and stage != "number":
             same = any(comparison.same(*pair) for pair in _renamings(gold, answer))
+            same = same or is_same_space(gold, answer, comparison.equal)
     except Undecided:
         return Decision(None, "algebra")
     except Hedged:
