@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Iterator
@@ -15,21 +16,18 @@ from ansatz.rewards.math_answer.options import Options
 from ansatz.rewards.math_answer.parse import fold, parse_answer, plain
 from ansatz.rewards.math_answer.phrases import phrases_of
 from ansatz.rewards.math_answer.truth_tables import has_same_table
-from ansatz.rewards.math_answer.words import unit_name
+from ansatz.rewards.math_answer.words import NOTATION, unit_name
 
 _PHRASE = phrases_of("restated")
 
 MAX_LENGTH = 600  # characters of an answer that is read as a chain
 _MAX_WORDS = 80  # characters of an answer in words
 _DECIMAL_COMMA = re.compile(r"(\d+),(\d{1,2}|\d{4,})")
+_RESPELLED = [(re.compile(spelling), usual) for spelling, usual in NOTATION["respelled"].items()]
 _CLOSING = {"{": "}", "(": ")", "[": "]"}
 
 
-_ORDINALS = {
-    word: str(number)
-    for number, words in enumerate(("i 1 1st first", "ii 2 2nd second", "iii 3 3rd third", "iv 4 4th fourth"), start=1)
-    for word in words.split()
-}
+_ORDINALS: dict[str, int] = NOTATION["ordinals"]
 
 
 def restatements(gold: str, answer: str, options: Options, *, unevaluated: bool = False) -> Iterator[tuple[str, str]]:
@@ -43,10 +41,6 @@ def restatements(gold: str, answer: str, options: Options, *, unevaluated: bool 
             yield chain
     if "mod" in answer and "mod" in gold and "\\equiv" in gold and "\\bmod" in answer:
         yield gold, answer.replace("\\bmod", "\\pmod")
-    if "\\mid" in gold + answer and "\\{" in gold + answer:
-        yield gold.replace("\\mid", ":"), answer.replace("\\mid", ":")
-    if "'" in gold + answer and _PHRASE["derivative"].search(gold + answer):
-        yield _PHRASE["derivative"].sub(r"\1'", gold), _PHRASE["derivative"].sub(r"\1'", answer)
     fields = [_PHRASE["field"].fullmatch(text.strip("$ ")) for text in (gold, answer)]
     if fields[0] and fields[1] and len({int(field[1]) ** int(field[2] or 1) for field in fields if field}) == 1:
         yield gold, gold
@@ -56,8 +50,11 @@ def restatements(gold: str, answer: str, options: Options, *, unevaluated: bool 
         yield gold, gold
     if _PHRASE["sentence"].match(answer) and (stated := announced(plain(clean(answer)))) is not None:
         yield gold, stated
-    if _PHRASE["letters"].fullmatch(gold) and re.fullmatch("[A-J]{2,9}", answer) and sorted(answer) == [*answer]:
-        yield gold, ", ".join(answer)
+    letters = plain(clean(answer)).replace(" ", "")
+    if _PHRASE["letters"].fullmatch(plain(clean(gold))) and re.fullmatch("[A-J]{2,9}", letters):
+        yield gold, ", ".join(letters) if sorted(letters) == [*letters] else answer
+    if (spelled := (_respell(gold), _respell(answer))) != (gold, answer):
+        yield spelled
     if _PHRASE["euros"].fullmatch(clean(answer)) or (
         gold.startswith("0,") and _DECIMAL_COMMA.fullmatch(gold) and "," not in answer
     ):
@@ -66,6 +63,13 @@ def restatements(gold: str, answer: str, options: Options, *, unevaluated: bool 
         amounts = _with_points(gold.strip("$ "), clean(answer))
         if amounts is not None:
             yield amounts
+
+
+def _respell(text: str) -> str:
+    """Return a text with usual names and brackets, as `respelled` of the notation has them."""
+    if not _PHRASE["respelled"].search(text):
+        return text
+    return functools.reduce(lambda said, pair: pair[0].sub(pair[1], said), _RESPELLED, text)
 
 
 def _read_cycles(text: str) -> set[tuple[str, str]]:
