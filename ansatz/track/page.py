@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from jinja2 import ChoiceLoader, Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ansatz.track.console import duration, percent
@@ -43,7 +43,6 @@ def open_templates(*packages: str) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=_show_characters,
-        bytecode_cache=FileSystemBytecodeCache(),  # in a private temporary folder: a tenth of a second of a first page
     )
     environment.filters |= {
         "percent": percent,

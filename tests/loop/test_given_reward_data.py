@@ -76,7 +76,7 @@ def test_the_documented_recipe_learns_the_labels_of_its_steps(in_folder):
 
 
 def test_the_documented_recipe_learns_with_adapters_too(in_folder):
-    config = documented(in_folder, extra_layers=0, lr=1e-2)
+    config = documented(in_folder, extra_layers=0, lr=3e-3)  # with 1e-2, rounding decides what is learned
     config = config.model_copy(update={"model": config.model.model_copy(update={"lora": {"rank": 4}})})
     assert "trained      adapters and the score head" in objectives_of_stages(config)
     run = run_pipeline(config)
