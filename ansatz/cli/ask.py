@@ -44,8 +44,8 @@ def ask(
 def sample_responses(
     model: Path, problem: Problem, sampling: ModelSampling, *, beginning: str = ""
 ) -> tuple[list[Rollout], Any]:
-    """Return what a model responds to a problem, and its tokenizer. beginning: the text that every response goes on
-    from, which is a part of its prompt."""
+    """Return what a model responds to a problem, and its tokenizer. beginning: text that every response continues; it
+    becomes part of the prompt."""
     from ansatz.prompts.render import render
     from ansatz.rollout.base import Sampling
     from ansatz.special_tokens import special_tokens

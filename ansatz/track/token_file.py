@@ -30,7 +30,7 @@ before the update minus that; log-prob after the update minus that before; log-p
 reference; entropy before the update. 0 for a forced token, nan for what is not known."""
 RECORD_BYTES = 21
 _EARLIER = RECORD[:6]
-"""The records of runs before these had the last two."""
+"""A record before `d_ref` and `entropy` were added."""
 
 
 class TokenFacts(NamedTuple):

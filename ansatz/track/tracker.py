@@ -166,7 +166,7 @@ class Tracker:
         return "".join(map(to_line, [*others, new]))
 
     def _store(self, step: int, path: Path, write: Callable[[Path], None], what: str) -> bool:
-        """Write a file of which a run needs nothing. Return whether that was possible; what is missing is an event."""
+        """Write a file that the run itself does not need. Return whether it was written; a failure becomes an event."""
         try:
             make_private(path.parent)
             write(path)

@@ -157,7 +157,7 @@ def _add_note(library: pages.Library, note: Any) -> None:
 
 
 def make_plain(value: Any) -> Any:
-    """Return what a page is made of as JSON has it, without its functions. Numbers that JSON does not have are null."""
+    """Return the context of a page as plain JSON values, without functions. NaN and infinities become None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, str | int):

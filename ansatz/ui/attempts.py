@@ -73,7 +73,7 @@ class AttemptPage:
     """It shows the newest attempt at its address, which has everything that is asked.
 
     before, after: names of checkpoints; one may be empty. problem: the id of one of the run; a question counts first.
-    beginning: of every response.
+    beginning: text that every response continues.
     """
 
     def __init__(self, library: Library) -> None:

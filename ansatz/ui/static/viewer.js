@@ -1,4 +1,5 @@
-// Keys, news of runs that go on, the brush of histograms, notes, and where a response begins anew. Every page can be read without this script.
+// Keys, news of runs that go on, the brush of histograms, notes, and beginnings of new responses. Every page can be read
+// without this script.
 
 const typing = (element) => element.matches("input, select, textarea");
 
@@ -124,7 +125,7 @@ for (const response of beginning ? document.querySelectorAll("[data-beginning]")
   response.addEventListener("click", (event) => {
     const tokens = [...response.querySelectorAll("span")], chosen = tokens.indexOf(event.target);
     if (chosen < 0) return;
-      const before = tokens.slice(0, chosen).map((token) => token.textContent).join("").replaceAll("◌", "");  // no text
+    const before = tokens.slice(0, chosen).map((token) => token.textContent).join("").replaceAll("◌", "");  // no text
     beginning.value = response.dataset.beginning + before;
     beginning.focus();
     beginning.scrollIntoView({block: "center"});
