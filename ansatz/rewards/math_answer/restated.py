@@ -24,6 +24,7 @@ MAX_LENGTH = 600  # characters of an answer that is read as a chain
 _MAX_WORDS = 80  # characters of an answer in words
 _DECIMAL_COMMA = re.compile(r"(\d+),(\d{1,2}|\d{4,})")
 _RESPELLED = [(re.compile(spelling), usual) for spelling, usual in NOTATION["respelled"].items()]
+_CONGRUENCE = re.compile(r"([a-z])\s*\\equiv\s*(-?\d+(?:\s*,\s*-?\d+)+)\s*\\[pb]mod\s*\{?(\d+)\}?")
 _CLOSING = {"{": "}", "(": ")", "[": "]"}
 
 
@@ -66,9 +67,14 @@ def restatements(gold: str, answer: str, options: Options, *, unevaluated: bool 
 
 
 def _respell(text: str) -> str:
-    """Return a text with usual names and brackets, as `respelled` of the notation has them."""
+    """Return a text with usual names and brackets, as `respelled` of the notation has them, and a congruence with
+    several residues as families."""
     if not _PHRASE["respelled"].search(text):
         return text
+    if listed := _CONGRUENCE.fullmatch(text):
+        name, residues, modulus = listed.groups()
+        families = [f"{name}={modulus}k+({each.strip()})" for each in residues.split(",")]
+        return ", ".join([*families, r"k \in \mathbb{Z}"])
     return functools.reduce(lambda said, pair: pair[0].sub(pair[1], said), _RESPELLED, text)
 
 
