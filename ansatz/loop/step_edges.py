@@ -18,6 +18,7 @@ from ansatz.errors import CheckpointError, ClusterLost, StorageError
 from ansatz.files import not_written
 from ansatz.loop.held_run import ORIGIN, HeldRun
 from ansatz.loop.interrupts import Interrupts
+from ansatz.loop.kept_checkpoints import best_checkpoint, best_step, is_best
 from ansatz.track.base import TrackerLike
 from ansatz.train import checkpoint
 from ansatz.train.trainer import Checkpointed
@@ -50,8 +51,9 @@ class EdgeSaver:
 
     `capture` must be called before the first step. tracker: its rows are written before a checkpoint is, and it gets an
     event when a checkpoint cannot be written. on_saved: called with the step of a new checkpoint; the stage may set it.
-    also_keep: see `checkpoint.save`. held: the folder of the run, whose lock is checked at every edge and before every
-    checkpoint, so that two processes never write the same stage.
+    for_rollback: of the steps with a checkpoint, in rising order, those to keep besides the newest and the best. held:
+    the folder of the run, whose lock is checked at every edge and before every checkpoint, so that two processes never
+    write the same stage.
     """
 
     def __init__(
@@ -64,10 +66,10 @@ class EdgeSaver:
         interrupts: Interrupts,
         tracker: TrackerLike,
         held: HeldRun,
-        also_keep: Callable[[Sequence[int]], Collection[int]] = lambda steps: (),
+        for_rollback: Callable[[Sequence[int]], Collection[int]] = lambda steps: (),
     ) -> None:
         self._folder, self._trainer, self._stream = folder, trainer, stream
-        self._settings, self._interrupts, self._also_keep = settings, interrupts, also_keep
+        self._settings, self._interrupts, self._for_rollback = settings, interrupts, for_rollback
         self._writing, self._failures, self._tracker, self._held = False, 0, tracker, held
         self.on_saved: Callable[[int], None] = lambda step: None
 
@@ -101,9 +103,17 @@ class EdgeSaver:
             self._interrupts.leave(self._try_to_save())
 
     @property
-    def retries(self) -> bool:
-        """Whether the last checkpoint could not be written, so that one is due at every step."""
-        return self._failures > 0
+    def best(self) -> Path | None:
+        """The checkpoint with the best held-out score; None if no checkpoint has been evaluated."""
+        return best_checkpoint(self._folder)
+
+    def save_if_due(self, *, last: bool) -> None:
+        """Save the edge that has just been reached if `save.every` asks for it, if it is the last or the best, or if
+        the last checkpoint could not be written."""
+        step, settings = self._edge.step, self._settings
+        due = last or self._failures > 0 or step % settings.every == 0
+        if due or (settings.best and is_best(self._folder, step)):
+            self.save(again=last)
 
     def save(self, *, again: bool = False) -> None:
         """Write a checkpoint of the edge that has just been reached.
@@ -171,7 +181,7 @@ class EdgeSaver:
                     trainer=self._trainer,
                     state={"stream": edge.stream, ORIGIN: self._held.origin(self._folder), **edge.stage_state()},
                     keep=self._settings.keep,
-                    also_keep=self._also_keep,
+                    also_keep=self._also_kept,
                     captured=edge.captured,
                     write_more=edge.stage_files,
                 )
@@ -179,3 +189,8 @@ class EdgeSaver:
                 self._writing = False
             self.on_saved(edge.step)
         return f"Step {edge.step} is saved in {latest}."
+
+    def _also_kept(self, steps: Sequence[int]) -> set[int]:
+        """The checkpoints that are kept besides the newest: for rollbacks, and the best."""
+        best = best_step(self._folder, steps) if self._settings.best else set[int]()
+        return best.union(self._for_rollback(steps))

@@ -22,7 +22,6 @@ from ansatz.errors import AlignmentError, ClusterLost, ConfigError, RewardError
 from ansatz.loop.context import RunContext
 from ansatz.loop.disk import check_space
 from ansatz.loop.held_run import ORIGIN
-from ansatz.loop.kept_checkpoints import best_checkpoint, best_step, is_best
 from ansatz.loop.step_edges import EdgeSaver, StageFiles, StageState
 from ansatz.loop.watch import STATE, StageWatch, apply_rollbacks, noise_seed, state_after, stop_error
 from ansatz.track.base import TrackerLike
@@ -106,20 +105,12 @@ class TrainingStage(Generic[AnyTrainer]):
         self.edges.end_step(step, functools.partial(_with_watch, stage_state, self.watch.state), stage_files)
         if sentence is not None:
             self.edges.save(again=True)
-            best = best_checkpoint(self.folder)
-            raise stop_error(step, sentence, run_dir=self.config.run_dir, best=best)
+            raise stop_error(step, sentence, run_dir=self.config.run_dir, best=self.edges.best)
 
     def save_if_due(self, step: int, stage_state: StageState = dict, stage_files: StageFiles | None = None) -> None:
-        """Write a checkpoint if `save.every` asks for one at this step, or if the step is the last or the best."""
+        """Reach the edge, and write a checkpoint if one is due (`EdgeSaver.save_if_due`)."""
         self.reach_edge(step, stage_state, stage_files)
-        last = step == self.total_steps
-        if (
-            step % self.config.save.every == 0
-            or last
-            or self.edges.retries
-            or (self.config.save.best and is_best(self.folder, step))
-        ):
-            self.edges.save(again=last)
+        self.edges.save_if_due(last=step == self.total_steps)
 
 
 @contextmanager
@@ -177,7 +168,7 @@ def training_stage(
         settings=config.save,
         interrupts=context.interrupts,
         tracker=tracker,
-        also_keep=functools.partial(_also_kept, folder, watch, best=config.save.best),
+        for_rollback=(lambda steps: ()) if watch is None else watch.checkpoints_to_keep,
         held=context.held,
     )
     edges.capture(step, lambda: state)
@@ -204,12 +195,6 @@ def training_stage(
             saved = edges.save_edge() or "The step could not be saved, because its weights were already changing."
             raise type(error)(f"{error} {saved} Resume with: ansatz train --resume {config.run_dir}") from error
         tracker.flush()
-
-
-def _also_kept(folder: Path, watch: StageWatch | None, steps: Sequence[int], *, best: bool) -> set[int]:
-    """The checkpoints that are kept besides the newest: for rollbacks, and the best."""
-    kept = set[int]() if watch is None else watch.checkpoints_to_keep(steps)
-    return kept | best_step(folder, steps) if best else kept
 
 
 def _with_watch(stage_state: StageState, state: WatchState) -> dict[str, Any]:
