@@ -116,6 +116,13 @@ def test_verbs_that_read_text_load_nothing_heavy(words, tmp_path):
     assert modules & HEAVY == set()
 
 
+def test_explain_loads_no_code_of_models_nor_of_sharded_weights(tmp_path):
+    modules, done = run("explain tiny_arithmetic_grpo_cpu", tmp_path)
+    assert done.returncode == 0, done.stderr
+    slow = {"transformers.modeling_utils", "torch.distributed.checkpoint", "torch.distributed.tensor"}
+    assert modules & slow == set()
+
+
 def test_the_help_of_a_verb_loads_nothing_heavy():
     script = "import sys; from ansatz.cli import verbs; [verbs.load_verb(name) for name in verbs.verb_help()]; "
     done = subprocess.run([sys.executable, "-c", f"{script}print(*sys.modules)"], capture_output=True, text=True)

@@ -18,9 +18,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
 from ansatz.models.packing import PackedInputs, PaddedLayout, SharedPromptLayout
 
@@ -130,7 +127,7 @@ def attend(
             out_BQLD = _dense(query, key, value, _causal_mask(query, key, window), scoring)
             return packed.padded.to_flat(out_BQLD.flatten(0, 2), heads=query.shape[1]), None
         mask = _causal_mask(query, key, window)[None, None] if window and query.shape[2] > window else None
-        out_BLQD, _ = sdpa_attention_forward(
+        out_BLQD, _ = _transformers_attention(
             module, query, key, value, mask, scaling=scaling, dropout=dropout, is_causal=mask is None
         )
         return packed.padded.to_flat(out_BLQD.flatten(0, 1).flatten(1), heads=1).view(
@@ -142,7 +139,7 @@ def attend(
         out_BQD = attend_single_query(query_BQLD[:, :, 0], key_BKLD, value_BKLD, mask_B11X, scoring, shared)
         return out_BQD[:, None], None
     if scoring.is_plain:
-        return sdpa_attention_forward(
+        return _transformers_attention(
             module, query_BQLD, key_BKLD, value_BKLD, attention_mask, scaling=scaling, dropout=dropout, **kwargs
         )
     mask = _causal_mask(query_BQLD, key_BKLD, window) if attention_mask is None else _additive(attention_mask, key_BKLD)
@@ -172,6 +169,14 @@ def attend_single_query(
     columns = shared.key_RKCD.shape[2]
     out_BKGD = probability_BKGX[..., columns:] @ value_BKLD
     return out_BKGD.add_(shared.values(probability_BKGX[..., :columns])).flatten(1, 2)
+
+
+def _transformers_attention(*args: Any, **kwargs: Any) -> tuple[Tensor, None]:
+    """Call transformers' scaled dot-product attention. It is imported with the first model, as in `install`, because
+    its modules take half of the start of commands that load none."""
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    return sdpa_attention_forward(*args, **kwargs)
 
 
 def _dense_is_faster(query_1QTD: Tensor, padded: PaddedLayout) -> bool:
@@ -245,6 +250,9 @@ def _dense(query_BQLD: Tensor, key_BKCD: Tensor, value_BKCD: Tensor, mask: Tenso
 
 def install(model: Any) -> None:
     """Make the model attend by `attend`."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+
     if NAME not in AttentionInterface().valid_keys():
         AttentionInterface.register(NAME, attend)
         AttentionMaskInterface.register(NAME, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ansatz.errors import ConfigError, ModelError
 from ansatz.models.load import Policy
@@ -36,6 +35,8 @@ def configure_layers(policy: Policy, *, checkpointing: bool = False, compiled: b
             "model.compile = true: on a CPU, microbatches run in parallel threads, which torch.compile does not "
             "support. Set threads: 1, or remove model.compile."
         )
+    from transformers.modeling_layers import GradientCheckpointingLayer  # slow to import (`attention.install`)
+
     layers = [module for module in policy.model.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not layers:
         raise ModelError(

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 import torch
 import torch.distributed as dist
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystemReader
-from torch.distributed.checkpoint.state_dict_loader import load
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from ansatz.models.load import Policy
 from ansatz.train.optim import MasterAdamW
 from ansatz.train.optimizers import bind_optimizer
 from ansatz.train.ranks import ONE_RANK, Ranks
 from ansatz.train.trainer import TRAINING, incomplete
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 EXACT_WEIGHTS = "weights"
 """The name of the float32 weights in TRAINING of a checkpoint whose model folder holds rounded ones."""
@@ -99,6 +98,10 @@ def read_tensors(folder: Path, name: str, *, like: Mapping[str, Tensor]) -> dict
     """
     if (file := folder / f"{name}.safetensors").is_file():
         return load_file(file)
+    from torch.distributed.checkpoint.api import CheckpointException  # takes a second, which most runs never need
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
+    from torch.distributed.checkpoint.state_dict_loader import load
+
     try:
         stored = FileSystemReader(folder / name).read_metadata().state_dict_metadata
         tensors = {key: _empty(about, like.get(key, like.get(key.partition("/")[2]))) for key, about in stored.items()}
@@ -108,16 +111,23 @@ def read_tensors(folder: Path, name: str, *, like: Mapping[str, Tensor]) -> dict
     return tensors
 
 
+def _is_sharded(value: Any) -> TypeGuard[DTensor]:
+    """Tell whether a value is a tensor of which each rank has a share, without importing its type."""
+    return hasattr(value, "placements")
+
+
 def _empty(about: Any, like: Tensor | None) -> Tensor:
-    if isinstance(like, DTensor) and like.shape == about.size:
+    if _is_sharded(like) and like.shape == about.size:
         return torch.zeros_like(like, dtype=about.properties.dtype, requires_grad=False)
     return torch.empty(about.size, dtype=about.properties.dtype)
 
 
 def placed_like(value: Tensor, like: Tensor | None) -> Tensor:
     """A tensor that every rank has as a whole, with the placement of `like` if that is sharded and has its shape."""
-    if not isinstance(like, DTensor) or isinstance(value, DTensor) or value.shape != like.shape:
+    if not _is_sharded(like) or _is_sharded(value) or value.shape != like.shape:
         return value
+    from torch.distributed.tensor import distribute_tensor
+
     return distribute_tensor(value.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
