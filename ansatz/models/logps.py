@@ -223,12 +223,8 @@ def token_logps(policy: Policy, packed: PackedTokens, *, temperature: float = 1.
 
 def _token_logps(policy: Policy, packed: PackedTokens, temperature: float) -> tuple[Tensor, Tensor]:
     mask_T, num_candidates_T, no_eos_T = packed.sampled_mask_T, packed.num_candidates_T, packed.no_eos_T
-    before_M = mask_T.nonzero().squeeze(-1) - 1
-    hidden_MH = policy.packed_hidden(
-        packed.token_T, packed.position_T, packed.segment_T, prompt_id_T=packed.prompt_id_T, at_M=before_M
-    )
     policy_logp_M, entropy_M = chunked_logps(
-        hidden_MH,
+        hidden_before(policy, packed),
         policy.head.weight,
         packed.token_T[mask_T],
         num_candidates_M=None if num_candidates_T is None else num_candidates_T[mask_T],
@@ -239,6 +235,14 @@ def _token_logps(policy: Policy, packed: PackedTokens, temperature: float) -> tu
     )
     zero_T = torch.zeros_like(packed.token_T, dtype=torch.float32)
     return zero_T.masked_scatter(mask_T, policy_logp_M), zero_T.masked_scatter(mask_T, entropy_M)
+
+
+def hidden_before(policy: Policy, packed: PackedTokens) -> Tensor:
+    """Compute the last hidden states that predict the tokens in sampled_mask_T, [M, H]."""
+    before_M = packed.sampled_mask_T.nonzero().squeeze(-1) - 1
+    return policy.packed_hidden(
+        packed.token_T, packed.position_T, packed.segment_T, prompt_id_T=packed.prompt_id_T, at_M=before_M
+    )
 
 
 def rows_per_chunk(vocab_size: int, *, on_gpu: bool) -> int:

@@ -6,16 +6,19 @@ Axes: N rollouts, T flat tokens, M sampled tokens, H hidden, K temperatures.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from ansatz.models.load import Policy
-from ansatz.models.logps import chunked_kl, chunked_logps, most_likely, token_logps
+from ansatz.models.logps import chunked_kl, chunked_logps, hidden_before, most_likely, token_logps
 from ansatz.models.threads import parallel_map
 from ansatz.track.measurements import Measurements, mean, merge
 from ansatz.train.packed import PackedRollouts, select_rollouts
 from ansatz.train.ranks import ONE_RANK, Ranks, scatter_shares, split_for_rank
+
+V = TypeVar("V")
 
 
 def logps_of(
@@ -42,12 +45,10 @@ def exact_kl(policy: Policy, reference: Policy, packed: PackedRollouts, *, tempe
 
 
 def _exact_kl(policy: Policy, reference: Policy, packed: PackedRollouts, temperature: float) -> Tensor:
-    tokens = packed.token_T, packed.position_T, packed.segment_T
-    at_M = packed.sampled_mask_T.nonzero().squeeze(-1) - 1
     with torch.no_grad():
-        reference_MH = reference.packed_hidden(*tokens, prompt_id_T=packed.prompt_id_T, at_M=at_M)
+        reference_MH = hidden_before(reference, packed)
     kl_M = chunked_kl(
-        policy.packed_hidden(*tokens, prompt_id_T=packed.prompt_id_T, at_M=at_M),
+        hidden_before(policy, packed),
         policy.head.weight,
         reference_MH,
         reference.head.weight,
@@ -83,20 +84,25 @@ def measure_demonstrations(
     ranks: each computes its share, and all get the measurements of the whole.
     """
 
-    def measure(segments: Tensor) -> Measurements:
-        part = select_rollouts(packed, segments)
+    def measure(part: PackedRollouts) -> Measurements:
         target_M = part.token_T[part.sampled_mask_T]
-        with torch.no_grad():
-            logp_M, hit_M = policy.run(lambda: _predictions(policy, part, target_M))
+        logp_M, hit_M = policy.run(lambda: _predictions(policy, part, target_M))
         return {
             "sft/heldout_loss": mean(-float(logp_M.sum()), len(target_M)),
             "sft/heldout_accuracy": mean(float(hit_M.sum()), len(target_M)),
         }
 
-    workers = policy.parallel_microbatches
-    microbatches, num_counted = split_for_rank(packed, tokens_per_microbatch, ranks, multiple=workers)
-    measured = list(parallel_map(measure, microbatches, workers))[:num_counted]
-    return merge(each for part in ranks.gather(measured) for each in part)
+    return merge(_of_microbatches(measure, policy, packed, tokens_per_microbatch, ranks))
+
+
+def _of_microbatches(
+    measure: Callable[[PackedRollouts], V], policy: Policy, packed: PackedRollouts, max_tokens: int, ranks: Ranks
+) -> list[V]:
+    """Return measure(microbatch), which is plain data, for the microbatches of all ranks. It computes no gradient."""
+    measure, workers = torch.no_grad()(measure), policy.parallel_microbatches
+    microbatches, num_counted = split_for_rank(packed, max_tokens, ranks, multiple=workers)
+    own = list(parallel_map(lambda segments: measure(select_rollouts(packed, segments)), microbatches, workers))
+    return [each for part in ranks.gather(own[:num_counted]) for each in part]
 
 
 def response_logps(
@@ -114,31 +120,22 @@ def response_logps(
     share, and all get the log-probs of all responses.
     """
 
-    def measure(segments: Tensor) -> list[list[float]]:
-        part = select_rollouts(packed, segments)
-        with torch.no_grad():
-            logp_KM = policy.run(lambda: _target_logps(policy, part, temperatures))
+    def measure(part: PackedRollouts) -> list[list[float]]:
+        logp_KM = policy.run(lambda: _target_logps(policy, part, temperatures))
         logp_KN = torch.zeros(len(temperatures), part.num_rollouts, dtype=torch.float64, device=logp_KM.device)
         logp_KN.index_add_(1, part.segment_T[part.sampled_mask_T], logp_KM.double())
         return [[number, *logps] for number, logps in zip(part.sample_N.tolist(), logp_KN.T.tolist(), strict=True)]
 
-    workers = policy.parallel_microbatches
-    microbatches, num_counted = split_for_rank(packed, tokens_per_microbatch, ranks, multiple=workers)
-    measured = list(parallel_map(measure, microbatches, workers))[:num_counted]
-    rows = sorted(row for part in ranks.gather(measured) for rows in part for row in rows)
-    return [logps for _, *logps in rows]
+    rows = _of_microbatches(measure, policy, packed, tokens_per_microbatch, ranks)
+    return [logps for _, *logps in sorted(row for part in rows for row in part)]
 
 
 def _target_logps(policy: Policy, part: PackedRollouts, temperatures: Sequence[float]) -> Tensor:
     """Compute the log-probs [K, M] of the tokens in the mask, over the whole vocabulary."""
-    before_M = part.sampled_mask_T.nonzero().squeeze(-1) - 1
-    hidden_MH = policy.packed_hidden(
-        part.token_T, part.position_T, part.segment_T, prompt_id_T=part.prompt_id_T, at_M=before_M
-    )
-    weight_VH, target_M = policy.head.weight, part.token_T[part.sampled_mask_T]
+    hidden_MH, target_M = hidden_before(policy, part), part.token_T[part.sampled_mask_T]
     return torch.stack(
         [
-            chunked_logps(hidden_MH, weight_VH, target_M, temperature=temperature, softcap=policy.softcap)[0]
+            chunked_logps(hidden_MH, policy.head.weight, target_M, temperature=temperature, softcap=policy.softcap)[0]
             for temperature in temperatures
         ]
     )
@@ -146,12 +143,6 @@ def _target_logps(policy: Policy, part: PackedRollouts, temperatures: Sequence[f
 
 def _predictions(policy: Policy, part: PackedRollouts, target_M: Tensor) -> tuple[Tensor, Tensor]:
     """The log-probs of the targets, and whether each is the most likely token."""
-    hidden_MH = policy.packed_hidden(
-        part.token_T,
-        part.position_T,
-        part.segment_T,
-        prompt_id_T=part.prompt_id_T,
-        at_M=part.sampled_mask_T.nonzero().squeeze(-1) - 1,
-    )
+    hidden_MH = hidden_before(policy, part)
     logp_M, _ = chunked_logps(hidden_MH, policy.head.weight, target_M)
     return logp_M, most_likely(hidden_MH, policy.head.weight) == target_M
