@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from rounds import Rounds
+from rounds import Rounds, share_of_letters
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
 
@@ -139,7 +139,7 @@ def grpo(rounds: Rounds, out: str) -> None:
     callback.tokenizer = tokenizer
     GRPOTrainer(
         model=model,
-        reward_funcs=reward,
+        reward_funcs=reward if settings["work"] == "to_score" else [reward, share_of_letters],
         args=config,
         train_dataset=Dataset.from_list(read(settings["data"])),
         processing_class=tokenizer,

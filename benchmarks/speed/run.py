@@ -61,7 +61,7 @@ def sampling_vllm(work: Work, rounds: int) -> dict[str, Any]:
 
 def grpo(work: Work, rounds: int) -> dict[str, Any]:
     """Seconds of a whole GRPO step: 32 prompts x 8 samples x 64 tokens, one update."""
-    recipe = work.recipe(model=work.folder / "model", rollout={"min_response_tokens": 63, "stop": []})
+    recipe = work.step_recipe(model=work.folder / "model", rollout={"min_response_tokens": 63, "stop": []})
     size = {"prompts": 32, "samples": 8, "min_tokens": 64, "max_tokens": 64, "data": str(work.train)}
     size["model"] = str(work.folder / "model")
     static = {"cache_implementation": "static"}
@@ -97,7 +97,7 @@ def _avx2_sampling(work: Work, rounds: int, *, folder: str, **lengths: int) -> d
 def grpo_avx2(work: Work, rounds: int) -> dict[str, Any]:
     """Seconds of a whole GRPO step: 32 prompts x 8 samples x 64 tokens, one update, AVX2 and float32."""
     model = {"path": str(work.folder / "model"), "dtype": "float32"}
-    recipe = work.recipe(model=model["path"], rollout={"min_response_tokens": 63, "stop": []})
+    recipe = work.step_recipe(model=model["path"], rollout={"min_response_tokens": 63, "stop": []})
     size = {"prompts": 32, "samples": 8, "min_tokens": 64, "max_tokens": 64, "data": str(work.train)}
     size |= {"model": model["path"], "dtype": "float32", "microbatches": 8}
     peers = [work.trl("grpo", **size, options=each) for each in ({}, {"cache_implementation": "static"})]
@@ -154,7 +154,7 @@ def sft(work: Work, rounds: int) -> dict[str, Any]:
 
 def memory(work: Work, rounds: int) -> dict[str, Any]:
     """Rise of peak memory in the first step: vocabulary 150,000, 64 rollouts, microbatches of 32."""
-    recipe = work.recipe(
+    recipe = work.step_recipe(
         model=work.folder / "wide",
         rollout={"min_response_tokens": 63, "prompts_per_step": 8},
         train={"tokens_per_microbatch": 32 * 112},

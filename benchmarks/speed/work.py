@@ -117,6 +117,11 @@ class Work:
         name = f"vLLM, {dtype}, {'eager' if options.get('enforce_eager') else 'compiled'}"
         return Side(name, self.peers["vllm"], "peer_vllm.py", {"dtype": dtype, "options": options, **settings})
 
+    def step_recipe(self, *, model: Path | str, **over: Any) -> dict[str, Any]:
+        """Return the recipe of a step in which every group has something to learn from, as in `peer_trl.grpo`."""
+        letters = f"{HERE / 'rounds.py'}:share_of_letters"
+        return self.recipe(model=model, **over, rewards={"math_answer": {"mode": "strict"}, letters: {}})
+
     def recipe(self, *, model: Path | str, **over: Any) -> dict[str, Any]:
         """The default recipe on the files of this benchmark, with the least evaluation that a run can have."""
         problems = {"source": "jsonl", "path": str(self.train), "split": "train"}
