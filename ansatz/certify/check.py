@@ -118,7 +118,7 @@ def _invariances(
         for what in ("size of microbatches", "accumulation in another order", "two data-parallel ranks"):
             yield CheckResult(what=f"gradient: {what}", measured=None, tolerance=GRADIENT_TOLERANCE, note=note)
     else:
-        cut = gradients.of(*whole.microbatches(512))
+        cut = gradients.of(*whole.microbatches(512)[0])
         yield _compare("size of microbatches", expected, cut, "microbatches of at most 512 tokens")
         last_first_N = torch.arange(whole.num_rollouts, device=whole.mask_T.device).flip(0)
         reversed_rollouts = [whole.select_rollouts(index) for index in last_first_N.split(1)]

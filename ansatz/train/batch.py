@@ -11,7 +11,7 @@ once, before the first of them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self, TypedDict
 
@@ -20,8 +20,8 @@ from torch import Tensor
 
 from ansatz.data.keyed_random import KeyedRandom
 from ansatz.objectives.objective import Objective
-from ansatz.train.packed import PackedRollouts, select_rollouts, split_into_microbatches
-from ansatz.train.ranks import Ranks, split_for_rank
+from ansatz.train.packed import PackedRollouts, select_rollouts, units_of
+from ansatz.train.ranks import ONE_RANK, Ranks, split_for_rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,24 +89,27 @@ class TrainBatch:
         """What the loss takes when the policy has these log-probs: before the first update, it is the old policy."""
         return self.with_old_logps(policy_logp_T)
 
-    def microbatches(self, max_tokens: int) -> Iterator[Self]:
-        """Microbatches of whole rollouts; see `split_into_microbatches`."""
-        for rollouts in split_into_microbatches(self.packed, max_tokens):
-            yield self.select_rollouts(rollouts)
-
-    def microbatches_of_rank(
-        self, max_tokens: int, ranks: Ranks, *, multiple: int = 1, whole_groups: bool = False
+    def microbatches(
+        self, max_tokens: int, ranks: Ranks = ONE_RANK, *, multiple: int = 1, whole_groups: bool = False
     ) -> tuple[list[Self], int]:
         """(microbatches of the rollouts of this rank, how many of them count); see `ranks.split_for_rank`.
 
-        Those that do not count only keep a rank busy that has fewer than another, because a sharded model gathers its
-        weights in each of them. They have no weight, so their loss and its gradient are 0.
+        On one rank, rollouts without an advantage come last, in microbatches of their own: most losses have no gradient
+        there, and `step` then leaves out the backward pass. Of several ranks, each has as many microbatches as the
+        others. Those that do not count only keep a rank busy, because a sharded model gathers its weights in each of
+        them. They have no weight, so their loss and its gradient are 0.
         """
-        splits, num_counted = split_for_rank(
-            self.packed, max_tokens, ranks, multiple=multiple, whole_groups=whole_groups
-        )
-        parts = [self.select_rollouts(rollouts) for rollouts in splits]
+        parts, num_counted = list[Self](), 0
+        for half in self._by_advantage(whole_groups=whole_groups) if ranks.size == 1 else [self]:
+            splits, count = split_for_rank(half.packed, max_tokens, ranks, multiple=multiple, whole_groups=whole_groups)
+            parts, num_counted = parts + [half.select_rollouts(rollouts) for rollouts in splits], num_counted + count
         return [*parts[:num_counted], *(part._without_weight() for part in parts[num_counted:])], num_counted
+
+    def _by_advantage(self, *, whole_groups: bool) -> list[Self]:
+        """The rollouts with an advantage other than 0, then the others. whole_groups: a group is not divided."""
+        unit_N = units_of(self.packed, whole_groups=whole_groups)
+        learns_N = torch.isin(unit_N, unit_N[self.segment_T[self.mask_T & (self.advantage_T != 0)]])
+        return [self.select_rollouts(half_N.nonzero().flatten()) for half_N in (learns_N, ~learns_N) if half_N.any()]
 
     def _without_weight(self) -> Self:
         weights = {

@@ -116,7 +116,7 @@ class TrainedCritic:
             return float(loss.detach()), measured, self.optimizer.gradients(loss)
 
         parallel = self.module.parallel_microbatches
-        parts, num_counted = batch.microbatches_of_rank(self.tokens_per_microbatch, self.ranks, multiple=parallel)
+        parts, num_counted = batch.microbatches(self.tokens_per_microbatch, self.ranks, multiple=parallel)
         computed = parallel_map(compute, parts, parallel)
         _, measured = accumulate_gradients(
             self.optimizer, computed, num_counted, self.ranks, step=step, of="the critic: "

@@ -7,10 +7,11 @@ and `tokens_per_microbatch` changes no number beyond rounding.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
+import torch
 from torch import Tensor
 
 from ansatz.errors import AlignmentError, NonFiniteError
@@ -28,7 +29,7 @@ from ansatz.train.packed import PackedRollouts
 from ansatz.train.ranks import ONE_RANK, Ranks, whole_of_shares
 
 MicrobatchResult = tuple[float, Measurements, list[Tensor | None]]
-"""The loss of a microbatch, what is measured on it, and its gradients by parameter."""
+"""The loss of a microbatch, what is measured on it, and its gradients by parameter; without any if all are 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +106,7 @@ def train_step(
         loss_batch, coef, full_kl_T = part.for_loss(policy_logp_T), settings.entropy_coef, rest[0] if rest else None
         losses = objective.loss(loss_batch, policy_logp_T, entropy_T, full_kl_T=full_kl_T, entropy_coef=coef)
         rollouts.update(measure_rollouts(losses, loss_batch, entropy_T))
-        gradients = optimizer.gradients(losses.loss)  # without backward(): threads would add to the same .grad
+        gradients = _gradients(optimizer, losses.loss, outputs, always=ranks.size > 1 or part is parts[0])
         return float(losses.loss.detach()), measure_loss(losses, loss_batch), gradients
 
     parallel = policy.parallel_microbatches  # computed at the same time: several threads for a small model on a CPU
@@ -133,6 +134,21 @@ def train_step(
     return UpdateReport(measurements=merged, num_tokens=batch.packed.num_tokens, stopped=stopped, rollouts=seen)
 
 
+def _gradients(optimizer: MasterAdamW, loss: Tensor, outputs: Sequence[Tensor], *, always: bool) -> list[Tensor | None]:
+    """Return the gradients of a microbatch, by parameter; none if all of them are 0, which a backward pass, two thirds
+    of an update, would only confirm.
+
+    For most objectives they are 0 if the rewards of each group are equal: then the loss depends on the outputs of the
+    policy at no token. always: for the first microbatch, so that AdamW sees gradients of 0 and not weights without a
+    gradient; and for ranks, which must all make the same calls.
+    """
+    if not always:
+        at_tokens = torch.autograd.grad(loss, outputs, retain_graph=True, allow_unused=True)
+        if not any(bool(gradient.any()) for gradient in at_tokens if gradient is not None):
+            return []
+    return optimizer.gradients(loss)  # without backward(): threads would add to the same .grad
+
+
 def _microbatches(
     batch: TrainBatch, objective: Objective, settings: UpdateSettings, ranks: Ranks, *, parallel: int
 ) -> tuple[list[TrainBatch], int]:
@@ -140,7 +156,7 @@ def _microbatches(
     of the whole minibatch: every rank computes the same loss, the first one reports it, and gradients are of shares."""
     if objective.whole_minibatch:
         return [batch], int(ranks.rank == 0)
-    return batch.microbatches_of_rank(
+    return batch.microbatches(
         settings.tokens_per_microbatch, ranks, multiple=parallel, whole_groups=objective.whole_groups
     )
 
@@ -162,7 +178,8 @@ def accumulate_gradients(
     """
     total_loss, measured = 0.0, list[Measurements]()
     for number, (loss, measurements, gradients) in enumerate(computed):
-        optimizer.accumulate(gradients)
+        if gradients:
+            optimizer.accumulate(gradients)
         if number < num_counted:
             total_loss += loss
             measured.append(measurements)

@@ -64,7 +64,7 @@ def test_the_losses_of_microbatches_of_whole_pairs_add_up_to_the_loss_of_the_bat
     if objective.whole_minibatch:
         assert name in ("aot", "aot_unpaired", "bco", "bco_pair")
         return
-    microbatches, _ = batch.microbatches_of_rank(40, OneOf(0, 1), whole_groups=objective.whole_groups)
+    microbatches, _ = batch.microbatches(40, OneOf(0, 1), whole_groups=objective.whole_groups)
     assert len(microbatches) > 2
     found = [loss_of(objective, part) for part in microbatches]
     assert sum(float(parts.loss) for parts, _ in found) == pytest.approx(float(whole.loss), rel=1e-6)

@@ -21,7 +21,7 @@ FAR = 31.0  # what stands outside the mask where nothing may look
 def loss_and_gradient(batch: TrainBatch, objective: Objective, max_tokens: int) -> tuple[float, dict[int, float]]:
     """The loss summed over microbatches, and its gradient in each response token's log-prob, by token id."""
     loss, gradient = 0.0, dict[int, float]()
-    for part in batch.microbatches(max_tokens):
+    for part in batch.microbatches(max_tokens)[0]:
         logp_T = by_token(part, salt=5).requires_grad_()
         entropy_T = by_token(part, salt=6).abs()
         parts = objective.loss(part.for_loss(logp_T), logp_T, entropy_T)

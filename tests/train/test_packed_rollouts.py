@@ -71,7 +71,7 @@ def test_numbers_of_candidates_stay_with_their_tokens_and_default_to_the_whole_v
     assert pack_rollouts(samples, device=CPU).num_candidates_T is None
     samples[4] = dataclasses.replace(samples[4], num_candidates=list(range(3, 3 + len(samples[4].token_ids))))
     batch = whole_batch(samples, objective_of("grpo"))
-    for part in (batch, *batch.microbatches(40)):
+    for part in (batch, *batch.microbatches(40)[0]):
         token_T, num_candidates_T = (
             part.packed.token_T[part.mask_T].tolist(),
             part.packed.num_candidates_T[part.mask_T].tolist(),

@@ -123,6 +123,46 @@ def test_the_order_of_rollouts_changes_no_gradient() -> None:
     assert_same_gradient(other.gradient, one.gradient)
 
 
+def backward_passes(world: World, rewards: Sequence[float], *, steps: int = 2) -> tuple[int, dict[str, float]]:
+    """Make steps of the world's objective: how many microbatches had a backward pass, and the last step's metrics."""
+    gradients, passes, report = world.optimizer.gradients, 0, None
+
+    def counted(loss: Tensor) -> list[Tensor | None]:
+        nonlocal passes
+        passes += 1
+        return gradients(loss)
+
+    world.optimizer.gradients = counted  # type: ignore[method-assign]
+    for number in range(1, steps + 1):
+        report = world.step(world.batch(rows_of(rewards, seed=number)), step=number)
+    assert report is not None
+    return passes, report.metrics
+
+
+@pytest.mark.parametrize(
+    "rewards", [(1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0), (1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0)]
+)
+def test_groups_with_equal_rewards_have_no_backward_pass_and_that_changes_no_bit(rewards, monkeypatch) -> None:
+    left_out, all_made = World(), World()
+    left_out.step(left_out.batch(rows_of(REWARDS)))  # afterwards AdamW has moments, which move the weights by itself
+    all_made.step(all_made.batch(rows_of(REWARDS)))
+    passes, metrics = backward_passes(left_out, rewards)
+    monkeypatch.setattr("ansatz.train.step._gradients", lambda optimizer, loss, *args, **how: optimizer.gradients(loss))
+    every_pass, same_metrics = backward_passes(all_made, rewards)
+    assert metrics == same_metrics
+    assert same(left_out.everything(), all_made.everything())
+    each = left_out.policy.parallel_microbatches  # microbatches of the groups that learn, and of the others
+    learning = len(set(rewards[:4])) > 1
+    assert (passes, every_pass) == ((2 * each, 4 * each) if learning else (2, 2 * each))
+
+
+def test_a_group_with_equal_rewards_has_a_backward_pass_if_the_loss_has_other_terms() -> None:
+    world = World()
+    world.objective = dataclasses.replace(world.objective, entropy_coef=0.01)
+    passes, _ = backward_passes(world, (1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0))
+    assert passes == 4 * world.policy.parallel_microbatches
+
+
 def test_old_log_probs_left_out_are_the_policys_own() -> None:
     left_out, given = World("dapo"), World("dapo")
     report, other = left_out.step(left_out.batch(rows_of(REWARDS))), given.step(given.batch(rows_of(REWARDS), old=True))
