@@ -23,6 +23,7 @@ from starlette.testclient import TestClient  # noqa: E402
 from test_sweep_pages import row_of, write_rows  # noqa: E402
 from test_viewer_pages import HOSTILE, make_run  # noqa: E402
 
+from ansatz.cli.main import main  # noqa: E402
 from ansatz.track.notes import add_note, notes_path  # noqa: E402
 from ansatz.ui import attempts  # noqa: E402
 from ansatz.ui.app import build_app  # noqa: E402
@@ -65,19 +66,27 @@ def address(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
+def chromium() -> Iterator[dict[bool, Any]]:
+    """A context with scripts and one without. A new context takes as long as five new tabs."""
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=SWITCHES.split())
-        yield browser
+        yield {scripts: browser.new_context(java_script_enabled=scripts) for scripts in (True, False)}
         browser.close()
 
 
 class Tab:
     """A tab that records what went wrong: errors of scripts and of the policy, and requests to another origin."""
 
-    def __init__(self, browser: Any, address: str, **how: Any) -> None:
+    def __init__(
+        self, contexts: dict[bool, Any], address: str, *, width: int = 1280, scheme: str = "light", scripts: bool = True
+    ) -> None:
         self.origin, self.faults = address.partition("?")[0].rstrip("/"), list[str]()
-        self.page = browser.new_context(**how).new_page()
+        before = contexts[scripts].pages
+        self.page = contexts[scripts].new_page()
+        for page in before:  # last, because a window goes with its last tab
+            page.close()
+        self.page.set_viewport_size({"width": width, "height": 800})
+        self.page.emulate_media(color_scheme=scheme)
         self.page.on("console", lambda said: self.faults.append(said.text))
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
         self.page.on("request", self._check)
@@ -91,22 +100,30 @@ class Tab:
         self.page.goto(self.origin + path)
         return self.page
 
+    def is_too_wide(self) -> bool:
+        """Whether the page is wider than the window in either theme."""
+        too_wide = False
+        for scheme in ("light", "dark"):
+            self.page.emulate_media(color_scheme=scheme)
+            too_wide |= self.page.evaluate(
+                "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+            )
+        return too_wide
+
 
 PAGES = ("", "/rollouts", "/problems", "/metrics", "/health", "/recipe", "/logs", "/step/rl/1", "/group/rl/1/0")
 PAGES += ("/rollout/rl/1/0/0", "/problem/p7", "/rollout/rl/4/heldout/0/0")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark")])
 def test_no_page_has_an_error_loads_from_elsewhere_or_is_wider_than_the_window(
-    chromium: Any, address: str, width: int, scheme: str
+    chromium: dict[bool, Any], address: str, width: int, scheme: str
 ):
-    tab = Tab(chromium, address, viewport={"width": width, "height": 800}, color_scheme=scheme)
+    tab = Tab(chromium, address, width=width, scheme=scheme)
     runs = [f"/run/{run}{page}" for run in ("plain", "hostile") for page in PAGES]
     for page in ["/", "/help", "/sweep/grid", "/sweep/odd", *runs]:
         shown = tab.open(page)
-        sizes = shown.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
-        assert sizes[0] <= sizes[1], page
+        assert not tab.is_too_wide(), page
         assert shown.evaluate("document.querySelectorAll('main *').length") >= 2, page
     assert tab.faults == []
 
@@ -124,26 +141,27 @@ def files(address: str, folder: Path, tmp_path_factory: pytest.TempPathFactory) 
         "responses": [folder / "hostile", "--rollouts", ""],
     }
     for name, arguments in given.items():
-        command = [sys.executable, "-m", "ansatz", "report", *map(str, arguments), "--out", str(out / f"{name}.html")]
-        subprocess.run(command, check=True, capture_output=True)
+        command = ["ansatz", "report", *map(str, arguments), "--out", str(out / f"{name}.html")]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", command)
+            with pytest.raises(SystemExit, match="0"):
+                main()
     return {name: out / f"{name}.html" for name in given}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark")])
 def test_no_page_in_a_file_has_an_error_asks_for_anything_or_is_wider_than_the_window(
-    chromium: Any, files: dict[str, Path], width: int, scheme: str
+    chromium: dict[bool, Any], files: dict[str, Path], width: int, scheme: str
 ):
     for name, file in files.items():
-        tab = Tab(chromium, file.as_uri(), viewport={"width": width, "height": 800}, color_scheme=scheme)
-        sizes = tab.page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
-        assert sizes[0] <= sizes[1], name
+        tab = Tab(chromium, file.as_uri(), width=width, scheme=scheme)
+        assert not tab.is_too_wide(), name
         assert tab.page.evaluate("document.querySelectorAll('main *').length") > 20, name
         assert tab.page.evaluate("document.querySelectorAll('#tip').length") == 1, name  # made by the script
         assert tab.faults == [], name
 
 
-def test_a_box_hides_the_responses_of_a_file_that_lack_a_word(chromium: Any, files: dict[str, Path]):
+def test_a_box_hides_the_responses_of_a_file_that_lack_a_word(chromium: dict[bool, Any], files: dict[str, Path]):
     tab = Tab(chromium, files["responses"].as_uri())
     cards, groups = tab.page.locator("article"), tab.page.locator("[data-group]")
     num_cards, num_groups = cards.count(), groups.count()
@@ -157,12 +175,12 @@ def test_a_box_hides_the_responses_of_a_file_that_lack_a_word(chromium: Any, fil
     tab.page.fill("#find input", "")
     assert (cards.filter(visible=True).count(), groups.filter(visible=True).count()) == (num_cards, num_groups)
     assert tab.faults == []
-    without = Tab(chromium, files["responses"].as_uri(), java_script_enabled=False)
+    without = Tab(chromium, files["responses"].as_uri(), scripts=False)
     assert without.page.locator("#find").is_hidden()
     assert without.page.locator("article").filter(visible=True).count() == num_cards
 
 
-def test_a_walk_with_the_keyboard_alone(chromium: Any, address: str):
+def test_a_walk_with_the_keyboard_alone(chromium: dict[bool, Any], address: str):
     tab = Tab(chromium, address)
     keys = tab.page.keyboard
     for key, ending in (("j", ""), ("j", ""), ("Enter", "/run/plain"), ("g", ""), ("r", "/run/plain/rollouts")):
@@ -183,7 +201,7 @@ def test_a_walk_with_the_keyboard_alone(chromium: Any, address: str):
     assert tab.faults == []
 
 
-def test_a_key_within_the_filter_is_a_letter(chromium: Any, address: str):
+def test_a_key_within_the_filter_is_a_letter(chromium: dict[bool, Any], address: str):
     tab = Tab(chromium, address)
     page = tab.open("/run/plain/rollouts")
     page.focus("#q")
@@ -192,8 +210,8 @@ def test_a_key_within_the_filter_is_a_letter(chromium: Any, address: str):
     assert page.url.endswith("/rollouts")
 
 
-def test_brushing_a_histogram_narrows_the_filter(chromium: Any, address: str):
-    page = Tab(chromium, address, viewport={"width": 1280, "height": 900}).open("/run/plain/rollouts?q=split+%3D+train")
+def test_brushing_a_histogram_narrows_the_filter(chromium: dict[bool, Any], address: str):
+    page = Tab(chromium, address).open("/run/plain/rollouts?q=split+%3D+train")
     chart = page.locator(".histogram[data-field=tokens] svg")
     chart.scroll_into_view_if_needed()
     box = chart.bounding_box()
@@ -206,7 +224,7 @@ def test_brushing_a_histogram_narrows_the_filter(chromium: Any, address: str):
     assert re.fullmatch(r"\(split = train\) and tokens [\d.]+\.\.[\d.]+", page.input_value("#q"))
 
 
-def test_a_page_tells_of_new_steps_and_shows_them_when_asked(chromium: Any, address: str, folder: Path):
+def test_a_page_tells_of_new_steps_and_shows_them_when_asked(chromium: dict[bool, Any], address: str, folder: Path):
     run = DemoRun(folder / "growing", steps=4, prompts=1, samples=2)
     run.begin()
     tracker = run.open_tracker()
@@ -217,7 +235,9 @@ def test_a_page_tells_of_new_steps_and_shows_them_when_asked(chromium: Any, addr
     run.add_step(tracker, 2)
     page.click("text=1 new step: show")
     page.wait_for_selector(".steps a >> text='2'")
+    page.wait_for_load_state()  # the page is a new one, whose scripts may not have run yet
     page.keyboard.press(".")
+    page.wait_for_selector("#live[aria-pressed=true]")
     run.add_step(tracker, 3)
     page.wait_for_selector(".steps a >> text='3'")
     assert tab.open("/run/growing/metrics").locator("#live").get_attribute("aria-pressed") == "true"
@@ -225,9 +245,9 @@ def test_a_page_tells_of_new_steps_and_shows_them_when_asked(chromium: Any, addr
     assert tab.faults == []
 
 
-def test_three_questions_are_answered_by_clicking_alone(chromium: Any, address: str, folder: Path):
+def test_three_questions_are_answered_by_clicking_alone(chromium: dict[bool, Any], address: str, folder: Path):
     DemoRun(folder / "made_up", steps=8, prompts=4).write()
-    tab = Tab(chromium, address, java_script_enabled=False)
+    tab = Tab(chromium, address, scripts=False)
     page = tab.page
 
     def click_through(*links: str) -> str:
@@ -255,8 +275,8 @@ def test_three_questions_are_answered_by_clicking_alone(chromium: Any, address: 
     assert tab.faults == []
 
 
-def test_pages_work_without_scripts(chromium: Any, address: str):
-    tab = Tab(chromium, address, java_script_enabled=False)
+def test_pages_work_without_scripts(chromium: dict[bool, Any], address: str):
+    tab = Tab(chromium, address, scripts=False)
     page = tab.open("/run/plain/rollouts")
     page.fill("#q", "correct and split = train")
     page.click("button")
@@ -274,7 +294,7 @@ def test_pages_work_without_scripts(chromium: Any, address: str):
     assert "No line has this text." in page.inner_text("main")
 
 
-def test_a_note_is_written_with_the_keyboard_and_is_there_after_a_reload(chromium: Any, address: str):
+def test_a_note_is_written_with_the_keyboard_and_is_there_after_a_reload(chromium: dict[bool, Any], address: str):
     """What is typed right after the key is text, also where it is a key."""
     tab = Tab(chromium, address)
     page = tab.open("/run/plain/rollout/rl/1/0/0")
@@ -299,7 +319,7 @@ def test_a_note_is_written_with_the_keyboard_and_is_there_after_a_reload(chromiu
     assert tab.faults == []
 
 
-def test_a_note_that_cannot_be_saved_stays_in_the_form(chromium: Any, address: str):
+def test_a_note_that_cannot_be_saved_stays_in_the_form(chromium: dict[bool, Any], address: str):
     page = Tab(chromium, address).open("/run/plain/rollout/rl/2/0/0")
     page.click("text=Write a note")
     page.keyboard.type("do not lose this")
@@ -319,7 +339,7 @@ def test_a_note_that_cannot_be_saved_stays_in_the_form(chromium: Any, address: s
 
 
 def test_a_click_on_a_token_lets_new_responses_begin_before_it(
-    chromium: Any, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chromium: dict[bool, Any], address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """The page is that of a viewer whose checkpoint is a stand-in, shown by the browser as if its own had sent it."""
     checkpoint = make_run(tmp_path / "runs" / "plain") / "rl" / "checkpoints" / "step-000004"
