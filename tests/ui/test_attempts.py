@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -10,7 +12,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html import unescape
 from http.cookiejar import CookieJar
 from pathlib import Path
@@ -26,8 +28,10 @@ for _package in ("duckdb", "starlette", "uvicorn"):
 from made_up import NASTY  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402
 from test_viewer_pages import make_run, open_viewer  # noqa: E402
-from toy_runs import command, toy_recipe  # noqa: E402
+from toy_runs import toy_config  # noqa: E402
 
+from ansatz.cli import answer_viewer  # noqa: E402
+from ansatz.loop.pipeline import run_pipeline  # noqa: E402
 from ansatz.ui import attempts  # noqa: E402
 from ansatz.ui.app import build_app  # noqa: E402
 from ansatz.ui.library import Library  # noqa: E402
@@ -38,10 +42,7 @@ EMPTY = {"before": "", "after": "rl/checkpoints/step-000004", "problem": "", "qu
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("toy")
-    code, out, err = command("train", toy_recipe(folder))
-    assert code == 0, out + err
-    return folder / "runs" / "toy"
+    return run_pipeline(toy_config(tmp_path_factory.mktemp("toy")))
 
 
 class Reader:
@@ -111,19 +112,50 @@ def test_two_checkpoints_answer_a_problem_of_the_run_and_the_address_is_the_stat
     assert 'class="question"' in page
 
 
-def test_a_question_of_the_reader_without_a_gold_answer_gets_no_verdict_and_stays_text(reader: Reader):
-    address, _ = reader.ask(reader.get("/run/toy/try"), question=NASTY)
-    page = reader.wait(address)
+class InThisProcess:
+    """Stands in for the process that answers, which loads torch for seconds: it does the same before it is started."""
+
+    def __init__(self, _: Any, *, stdout: Any, **__: Any) -> None:
+        self.stdin, self._output, self._code = self, stdout, 0
+
+    def write(self, order: bytes) -> None:
+        said = io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said):
+            patch.setattr(sys, "stdin", io.StringIO(order.decode()))
+            patch.setattr(answer_viewer, "_end_with_viewer", lambda: None)
+            patch.setattr(answer_viewer.signal, "alarm", lambda _: None)
+            try:
+                answer_viewer.main()
+            except SystemExit as end:
+                self._code = 1
+                print(end)
+        os.write(self._output.fileno(), said.getvalue().encode())
+
+    def flush(self) -> None: ...
+
+    def poll(self) -> int:
+        return self._code
+
+
+@pytest.fixture
+def asked(viewer: TestClient, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """asked(form) -> the page of what is asked with the form."""
+    monkeypatch.setattr(attempts.subprocess, "Popen", InThisProcess)
+    viewer.get("/?token=secret")
+    return lambda **form: viewer.get(post(viewer, samples=2, seed=1, **form).headers["location"]).text
+
+
+def test_a_question_of_the_reader_without_a_gold_answer_gets_no_verdict_and_stays_text(asked: Callable[..., str]):
+    page = asked(question=NASTY)
     assert page.count("<article") == 2
     assert "<img" not in page
     assert 'class="badge' not in page
     assert "mean log-prob" in page
 
 
-def test_responses_go_on_from_the_beginning_that_they_are_given_and_are_graded_with_it(reader: Reader):
+def test_responses_go_on_from_the_beginning_that_they_are_given_and_are_graded_with_it(asked: Callable[..., str]):
     beginning = "  The answer is \\boxed{8}. "
-    address, _ = reader.ask(reader.get("/run/toy/try"), question="3 + 5?", answer="8", beginning=beginning)
-    page = reader.wait(address)
+    page = asked(question="3 + 5?", answer="8", beginning=beginning)
     assert page.count(f'<i class="shared">{beginning}</i>') == 2
     assert f">{beginning}</textarea>" in page
     assert page.count("<article") == page.count("✓ correct") == 2
@@ -131,16 +163,16 @@ def test_responses_go_on_from_the_beginning_that_they_are_given_and_are_graded_w
     assert json.loads(unquote(saved)) == {"question": "3 + 5?", "answer": "8"}
 
 
-def test_a_question_that_cannot_be_answered_is_one_sentence(reader: Reader):
-    address, _ = reader.ask(reader.get("/run/toy/try"), question="word " * 9000)
-    assert "Nothing more was answered: the longest prompt of the question has" in unescape(reader.wait(address))
+def test_a_question_that_cannot_be_answered_is_one_sentence(asked: Callable[..., str], viewer: TestClient):
+    said = unescape(asked(question="word " * 9000))
+    assert "Nothing more was answered: the longest prompt of the question has" in said
     for form, said in (
         ({}, "Nothing is asked"),
         ({"before": "../x"}, "no checkpoint"),
         ({"problem": "none"}, "no problem 'none'"),
         ({"question": "x" * 70_000}, "in at most 65536 bytes"),
     ):
-        assert said in unescape(reader.ask(reader.get("/run/toy/try"), **form)[1])
+        assert said in unescape(post(viewer, **form).text)
 
 
 def test_the_process_ends_with_a_viewer_that_is_killed(run: Path, tmp_path: Path):
