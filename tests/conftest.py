@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import signal
+import sys
 from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read once, when torch starts its threads
@@ -44,3 +45,21 @@ def pytest_collection_finish() -> None:
     """Leave what has been loaded out of each later search for garbage."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def ansatz(monkeypatch, capsys):
+    """The command in this process: ansatz(*arguments) -> (exit code, stdout, stderr)."""
+    from ansatz.cli.main import main
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["ansatz", *map(str, arguments)])
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code or 0
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run

@@ -1,28 +1,8 @@
-import sys
-
 import pytest
 from toy_runs import TOY
 
-from ansatz.cli.main import main
 from ansatz.data.base import load_problems
 from ansatz.models.tiny import build_tiny_model
-
-
-@pytest.fixture
-def ansatz(monkeypatch, capsys):
-    """The command in this process: ansatz(*arguments) -> (exit code, stdout, stderr)."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["ansatz", *map(str, arguments)])
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code or 0
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -23,6 +24,8 @@ from test_viewer_pages import HOSTILE, make_run, open_viewer  # noqa: E402
 from ansatz.track.report import write_report  # noqa: E402
 from ansatz.ui.demo import write_tour  # noqa: E402
 
+Command = Callable[..., tuple[int, str, str]]
+
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -39,7 +42,7 @@ def viewer(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> TestClient:
     return open_viewer(runs, tmp_path_factory.mktemp("cache"))
 
 
-def ansatz(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def bare(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """The command without the packages of the viewer."""
     code = (
         "import sys; sys.modules |= dict.fromkeys(('starlette', 'duckdb', 'uvicorn', 'latex2mathml'))\n"
@@ -104,7 +107,7 @@ def test_the_report_and_the_viewer_show_the_same_tables_charts_and_checks(runs: 
 def test_the_report_of_several_runs_is_the_page_of_the_viewer(runs: Path, viewer: TestClient, tmp_path: Path):
     names = ("demo", "demo_fewer_prompts")
     out = tmp_path / "both.html"
-    assert ansatz("report", *(runs / name for name in names), "--out", out).returncode == 0
+    assert bare("report", *(runs / name for name in names), "--out", out).returncode == 0
     page, served = out.read_text(encoding="utf-8"), viewer.get(f"/compare?runs={','.join(names)}").text
     check_static(page)
     assert rows_of(page) == rows_of(served)
@@ -128,7 +131,7 @@ def test_responses_that_pass_a_filter_are_cards_as_on_the_pages_of_their_groups(
     runs: Path, viewer: TestClient, tmp_path: Path
 ):
     out = tmp_path / "share.html"
-    done = ansatz("report", runs / "demo", "--rollouts", "correct and truncated", "--limit", 12, "--out", out)
+    done = bare("report", runs / "demo", "--rollouts", "correct and truncated", "--limit", 12, "--out", out)
     assert (done.returncode, done.stdout) == (0, f"{out}\n"), done.stderr
     page = out.read_text(encoding="utf-8")
     check_static(page)
@@ -147,18 +150,18 @@ def test_responses_that_pass_a_filter_are_cards_as_on_the_pages_of_their_groups(
         assert set(facts) <= set(re.findall("<dl>.*?</dl>", served))
 
 
-def test_the_two_commands_for_a_page_of_responses_write_the_same_and_hostile_ones_are_text(runs: Path, tmp_path: Path):
+def test_the_two_commands_for_a_page_of_responses_write_the_same_and_hostile_ones_are_text(
+    runs: Path, tmp_path: Path, ansatz: Command, monkeypatch: pytest.MonkeyPatch
+):
     names = [tmp_path / name for name in ("report.html", "rollouts.html")]
-    assert ansatz("report", runs / "hostile", "--rollouts", "other(last_number) or correct", "--out", names[0]).stdout
-    assert ansatz("rollouts", runs / "hostile", "--where", "other(last_number) or correct", "--html", names[1]).stdout
+    assert bare("report", runs / "hostile", "--rollouts", "other(last_number) or correct", "--out", names[0]).stdout
+    assert bare("rollouts", runs / "hostile", "--where", "other(last_number) or correct", "--html", names[1]).stdout
     first, second = (name.read_text(encoding="utf-8") for name in names)
     assert first == second
     check_static(first)
     assert "&lt;img" in first
-    assert (
-        ansatz("report", runs / "demo", "--rollouts", "step < 0", cwd=tmp_path).stdout
-        == "reports/demo-responses.html\n"
-    )
+    monkeypatch.chdir(tmp_path)
+    assert ansatz("report", runs / "demo", "--rollouts", "step < 0")[1] == "reports/demo-responses.html\n"
     assert "No response passes" in (tmp_path / "reports" / "demo-responses.html").read_text(encoding="utf-8")
 
 
@@ -172,15 +175,18 @@ def test_the_two_commands_for_a_page_of_responses_write_the_same_and_hostile_one
         (["demo", "--rollouts", "", "--out", "demo/summary.json"], "both read and written"),
     ],
 )
-def test_a_report_of_responses_that_cannot_be_written_is_one_sentence(runs: Path, arguments: list[str], said: str):
-    done = ansatz("report", *arguments, cwd=runs)
-    assert (done.returncode, said in done.stderr, done.stderr.count("\n")) == (2, True, 1), done.stderr
+def test_a_report_of_responses_that_cannot_be_written_is_one_sentence(
+    runs: Path, arguments: list[str], said: str, ansatz: Command, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(runs)
+    code, _, err = ansatz("report", *arguments)
+    assert (code, said in err, err.count("\n")) == (2, True, 1), err
 
 
-def test_a_sweep_in_one_file_is_its_page_with_every_outcome(tmp_path: Path):
+def test_a_sweep_in_one_file_is_its_page_with_every_outcome(tmp_path: Path, ansatz: Command):
     rows = [row_of(block, f"lr {lr}, kl {kl}", lr + kl) for block in (0, 1) for lr in (0.1, 0.2) for kl in (0, 1)]
     file = write_rows(tmp_path / "docs" / "findings" / "grid.jsonl", rows, control="lr 0.2, kl 0")
-    done = ansatz("report", "grid", cwd=tmp_path)
+    done = bare("report", "grid", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "reports/grid.html\n"), done.stderr
     page = (tmp_path / "reports" / "grid.html").read_text(encoding="utf-8")
     check_static(page)
@@ -190,22 +196,21 @@ def test_a_sweep_in_one_file_is_its_page_with_every_outcome(tmp_path: Path):
     num_guards = len(rows) // 2 + 1  # the last table: its head and a row for each arm
     assert rows_of(page) == tables[0][:-num_guards] + tables[1]
     assert charts_of(page) == charts_of(served[0])
-    assert ansatz("report", file, "--out", tmp_path / "same.html").returncode == 0
+    assert ansatz("report", file, "--out", tmp_path / "same.html")[0] == 0
     assert (tmp_path / "same.html").read_text(encoding="utf-8") == page
 
 
-def test_a_hostile_sweep_is_text_and_a_damaged_one_is_a_sentence(tmp_path: Path):
+def test_a_hostile_sweep_is_text_and_a_damaged_one_is_a_sentence(tmp_path: Path, ansatz: Command):
     odd = HOSTILE.replace("\ud800", "")  # rows with half a character are refused
     row = row_of(0, odd, 0.5, why=odd, status="failed", outcomes={odd: 0.5}, curves={odd: [[0, 1.0], [1, 2.0]]})
     file = write_rows(tmp_path / "odd.jsonl", [row], file=odd)
-    assert ansatz("report", file, "--out", tmp_path / "odd.html").returncode == 0
+    assert ansatz("report", file, "--out", tmp_path / "odd.html")[0] == 0
     check_static((tmp_path / "odd.html").read_text(encoding="utf-8"))
     damaged = write_rows(tmp_path / "damaged.jsonl", [{"block": "first"}])
     other = tmp_path / "other.jsonl"
     other.write_text('{"question": "1 + 1?"}\n')
     for given, said in (([damaged], "line 2: "), ([other], "is not a run folder"), ([file, file], "one sweep")):
-        done = ansatz("report", *given, "--out", tmp_path / "none.html")
-        assert (done.returncode, said in done.stderr, done.stderr.count("\n")) == (2, True, 1), done.stderr
-    done = ansatz("report", file, "--out", file)
-    assert "both read and written" in done.stderr
+        code, _, err = ansatz("report", *given, "--out", tmp_path / "none.html")
+        assert (code, said in err, err.count("\n")) == (2, True, 1), err
+    assert "both read and written" in ansatz("report", file, "--out", file)[2]
     assert not (tmp_path / "none.html").exists()
