@@ -289,26 +289,33 @@ def test_no_server_can_delay_the_deadline(serve):
 REPLY = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s"
 
 
-@pytest.mark.parametrize(
-    ("reply", "message"),
-    [
-        (b"[" * 100_000 + b"]" * 100_000, "no chat completion"),
-        (b"\xff\xfe", "no chat completion"),
-        (b'{"choices": []}', "no chat completion"),
-        (b'{"choices": [{"message": {"content": 1}}]}', "no text"),
-        (b"1" * (5 << 20), "a reply of more than 4194304 bytes"),
-        (None, "RemoteProtocolError"),
-    ],
-)
-def test_a_reply_that_is_no_completion_is_a_failure_in_a_sentence(reply, message):
-    def serve(connection):
-        connection.sendall(b"rubbish\r\n" if reply is None else REPLY % (len(reply), reply))
-        connection.shutdown(socket.SHUT_WR)
-        while connection.recv(65536):  # closing with unread data would reset the connection
-            pass
+NO_COMPLETIONS = {
+    b"[" * 100_000 + b"]" * 100_000: "no chat completion",
+    b"\xff\xfe": "no chat completion",
+    b'{"choices": []}': "no chat completion",
+    b'{"choices": [{"message": {"content": 1}}]}': "no text",
+    b"1" * (5 << 20): "a reply of more than 4194304 bytes",
+    None: "RemoteProtocolError",
+}
 
-    with raw_server(serve) as url, pytest.raises(ChatFailed, match=message):
-        ChatClient(url=url, model="m", timeout_s=2.0, patience_s=1.0).ask([], max_tokens=1)
+
+def test_a_reply_that_is_no_completion_is_a_failure_in_a_sentence():
+    """All at once, because each is given up only when the patience has ended."""
+
+    def failure(reply):
+        def serve(connection):
+            connection.sendall(b"rubbish\r\n" if reply is None else REPLY % (len(reply), reply))
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(65536):  # closing with unread data would reset the connection
+                pass
+
+        with raw_server(serve) as url, pytest.raises(ChatFailed) as failed:
+            ChatClient(url=url, model="m", timeout_s=2.0, patience_s=2.0).ask([], max_tokens=1)
+        return str(failed.value)
+
+    with ThreadPoolExecutor(len(NO_COMPLETIONS)) as pool:
+        for said, message in zip(pool.map(failure, NO_COMPLETIONS), NO_COMPLETIONS.values(), strict=True):
+            assert message in said
 
 
 def test_an_answer_too_long_to_be_one_is_wrong_without_asking(rollout):
