@@ -28,7 +28,7 @@ from ansatz.hub import model_folder
 from ansatz.json_text import parse_json
 from ansatz.models import attention, four_bit, layer_operations
 from ansatz.models.families import DEQUANTIZED, check_family, max_context, quantization, sliding_window
-from ansatz.models.packing import pack
+from ansatz.models.packing import ROUND_FLOAT32_ON_CPU, ROUND_TOKENS, pack
 from ansatz.models.threads import parallel_microbatches
 
 transformers.utils.logging.disable_progress_bar()
@@ -112,7 +112,9 @@ class Policy:
         segment_T: 0..N-1, ascending. position_T: 0, 1, ... within each segment.
         prompt_id_T: the same number for all copies of one prompt, -1 elsewhere. Each prompt is computed once.
         """
-        packed = pack(position_T, segment_T, prompt_id_T)
+        in_float32 = self.head.weight.dtype == torch.float32 and token_T.device.type == "cpu"
+        multiple = ROUND_FLOAT32_ON_CPU if in_float32 else ROUND_TOKENS
+        packed = pack(position_T, segment_T, prompt_id_T, multiple=multiple)
         if packed.computed_T is not None:
             token_T, position_T = token_T[packed.computed_T], position_T[packed.computed_T]
         padding = (0, packed.num_tokens - len(token_T))
