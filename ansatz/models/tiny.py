@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Annotated
 
 import torch
+import transformers
 from pydantic import Field
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from ansatz.config.fields import LARGEST
 from ansatz.errors import ConfigError
@@ -118,7 +118,7 @@ def build_random_model(
 ) -> int:
     """Build a model of any shape with random weights. Its vocab_size is the largest number of tokens."""
     tokenizer = train_tokenizer(texts, vocab_size=shape.vocab_size, max_context=shape.max_context)
-    config = AutoConfig.for_model(
+    config = transformers.AutoConfig.for_model(
         shape.architecture,
         vocab_size=len(tokenizer),
         hidden_size=shape.hidden_size,
@@ -137,14 +137,14 @@ def build_random_model(
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+        model = transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     with storage_errors(Path(folder)):
         tokenizer.save_pretrained(folder)
         model.save_pretrained(folder)
     return model.num_parameters()
 
 
-def train_tokenizer(texts: Iterable[str], *, vocab_size: int, max_context: int) -> PreTrainedTokenizerFast:
+def train_tokenizer(texts: Iterable[str], *, vocab_size: int, max_context: int) -> transformers.PreTrainedTokenizerFast:
     """Train the tokenizer of a model that is built, with at most `vocab_size` tokens."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -161,7 +161,7 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int, max_context: int) 
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    return PreTrainedTokenizerFast(
+    return transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token=PAD,
         eos_token=END,
