@@ -35,7 +35,7 @@ BUDGETS = {
     "internal imports of the core": 889,
     "internal imports of a module, maximum": 28,
     "keys of a recipe": 96,
-    "functions over 60 lines": 3,
+    "functions over 60 lines": 1,
     "functions with more than 9 parameters": 11,
 }
 

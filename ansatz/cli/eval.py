@@ -64,12 +64,7 @@ def eval(
     OUT/budget-N, and OUT/budgets.json and budgets.svg compare them.
     """
     if rescore is not None:
-        if others := [name for name in given(command_line) if name != "rescore"]:
-            shown = ", ".join("models" if name == "models" else f"--{name.replace('_', '-')}" for name in others)
-            raise ConfigError(
-                f"--rescore {rescore} grades the responses of that folder again by the verifier, and takes everything "
-                f"else from there. Leave out {shown}."
-            )
+        _check_alone(rescore, given(command_line))
         _print([*_rescore(rescore), f"Written: {rescore}"])
     elif not models or not suite:
         from ansatz.evaluate.suites import SUITES
@@ -90,6 +85,16 @@ def eval(
             )
             parts = evaluation.run(loaded, thinking_budgets)
             _print(parts if len(models) == 1 else [f"\n{model}", *parts])
+
+
+def _check_alone(rescore: Path, options: Sequence[str]) -> None:
+    """Raise ConfigError if other options are given with --rescore."""
+    if others := [name for name in options if name != "rescore"]:
+        shown = ", ".join("models" if name == "models" else f"--{name.replace('_', '-')}" for name in others)
+        raise ConfigError(
+            f"--rescore {rescore} grades the responses of that folder again by the verifier, and takes everything "
+            f"else from there. Leave out {shown}."
+        )
 
 
 def _print(parts: Sequence[Any]) -> None:

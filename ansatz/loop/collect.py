@@ -115,11 +115,7 @@ class StepCollector:
             partial=unfinished,
             num_tokens=num_tokens,
             metrics={
-                **self._curriculum_metrics(
-                    rounds,
-                    num_discarded=len(sampled) - len(groups),
-                    num_without_signal=sum(not group.has_signal for group in groups),
-                ),
+                **self._curriculum_metrics(rounds, sampled, groups),
                 **_partial_metrics(sampling, unfinished),
             },
             rollout_s=time.perf_counter() - start - grade_s,
@@ -143,15 +139,15 @@ class StepCollector:
         others = [index for index, group in enumerate(sampled) if not self._is_useful(group)]
         return [sampled[index] for index in sorted([*useful, *others[: max(0, self.num_prompts - len(useful))]])]
 
-    def _curriculum_metrics(self, rounds: int, *, num_discarded: int, num_without_signal: int) -> dict[str, float]:
+    def _curriculum_metrics(self, rounds: int, sampled: Sequence[Group], used: Sequence[Group]) -> dict[str, float]:
         curriculum = self.stream.metrics()
         if not curriculum:  # and so no dynamic sampling, which is one of its settings
             return {}
         return {
             **curriculum,
             "data/dynamic_sampling_rounds": float(rounds),
-            "data/groups_discarded": float(num_discarded),
-            "data/groups_without_signal": float(num_without_signal),
+            "data/groups_discarded": float(len(sampled) - len(used)),
+            "data/groups_without_signal": float(sum(not group.has_signal for group in used)),
         }
 
 

@@ -134,19 +134,7 @@ def training_stage(
     """
     rollbacks = apply_rollbacks(folder)
     stream = ProblemStream(problems, seed=config.seed, curriculum=curriculum)
-    step, state = 0, dict[str, Any]()
-    if (latest := checkpoint.latest(folder)) is None:
-        checkpoint.seed_random_states(f"{config.seed}/{folder.name}")
-    else:
-        context.held.check(checkpoint.loop_state(latest).get(ORIGIN), folder, what=latest)
-        step, state = checkpoint.restore(latest, trainer=trainer)
-        stream.restore(state.pop("stream"))
-        state.pop(ORIGIN, None)
-        if step > total_steps:
-            raise ConfigError(
-                f"{latest} is a checkpoint of step {step}, but the recipe now asks for {total_steps} steps. "
-                f"A run can be extended, not shortened: set the steps to {step} or more."
-            )
+    step, state = _restore(context, folder, trainer, stream, total_steps=total_steps)
     tracker = Tracker(
         folder,
         console=context.console,
@@ -195,6 +183,26 @@ def training_stage(
             saved = edges.save_edge() or "The step could not be saved, because its weights were already changing."
             raise type(error)(f"{error} {saved} Resume with: ansatz train --resume {config.run_dir}") from error
         tracker.flush()
+
+
+def _restore(
+    context: RunContext, folder: Path, trainer: Checkpointed, stream: ProblemStream, *, total_steps: int
+) -> tuple[int, dict[str, Any]]:
+    """Restore trainer, stream and random states from the newest checkpoint, and return its step and the stage's own
+    state; 0 and nothing for a new stage, whose random states are seeded. ConfigError if the stage has become shorter.
+    """
+    if (latest := checkpoint.latest(folder)) is None:
+        checkpoint.seed_random_states(f"{context.config.seed}/{folder.name}")
+        return 0, {}
+    context.held.check(checkpoint.loop_state(latest).get(ORIGIN), folder, what=latest)
+    step, state = checkpoint.restore(latest, trainer=trainer)
+    stream.restore(state.pop("stream"))
+    if step > total_steps:
+        raise ConfigError(
+            f"{latest} is a checkpoint of step {step}, but the recipe now asks for {total_steps} steps. "
+            f"A run can be extended, not shortened: set the steps to {step} or more."
+        )
+    return step, {name: value for name, value in state.items() if name != ORIGIN}
 
 
 def _with_watch(stage_state: StageState, state: WatchState) -> dict[str, Any]:
