@@ -112,7 +112,7 @@ class Policy:
         segment_T: 0..N-1, ascending. position_T: 0, 1, ... within each segment.
         prompt_id_T: the same number for all copies of one prompt, -1 elsewhere. Each prompt is computed once.
         """
-        in_float32 = self.head.weight.dtype == torch.float32 and token_T.device.type == "cpu"
+        in_float32 = self.model.dtype == torch.float32 and token_T.device.type == "cpu"
         multiple = ROUND_FLOAT32_ON_CPU if in_float32 else ROUND_TOKENS
         packed = pack(position_T, segment_T, prompt_id_T, multiple=multiple)
         if packed.computed_T is not None:

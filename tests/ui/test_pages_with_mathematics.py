@@ -16,7 +16,7 @@ for _package in ("duckdb", "latex2mathml", "starlette"):
 
 from made_up import NASTY, make_pipeline, problem, scored, stored_group  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402
-from test_static_pages import ansatz, check_static  # noqa: E402
+from test_static_pages import bare, check_static  # noqa: E402
 from test_viewer_pages import HOSTILE, open_viewer  # noqa: E402
 
 from ansatz.track.page import MAX_FORMULAS_OF_GROUP  # noqa: E402
@@ -110,7 +110,7 @@ def test_a_page_in_a_file_has_it_set_if_the_extra_is_installed_and_written_other
     command = ["rollouts", run, "--where", "problem = p99", "--html"]
     done = subprocess.run([sys.executable, "-m", "ansatz", *map(str, command), str(names[0])], check=False)
     assert done.returncode == 0
-    assert ansatz(*command, names[1]).returncode == 0
+    assert bare(*command, names[1]).returncode == 0
     pages = [name.read_text(encoding="utf-8") for name in names]
     for page in pages:
         check_static(page)
