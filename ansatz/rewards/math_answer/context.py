@@ -84,8 +84,6 @@ def read_before(text: str, start: int) -> tuple[bool, tuple[str, str] | None]:
         *_, clause = _CLAUSE_END.split(window.rstrip(_OPENING_MARKS + ",，、،"))
         if _REFUSED.search(clause):
             return True, None
-    if last[-1:] == ["of"] and _PHRASE["operation_before"].search(window):
-        return True, None
     if plain and _SUSPICIOUS.isdisjoint(words) and _ALTERING.isdisjoint(last):
         return False, listed
     return _denied_by_words(window) or _PHRASE["never_before"].search(window) is not None, listed
