@@ -28,12 +28,16 @@ _SPACED = str.maketrans(dict.fromkeys('$*_()[]{},;:.!?\\"`~&=\n', " "))
 _DENIALS = word_set("denials")
 """Words that, directly before an answer, deny it, doubt it, or make it a bound."""
 _ALTERING = word_set("altering_before")
+_AMOUNTS, _DESCRIBING, _CONSISTING = word_set("amounts"), word_set("describing"), word_set("consisting")
+_ARTICLES = frozenset({"a", "an", "the", "its", "his", "her", "their", "our", "my", "your", "this", "that"})
+_PARTS = _ALTERING | word_set("taking_part")
 _SUSPICIOUS = word_set("denials", "suspicious")
 _GLUE = word_set("glue")
 """Words between a denial and the answer that it denies: "it is not true that the answer is"."""
 _ENDS = frozenset(",.;!?:") | frozenset(languages.CLAUSE_ENDS)
 _JOINS = frozenset(f"{_PHRASE['either'].pattern}|{languages.AND}".split("|"))
 _REFUSED = re.compile(languages.REFUSED, re.IGNORECASE)
+_CHANGED = re.compile(languages.CHANGED_BEFORE, re.IGNORECASE)
 _CLAUSE_END = re.compile(rf"[.!?;:,\n)](?=\s|$)|[{languages.CLAUSE_ENDS}]")
 
 _OPENING_MARKS = " \n$*([{\\"
@@ -84,6 +88,13 @@ def read_before(text: str, start: int) -> tuple[bool, tuple[str, str] | None]:
         *_, clause = _CLAUSE_END.split(window.rstrip(_OPENING_MARKS + ",，、،"))
         if _REFUSED.search(clause):
             return True, None
+    if last and last[-1] in languages.OF_WORDS and _CHANGED.search(window):
+        return True, None
+    if "of" in last:
+        stripped = without_amount(window)
+        if stripped is None:
+            return True, None
+        window, last = stripped, stripped.lower().translate(_SPACED).split()[-3:]
     if plain and _SUSPICIOUS.isdisjoint(words) and _ALTERING.isdisjoint(last):
         return False, listed
     return _denied_by_words(window) or _PHRASE["never_before"].search(window) is not None, listed
@@ -138,6 +149,26 @@ def _denied_by_words(window: str) -> bool:
             return False
         glued.add(word)
     return False
+
+
+def without_amount(text: str) -> str | None:
+    """Return a text without the words "a total of" or "the value of" at its end; None if they change what follows.
+
+    "The ceiling of" does, and so does every other noun that is not known to name an amount. After "a", as in "a score
+    of", an unknown noun names the amount itself.
+    """
+    match = _PHRASE["of"].search(text)
+    words = match["words"].lower().split() if match else ["made"]
+    if match is None or words[-1] in _CONSISTING:
+        return text
+    articles = [place for place, word in enumerate(words) if word in _ARTICLES]
+    first = articles[-1] if articles else len(words) - 1
+    described = words[first + 1 : -1]
+    if words[first] in ("a", "an"):
+        known = _PARTS.isdisjoint({*described} - {"double", "triple"} if words[-1] == "root" else words[-1:])
+    else:
+        known = not _AMOUNTS.isdisjoint((words[-1], words[-1].removesuffix("s"))) and _DESCRIBING.issuperset(described)
+    return text[: match.start()] + " ".join(words[:first]) + " " if known else None
 
 
 def _in_formula(window: str) -> bool:
@@ -199,6 +230,9 @@ def denied_after(text: str, end: int) -> bool:
     ):
         return True
     near = text[place : place + _FAR]
+    reduced = _PHRASE["reduced"].match(near)
+    if reduced and (shown := _PHRASE["digits_at_end"].search(text[max(0, end - 40) : end])):
+        return int(shown[1]) >= int(reduced[1])  # 14 modulo 5 is not 14
     if _PHRASE["contradicted"].match(near):
         return True
     opening = len(near) - len(near.lstrip(" ,;(—–-"))

@@ -38,6 +38,9 @@ CHANGED, RETRACTED, WRONG, OTHER_QUANTITY, NOT_BEFORE_VALUE, VALUE_OF, OPERATION
     _pattern, ("about", "retracted", "wrong", "other_quantity", "not_before_value", "value_of", "operation")
 )
 CONCLUSION = _pattern("conclusion", r"(?!\w)[,\s]*", r"[,，、،\s]*")
+OF_WORDS = frozenset(_TABLE["of"].split())
+CHANGED_BEFORE = _pattern("changed", rf"\s+(?:{'|'.join(OF_WORDS)})[\s$*({{\\]*$")
+"""Changes the answer that follows: half of it, or its root."""
 COPULA = _pattern("copula", r"(?:\s+(?:donc|also|gleich|de|di|igual\s+a|uguale\s+a|pari\s+a|égale?\s+à|par))?(?!\w)")
 ASCII_WORDS = _first_words("denied", "doubted", "bounded")
 """The first words of the phrases of REFUSED in plain letters: a fast check for an ASCII text."""

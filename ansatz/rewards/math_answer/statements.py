@@ -6,6 +6,7 @@ import re
 from unicodedata import category
 
 from ansatz.rewards.math_answer import words as lexicon
+from ansatz.rewards.math_answer.context import without_amount
 from ansatz.rewards.math_answer.dates import canonical_date, is_time
 from ansatz.rewards.math_answer.phrases import phrases_of
 
@@ -45,7 +46,7 @@ def value_said(sentence: str) -> str:
         or _PHRASE["about"].search(sentence)
     ):
         return sentence
-    if _PHRASE["of_value"].search(sentence):
+    if any(without_amount(sentence[: of.end()]) is None for of in _PHRASE["of_value"].finditer(sentence)):
         return sentence
     words = {word.lower() for word in _PHRASE["word"].findall(sentence)}
     if not words.isdisjoint(lexicon.ALTERING_WORDS | lexicon.NEGATIONS | lexicon.NUMBER_WORDS.keys()):
