@@ -68,7 +68,7 @@ def _decide_as_written(gold: str, answer: str, options: Options, algebra: Algebr
     if parsed.squeezed and expected.squeezed == parsed.squeezed:
         return Decision(Reason.EQUAL, "string")
     decision = _decide_parsed(expected, parsed, options, algebra)
-    if (parsed.value is None or expected.value is None) and any(mark in gold + answer for mark in MARKS):
+    if decision.reason not in (Reason.EQUAL, None) and any(mark in gold + answer for mark in MARKS):
         decision = _decide_named(gold, answer, options, algebra) or decision
     if decision.reason in (Reason.DIFFERENT, Reason.UNPARSED) and (
         parse.can_be_product(gold) or parse.can_be_product(answer)

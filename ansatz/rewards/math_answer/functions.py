@@ -135,16 +135,16 @@ def with_bounds(name: str, low: Value | None, high: Expr | None, body: Expr) -> 
     """
     if name == "int":
         variable, inner = _integrand(body)
-        bounds = () if low is None and high is None else (_expression(low), _expression(high))
-        return v.Apply("int", (inner, variable, *bounds))
+        if low is None and high is None:
+            return v.Apply("int", (inner, variable))
+        return v.Apply("int", (*_with_index(inner, variable), _expression(low), _expression(high)))
     if not isinstance(low, v.Relation) or not isinstance(low.sides[0], v.Name):
         raise UnreadableAnswer(f"\\{name} has no variable")
     variable, start = low.sides[0], _expression(low.sides[1])
     if name == "lim":
         return v.Apply("lim", (body, variable, start))
     body = mapped(body, lambda part: _call_by_index(part, variable))
-    if variable.name == "i":  # not the imaginary unit
-        variable, body = v.Name("index"), mapped(body, lambda part: v.Name("index") if part == variable else part)
+    body, variable = _with_index(body, variable)  # an index i is not the imaginary unit
     first, last = _int(start), _int(_expression(high))
     if first is not None and last is not None:
         if last - first > MAX_SUMMANDS:
@@ -154,6 +154,12 @@ def with_bounds(name: str, low: Value | None, high: Expr | None, body: Expr) -> 
         terms = [substitute(body, variable.name, v.integer(k)) for k in range(first, last + 1)]
         return (v.add if name == "sum" else v.multiply)(v.ZERO if name == "sum" else v.ONE, *terms)
     return v.Apply(name, (body, variable, start, _expression(high)))
+
+
+def _with_index(body: Expr, variable: v.Name) -> tuple[Expr, v.Name]:
+    """Return a body and its bound variable under a name that does not depend on the letter: only the place counts."""
+    index = v.Name(f"index {sum(name.startswith('index') for name in v.names_in(body))}")
+    return mapped(body, lambda part: index if part == variable else part), index
 
 
 def _call_by_index(part: Expr, index: v.Name) -> Expr:

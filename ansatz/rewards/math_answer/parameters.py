@@ -25,6 +25,7 @@ _PARAMETERS = frozenset("knmljp")
 LINE_PARAMETERS = frozenset({*"tsrku", "lambda", "mu", "alpha"})
 VARIABLES = frozenset({*"xyzturs", "theta", "phi"})
 CAPITAL = re.compile(r"C(_\w+)?|c_\w+")
+_INDICES = frozenset("nkmij")
 _CONSTANT = re.compile(r"[cCKkABD](_\w+)?|const|constant")
 _MAX_CONSTANTS = 3
 _MAX_RESIDUES, _MAX_TURNS = 500, 8
@@ -146,11 +147,14 @@ def _linear(value: Expr, name: str) -> tuple[Expr, Expr] | None:
 
 
 def same_arguments(gold: v.Relation, answer: v.Relation) -> v.Relation | None:
-    """Return the answer with the arguments of its function named as in the gold; None if that changes its meaning."""
+    """Return the answer with the arguments of its function, or the index of its sequence, named as in the gold.
+
+    None if that changes its meaning.
+    """
     expected, stated = assigned(gold), assigned(answer)
     if expected is None or stated is None:
         return None
-    (label, value), (other_label, other_value) = expected, stated
+    (label, value), (other_label, other_value) = ((_as_call(name), stated) for name, stated in (expected, stated))
     if not isinstance(label, v.Apply) or not isinstance(other_label, v.Apply) or label.function != other_label.function:
         return None
     arguments, others = _plain_names(label), _plain_names(other_label)
@@ -159,7 +163,13 @@ def same_arguments(gold: v.Relation, answer: v.Relation) -> v.Relation | None:
     if (v.names_in(other_value) - set(others)) & set(arguments) or (v.names_in(value) - set(arguments)) & set(others):
         return None
     names: dict[str, Expr] = {other: v.Name(name) for other, name in zip(others, arguments, strict=True)}
-    return v.Relation((label, renamed(other_value, names)), ("=",))
+    return v.Relation((expected[0], renamed(other_value, names)), ("=",))
+
+
+def _as_call(label: Value) -> Value:
+    """Return `a_n` as a function of n."""
+    name, _, index = label.name.partition("_") if isinstance(label, v.Name) else ("", "", "")
+    return v.Apply(f"{name}_", (v.Name(index),)) if index in _INDICES else label
 
 
 def _plain_names(label: v.Apply) -> tuple[str, ...]:
