@@ -15,7 +15,7 @@ from ansatz.rewards.math_answer.opaque import MARKS, with_names
 from ansatz.rewards.math_answer.options import Options
 from ansatz.rewards.math_answer.relations import by_entries, residue_stated, without_bars
 from ansatz.rewards.math_answer.restated import restatements, same_words
-from ansatz.rewards.math_answer.spaces import is_same_space
+from ansatz.rewards.math_answer.spaces import is_same_space, with_parameter
 from ansatz.rewards.math_answer.stream import FUNCTION_LETTERS
 from ansatz.rewards.math_answer.values import Expr, Value
 from ansatz.types import Reason
@@ -138,6 +138,7 @@ def _decide_values(
         return Decision(Reason.EQUAL if same else Reason.HEDGED if parsed.hedged else Reason.DIFFERENT, "string")
     stage = "number" if isinstance(gold, v.Num) and isinstance(answer, v.Num) else "structure"
     try:
+        gold, answer = with_parameter(gold), with_parameter(answer)
         comparison = Comparison(options, algebra or _undecided)
         same = comparison.same(gold, answer)
         if not same and stage != "number":

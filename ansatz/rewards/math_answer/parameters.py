@@ -22,7 +22,7 @@ from ansatz.rewards.math_answer.views import as_number
 from ansatz.rewards.math_answer.words import KNOWN_FUNCTIONS
 
 _PARAMETERS = frozenset("knmljp")
-LINE_PARAMETERS = frozenset({*"tsrku", "lambda", "mu", "alpha"})
+LINE_PARAMETERS = frozenset({*"tsrku", "lambda", "mu", "nu", "alpha"})
 VARIABLES = frozenset({*"xyzturs", "theta", "phi"})
 CAPITAL = re.compile(r"C(_\w+)?|c_\w+")
 _INDICES = frozenset("nkmij")
@@ -80,7 +80,7 @@ def same_progression(gold: Expr, parameter: str, answer: Expr, other: str) -> Ex
     None if one of them is not of this form.
     """
     try:
-        line, other_line = _linear(gold, parameter), _linear(answer, other)
+        line, other_line = linear(gold, parameter), linear(answer, other)
     except (TooLarge, v.UnreadableAnswer):
         return None
     if line is None or other_line is None:
@@ -123,7 +123,7 @@ def have_same_residues(gold: list[Member], parameter: str, answer: list[Member],
 
 def _progressions(value: Value, name: str) -> list[tuple[Expr, Expr]]:
     """Return (slope, start) of a progression, or of the two that `(-1)^n a + n b` consists of."""
-    if line := _linear(expression(value), name):
+    if line := linear(expression(value), name):
         return [line]
     places = [cast("Expr", renamed(value, {name: v.integer(k)})) for k in range(_MAX_TURNS)]
     steps = [v.add(later, v.negate(one)) for one, later in zip(places, places[2:], strict=False)]
@@ -132,7 +132,8 @@ def _progressions(value: Value, name: str) -> list[tuple[Expr, Expr]]:
     return list(zip(steps, places, strict=False))[:2]
 
 
-def _linear(value: Expr, name: str) -> tuple[Expr, Expr] | None:
+def linear(value: Expr, name: str) -> tuple[Expr, Expr] | None:
+    """Return (slope, start) of an expression that is linear in a name; None for any other."""
     start, next_one = (renamed(value, {name: number}) for number in (v.ZERO, v.ONE))
     if not isinstance(start, v.EXPRESSIONS) or not isinstance(next_one, v.EXPRESSIONS):
         return None

@@ -71,6 +71,11 @@ def _respell(text: str) -> str:
     several residues as families."""
     if not _PHRASE["respelled"].search(text):
         return text
+    if spanned := _PHRASE["span"].fullmatch(text.strip("$ ")):
+        vectors = [vector for vector, _ in _members(spanned[1], ",")]
+        letters = (r"\lambda", r"\mu", r"\nu") if re.search(r",|\\begin", vectors[0]) else ("C_1", "C_2", "C_3")
+        if len(vectors) <= len(letters):
+            return "+".join(rf"{letter}\cdot ({vector})" for letter, vector in zip(letters, vectors, strict=False))
     if listed := _CONGRUENCE.fullmatch(text):
         name, residues, modulus = listed.groups()
         families = [f"{name}={modulus}k+({each.strip()})" for each in residues.split(",")]
@@ -199,8 +204,8 @@ def _stated(text: str, options: Options, unevaluated: bool) -> tuple[str, list[s
     return "=".join([*kept, members[-1][0]]), names
 
 
-def _members(text: str) -> list[tuple[str, str]]:
-    """Return the members of a chain of equalities, each with its characters outside all brackets."""
+def _members(text: str, mark: str = "=") -> list[tuple[str, str]]:
+    """Return the members of a chain of equalities, or of a list, each with its characters outside all brackets."""
     members, outside, start = list[tuple[str, str]](), list[str](), 0
     closing: list[str] = []
     for place, char in enumerate(text):
@@ -211,7 +216,7 @@ def _members(text: str) -> list[tuple[str, str]]:
                 closing.pop()
         elif closing:
             continue
-        elif char == "=":
+        elif char == mark:
             members.append((text[start:place].strip(), "".join(outside)))
             outside, start = [], place + 1
         else:

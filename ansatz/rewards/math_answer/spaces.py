@@ -15,8 +15,10 @@ from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.functions import determinant, is_vector
 from ansatz.rewards.math_answer.relations import assigned
 from ansatz.rewards.math_answer.values import Expr, Value
+from ansatz.rewards.math_answer.views import as_number
 
 Vector = tuple[Expr, ...]
+_PHASES = frozenset({"phi", "delta", "alpha", "theta"})
 _MAX_VECTORS, _MAX_ENTRIES = 3, 6
 
 
@@ -46,6 +48,7 @@ def _read_space(value: Value, *, of_gold: bool = False) -> tuple[str, frozenset[
     """
     body = parameters.split_declared(value)[0]
     label, side = (assigned(body) if isinstance(body, v.Relation) else None) or (None, body)
+    side = _without_phase(side, of_gold=of_gold)
     entries: Vector = (side,) if isinstance(side, v.EXPRESSIONS) else ()
     if is_vector(side):
         entries = cast("Vector", side.items if isinstance(side, v.Bracket) else sum(cast("v.Matrix", side).rows, ()))
@@ -58,7 +61,7 @@ def _read_space(value: Value, *, of_gold: bool = False) -> tuple[str, frozenset[
     several, capital = len(constants) > 1, all(map(parameters.CAPITAL.fullmatch, constants))
     arbitrary = several if capital else several and constants <= {*"ABC"} and _is_transcendental(side)
     if line:
-        arbitrary = constants <= {"lambda", "mu"} or not (label is None or isinstance(label, v.Apply))
+        arbitrary = constants <= {"lambda", "mu", "nu"} or not (label is None or isinstance(label, v.Apply))
     if of_gold and not arbitrary and not (capital and _is_transcendental(side)):
         return None
     places = range(1 if line else len(constants) // len(entries) + 1)
@@ -71,6 +74,54 @@ def _read_space(value: Value, *, of_gold: bool = False) -> tuple[str, frozenset[
     start = at("")
     vectors = [tuple(v.add(a, v.negate(b)) for a, b in zip(at(name), start, strict=True)) for name in constants]
     return getattr(label, "function", getattr(label, "name", "")), names - constants, [start, *vectors]
+
+
+def with_parameter(value: Value) -> Value:
+    """Return a line in symmetric equations, `(x - 1)/2 = y/3 = z` or `x - 1 = 2y, z = 4`, by its points; else the value.
+
+    Every side is linear in its own coordinate, so it gives that coordinate by the common value t.
+    """
+    items = value.items if isinstance(value, v.Listing) else (value,)
+    if v.names_in(value) != frozenset("xyz") or not all(isinstance(item, v.Relation) for item in items):
+        return value
+    entries: dict[str, Expr] = {}
+    for item in cast("tuple[v.Relation, ...]", items):
+        name, constant = assigned(item) or (None, None)
+        if set(item.operators) != {"="} or (isinstance(value, v.Listing) and value.choice):
+            return value
+        if isinstance(name, v.Name) and isinstance(constant, v.EXPRESSIONS) and not v.names_in(constant):
+            entries[name.name] = constant
+            continue
+        for side in item.sides:
+            name = min(v.names_in(side), default="")
+            line = (
+                parameters.linear(side, name)
+                if isinstance(side, v.EXPRESSIONS) and v.names_in(side) == {name}
+                else None
+            )
+            if line is None or name in entries:
+                return value
+            entries[name] = v.divide(v.add(v.Name("t"), v.negate(line[1])), line[0])
+    if len(entries) < 3 or len(items) == 3:
+        return value
+    points = (v.Bracket("(", tuple(map(v.Name, "xyz")), ")"), v.Bracket("(", tuple(entries[x] for x in "xyz"), ")"))
+    return v.Relation(points, ("=",))
+
+
+def _without_phase(side: Value, *, of_gold: bool) -> Value:
+    """Return `A sin(2x + phi)` as `C_1 sin 2x + C_2 cos 2x`, if nothing else is given beside it."""
+    product = side.factors if isinstance(side, v.Product) else ()
+    waves = [part for part in product if isinstance(part, v.Apply) and part.function in ("sin", "cos")]
+    inner = waves[0].arguments[0] if len(waves) == 1 else None
+    phases = v.names_in(inner) & _PHASES if isinstance(inner, v.Sum) else ()
+    amplitudes = [part for part in product if part not in waves]
+    if len(phases) != 1 or len(amplitudes) != 1 or not parameters.constants_in(amplitudes[0]):
+        return side
+    line = parameters.linear(cast("Expr", inner), *phases)
+    if line is None or as_number(line[0]) not in (1, -1) or (of_gold and v.names_in(line[1]) - parameters.VARIABLES):
+        return side
+    turns = (v.multiply(v.Name(f"C_{name}"), v.Apply(name, line[1:])) for name in ("sin", "cos"))
+    return v.add(*turns)
 
 
 def _is_transcendental(value: Value) -> bool:
