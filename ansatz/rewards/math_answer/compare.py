@@ -9,6 +9,7 @@ from ansatz.rewards.math_answer import parameters, sets, views
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.equality import Equality, Undecided
 from ansatz.rewards.math_answer.parse import parse_answer
+from ansatz.rewards.math_answer.pieces import same_function
 from ansatz.rewards.math_answer.relations import assigned, has_distinct_names, is_label, named_and_stated, same_name
 from ansatz.rewards.math_answer.stream import expression
 from ansatz.rewards.math_answer.units import compatible, conversion
@@ -49,6 +50,8 @@ class Comparison(Equality):
             return self._quantities(gold, answer)
         if sets.is_set_form(gold) or sets.is_set_form(answer):
             return self._sets(gold, answer)
+        if isinstance(gold, v.Cases) or isinstance(answer, v.Cases):
+            return self._cases(gold, answer)
         if isinstance(gold, v.EXPRESSIONS) and isinstance(answer, v.EXPRESSIONS):
             components = views.in_components(gold, answer)
             return self._single(*components) if components else self.equal(gold, answer)
@@ -64,8 +67,6 @@ class Comparison(Equality):
             return ends and self._in_order(gold.items, answer.items)
         if isinstance(gold, v.Matrix) or isinstance(answer, v.Matrix):
             return self._matrices(gold, answer)
-        if isinstance(gold, v.Cases) and isinstance(answer, v.Cases):
-            return self._cases(gold, answer)
         return False
 
     # units, written forms, choices
@@ -261,8 +262,13 @@ class Comparison(Equality):
         entries = [entry for row in matrix.rows for entry in row]
         return self._in_order(entries, point.items)
 
-    def _cases(self, gold: v.Cases, answer: v.Cases) -> bool:
-        """Return whether two functions by cases have the same pieces, in any order."""
+    def _cases(self, gold: Value, answer: Value) -> bool:
+        """Return whether two functions by cases have the same values, or the same pieces in any order."""
+        try:
+            return same_function(gold, answer, self.same)
+        except sets.Unordered:
+            if not isinstance(gold, v.Cases) or not isinstance(answer, v.Cases):
+                return False
         free = views.conditions_of(answer)
         for value, condition in views.conditions_of(gold):
             match = next((pair for pair in free if self._same_piece(value, condition, *pair)), None)

@@ -177,10 +177,10 @@ def without_bars(value: Value) -> Value:
         return value
     if operator not in ("<", "<=", ">", ">="):
         return value
-    solved = _solved(inner.arguments[0])
-    if solved is None:
+    line = solved(inner.arguments[0])
+    if line is None:
         return value
-    name, center, scale = solved
+    name, center, scale = line
     reach = v.multiply(bound, scale)
     low, high = v.add(center, v.negate(reach)), v.add(center, reach)
     if operator in ("<", "<="):
@@ -189,7 +189,7 @@ def without_bars(value: Value) -> Value:
     return v.Listing((below, v.Relation((name, high), (operator,))), choice=True)
 
 
-def _solved(inner: Expr) -> tuple[v.Name, Expr, Expr] | None:
+def solved(inner: Expr) -> tuple[v.Name, Expr, Expr] | None:
     """Return (x, -b/a, 1/|a|) of a linear expression a x + b with rational coefficients; None for any other."""
     names = v.names_in(inner)
     if len(names) != 1:

@@ -77,12 +77,12 @@ def _read_space(value: Value, *, of_gold: bool = False) -> tuple[str, frozenset[
 
 
 def with_parameter(value: Value) -> Value:
-    """Return a line in symmetric equations, `(x - 1)/2 = y/3 = z` or `x - 1 = 2y, z = 4`, by its points; else the value.
+    """Return the points of a line in symmetric equations, `(x - 1)/2 = y/3 = z` or `x = 2y, z = 4`; else the value.
 
     Every side is linear in its own coordinate, so it gives that coordinate by the common value t.
     """
     items = value.items if isinstance(value, v.Listing) else (value,)
-    if v.names_in(value) != frozenset("xyz") or not all(isinstance(item, v.Relation) for item in items):
+    if v.names_in(value) ^ {*"xyz"} or not all(isinstance(item, v.Relation) for item in items):
         return value
     entries: dict[str, Expr] = {}
     for item in cast("tuple[v.Relation, ...]", items):
@@ -93,12 +93,8 @@ def with_parameter(value: Value) -> Value:
             entries[name.name] = constant
             continue
         for side in item.sides:
-            name = min(v.names_in(side), default="")
-            line = (
-                parameters.linear(side, name)
-                if isinstance(side, v.EXPRESSIONS) and v.names_in(side) == {name}
-                else None
-            )
+            name, *others = sorted(v.names_in(side)) or [""]
+            line = None if others or not isinstance(side, v.EXPRESSIONS) else parameters.linear(side, name)
             if line is None or name in entries:
                 return value
             entries[name] = v.divide(v.add(v.Name("t"), v.negate(line[1])), line[0])
