@@ -28,9 +28,10 @@ _SPACED = str.maketrans(dict.fromkeys('$*_()[]{},;:.!?\\"`~&=\n', " "))
 _DENIALS = word_set("denials")
 """Words that, directly before an answer, deny it, doubt it, or make it a bound."""
 _ALTERING = word_set("altering_before")
-_AMOUNTS, _DESCRIBING, _CONSISTING = word_set("amounts"), word_set("describing"), word_set("consisting")
+_CONSISTING = word_set("consisting")
 _ARTICLES = frozenset({"a", "an", "the", "its", "his", "her", "their", "our", "my", "your", "this", "that"})
 _PARTS = _ALTERING | word_set("taking_part")
+_OPERATIONS = _PARTS | word_set("operations")
 _SUSPICIOUS = word_set("denials", "suspicious")
 _GLUE = word_set("glue")
 """Words between a denial and the answer that it denies: "it is not true that the answer is"."""
@@ -154,8 +155,8 @@ def _denied_by_words(window: str) -> bool:
 def without_amount(text: str) -> str | None:
     """Return a text without the words "a total of" or "the value of" at its end; None if they change what follows.
 
-    "The ceiling of" does, and so does every other noun that is not known to name an amount. After "a", as in "a score
-    of", an unknown noun names the amount itself.
+    "The ceiling of", "the digit sum of" and "a multiple of" do. A noun that is not known to be an operation names an
+    amount, and after "a" so do some operations: "a real part of".
     """
     match = _PHRASE["of"].search(text)
     words = match["words"].lower().split() if match else ["made"]
@@ -163,11 +164,12 @@ def without_amount(text: str) -> str | None:
         return text
     articles = [place for place, word in enumerate(words) if word in _ARTICLES]
     first = articles[-1] if articles else len(words) - 1
-    described = words[first + 1 : -1]
+    described, noun = {*words[first + 1 : -1]}, words[-1].removesuffix("s")
     if words[first] in ("a", "an"):
-        known = _PARTS.isdisjoint({*described} - {"double", "triple"} if words[-1] == "root" else words[-1:])
+        named = noun == "part" and len(described) > 0
+        known = named or _PARTS.isdisjoint(described - {"double", "triple"} if noun == "root" else {noun})
     else:
-        known = not _AMOUNTS.isdisjoint((words[-1], words[-1].removesuffix("s"))) and _DESCRIBING.issuperset(described)
+        known = _OPERATIONS.isdisjoint({*described, noun, words[-1]}) and not noun.isdigit()
     return text[: match.start()] + " ".join(words[:first]) + " " if known else None
 
 
