@@ -28,7 +28,7 @@ from ansatz.config.sampling import SamplingOptions
 ROOT = Path(__file__).parent.parent
 
 BUDGETS = {
-    "lines of code": 48_620,
+    "lines of code": 48_860,
     "lines of code of the core": 18_270,
     "modules": 525,
     "modules of the core": 198,

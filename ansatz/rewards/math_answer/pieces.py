@@ -57,7 +57,7 @@ def _zeros(value: Value, name: str) -> list[Expr]:
 def _values_at(pieces: list[Piece], name: str, place: float, point: Expr | None) -> Iterator[Value]:
     """Yield the value of each piece at a point, or its expression around a place; nothing where none is defined."""
 
-    def signed(each: Expr) -> Expr:
+    def with_sign(each: Expr) -> Expr:
         if not isinstance(each, v.Apply) or each.function not in ("abs", "sgn"):
             return each
         number = substitute(each.arguments[0], name, v.Num(Fraction(place)))
