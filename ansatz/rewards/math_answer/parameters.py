@@ -15,7 +15,7 @@ from typing import Literal, TypeGuard, cast
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.canonical import TooLarge, canonical, difference
 from ansatz.rewards.math_answer.functions import is_vector, mapped
-from ansatz.rewards.math_answer.relations import assigned, same_name
+from ansatz.rewards.math_answer.relations import assigned, linear, same_name
 from ansatz.rewards.math_answer.stream import expression
 from ansatz.rewards.math_answer.values import Expr, Value
 from ansatz.rewards.math_answer.views import as_number
@@ -52,8 +52,23 @@ def family_of(value: Value) -> v.Family | None:
         residue, modulus = stated.arguments[0], stated.arguments[-1]
         body = v.add(v.multiply(modulus, v.Name(parameter)), residue)
         return v.Family(v.Relation((name, body), ("=",)) if name else body, (parameter,))
+    if any(isinstance(part, v.Apply) and part.function == "residues" for part in v.children(value)):
+        return None
     letters = v.names_in(stated) & _PARAMETERS - {_unknown(value)}
     return v.Family(value, tuple(letters)) if len(letters) == 1 else None
+
+
+def listed(value: Value) -> Value:
+    """Return `e^{2 pi i k/3}, k = 0, 1, 2` as the list of its three members; any other value as it is."""
+    items = value.items if isinstance(value, v.Listing) else ()
+    for place, item in enumerate(items):
+        if _names_a_value(item) and v.names_in(item.sides[0]) <= _PARAMETERS & v.names_in(v.Listing(items[:place])):
+            numbers = [number for number in (item.sides[1], *items[place + 1 :]) if isinstance(number, v.Num)]
+            if len(numbers) < 2 or len(numbers) < len(items) - place:
+                return value
+            (name,) = v.names_in(item.sides[0])
+            return v.Listing(tuple(renamed(each, {name: number}) for number in numbers for each in items[:place]))
+    return value
 
 
 def _names_a_value(value: Value) -> TypeGuard[v.Relation]:
@@ -79,10 +94,7 @@ def same_progression(gold: Expr, parameter: str, answer: Expr, other: str) -> Ex
 
     None if one of them is not of this form.
     """
-    try:
-        line, other_line = linear(gold, parameter), linear(answer, other)
-    except (TooLarge, v.UnreadableAnswer):
-        return None
+    line, other_line = linear(gold, parameter), linear(answer, other)
     if line is None or other_line is None:
         return None
     (slope, start), (other_slope, other_start) = line, other_line
@@ -130,18 +142,6 @@ def _progressions(value: Value, name: str) -> list[tuple[Expr, Expr]]:
     if any(difference(canonical(step), canonical(other)) for step, other in zip(steps, steps[2:], strict=False)):
         raise v.UnreadableAnswer("not a progression")
     return list(zip(steps, places, strict=False))[:2]
-
-
-def linear(value: Expr, name: str) -> tuple[Expr, Expr] | None:
-    """Return (slope, start) of an expression that is linear in a name; None for any other."""
-    start, next_one = (renamed(value, {name: number}) for number in (v.ZERO, v.ONE))
-    if not isinstance(start, v.EXPRESSIONS) or not isinstance(next_one, v.EXPRESSIONS):
-        return None
-    slope = v.add(next_one, v.negate(start))
-    line = v.add(v.multiply(slope, v.Name(name)), start)
-    if difference(canonical(value), canonical(line)) or not canonical(slope).top:
-        return None
-    return slope, start
 
 
 # arguments of functions

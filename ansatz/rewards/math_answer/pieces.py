@@ -14,7 +14,7 @@ from fractions import Fraction
 from ansatz.rewards.math_answer import sets, views
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.functions import mapped, substitute
-from ansatz.rewards.math_answer.relations import solved
+from ansatz.rewards.math_answer.relations import linear
 from ansatz.rewards.math_answer.values import Expr, Value
 
 Piece = tuple[sets.Interval, Value]
@@ -47,10 +47,10 @@ def _zeros(value: Value, name: str) -> list[Expr]:
     """Return where what stands in bars is zero. Raises sets.Unordered if it is not linear in the variable."""
     zeros = [zero for part in v.children(value) for zero in _zeros(part, name)]
     if isinstance(value, v.Apply) and value.function in ("abs", "sgn") and name in v.names_in(value):
-        line = solved(value.arguments[0])
+        line = linear(value.arguments[0], name)
         if line is None:
             raise sets.Unordered
-        zeros.append(line[1])
+        zeros.append(v.negate(v.divide(line[1], line[0])))
     return zeros
 
 
@@ -70,6 +70,6 @@ def _values_at(pieces: list[Piece], name: str, place: float, point: Expr | None)
         low, high = sets.approximate(part.low), sets.approximate(part.high)
         if low < place < high or (place == low and part.low_closed) or (place == high and part.high_closed):
             if point is None:
-                yield mapped(piece, signed)
+                yield mapped(piece, with_sign)
             else:
                 yield substitute(piece, name, point) if isinstance(piece, v.EXPRESSIONS) else piece

@@ -7,9 +7,10 @@
 from __future__ import annotations
 
 from ansatz.rewards.math_answer import values as v
+from ansatz.rewards.math_answer.canonical import TooLarge, canonical, difference
 from ansatz.rewards.math_answer.functions import mapped, modulo, substitute
 from ansatz.rewards.math_answer.values import Expr, Value
-from ansatz.rewards.math_answer.views import parted
+from ansatz.rewards.math_answer.views import as_number, parted
 from ansatz.rewards.math_answer.words import KNOWN_FUNCTIONS
 
 _UNKNOWNS = frozenset({"x", "y", "z", "t"})
@@ -177,31 +178,31 @@ def without_bars(value: Value) -> Value:
         return value
     if operator not in ("<", "<=", ">", ">="):
         return value
-    line = solved(inner.arguments[0])
-    if line is None:
+    name, *others = sorted(v.names_in(inner)) or [""]
+    line = None if others else linear(inner.arguments[0], name)
+    if line is None or not isinstance(line[0], v.Num) or v.names_in(line[1]):
         return value
-    name, center, scale = line
-    reach = v.multiply(bound, scale)
+    center, reach = v.negate(v.divide(line[1], line[0])), v.divide(bound, v.Num(abs(line[0].value)))
     low, high = v.add(center, v.negate(reach)), v.add(center, reach)
+    name = v.Name(name)
     if operator in ("<", "<="):
         return v.Relation((low, name, high), (operator, operator))
     below = v.Relation((name, low), (operator.replace(">", "<"),))
     return v.Listing((below, v.Relation((name, high), (operator,))), choice=True)
 
 
-def solved(inner: Expr) -> tuple[v.Name, Expr, Expr] | None:
-    """Return (x, -b/a, 1/|a|) of a linear expression a x + b with rational coefficients; None for any other."""
-    names = v.names_in(inner)
-    if len(names) != 1:
+def linear(value: Expr, name: str) -> tuple[Expr, Expr] | None:
+    """Return (slope, start) of an expression that is linear in a name; None for any other."""
+    try:
+        start, next_one = (substitute(value, name, number) for number in (v.ZERO, v.ONE))
+        slope = v.add(next_one, v.negate(start))
+        rest = difference(canonical(value), canonical(v.add(v.multiply(slope, v.Name(name)), start)))
+        if rest or not canonical(slope).top:
+            return None
+    except (TooLarge, v.UnreadableAnswer):
         return None
-    name = next(iter(names))
-    start, next_one, second = (substitute(inner, name, v.integer(n)) for n in (0, 1, 2))
-    if not isinstance(start, v.Num) or not isinstance(next_one, v.Num) or not isinstance(second, v.Num):
-        return None
-    slope = next_one.value - start.value
-    if not slope or second.value - next_one.value != slope:
-        return None
-    return v.Name(name), v.Num(-start.value / slope), v.Num(1 / abs(slope))
+    number = as_number(slope)
+    return slope if number is None else v.Num(number), start
 
 
 def difference_of(relation: v.Relation) -> tuple[Expr, str] | None:

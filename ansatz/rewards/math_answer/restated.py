@@ -21,10 +21,10 @@ from ansatz.rewards.math_answer.words import NOTATION, unit_name
 _PHRASE = phrases_of("restated")
 
 MAX_LENGTH = 600  # characters of an answer that is read as a chain
+_MAX_INDEXED = 40  # members of a list by an index
 _MAX_WORDS = 80  # characters of an answer in words
 _DECIMAL_COMMA = re.compile(r"(\d+),(\d{1,2}|\d{4,})")
 _RESPELLED = [(re.compile(spelling), usual) for spelling, usual in NOTATION["respelled"].items()]
-_CONGRUENCE = re.compile(r"([a-z])\s*\\equiv\s*(-?\d+(?:\s*,\s*-?\d+)+)\s*\\[pb]mod\s*\{?(\d+)\}?")
 _CLOSING = {"{": "}", "(": ")", "[": "]"}
 
 
@@ -67,8 +67,10 @@ def restatements(gold: str, answer: str, options: Options, *, unevaluated: bool 
 
 
 def _respell(text: str) -> str:
-    """Return a text with usual names and brackets, as `respelled` of the notation has them, and a congruence with
-    several residues as families."""
+    """Return a text with usual names and brackets, as `respelled` of the notation has them.
+
+    Spans, congruences, lists by an index and sets by a condition are written as the parser reads them.
+    """
     if not _PHRASE["respelled"].search(text):
         return text
     if spanned := _PHRASE["span"].fullmatch(text.strip("$ ")):
@@ -76,11 +78,28 @@ def _respell(text: str) -> str:
         letters = (r"\lambda", r"\mu", r"\nu") if re.search(r",|\\begin", vectors[0]) else ("C_1", "C_2", "C_3")
         if len(vectors) <= len(letters):
             return "+".join(rf"{letter}\cdot ({vector})" for letter, vector in zip(letters, vectors, strict=False))
-    if listed := _CONGRUENCE.fullmatch(text):
-        name, residues, modulus = listed.groups()
-        families = [f"{name}={modulus}k+({each.strip()})" for each in residues.split(",")]
-        return ", ".join([*families, r"k \in \mathbb{Z}"])
-    return functools.reduce(lambda said, pair: pair[0].sub(pair[1], said), _RESPELLED, text)
+    if by_condition := _PHRASE["set"].fullmatch(text):
+        label = "(x,y,z)=" if by_condition["free"] and by_condition["body"].count(",") > 1 else "(x,y)="
+        text = label + by_condition["body"] if by_condition["free"] else by_condition["condition"]
+    if indexed := _PHRASE["indexed"].fullmatch(text):
+        body, name, first, last = indexed.group("body", "name", "first", "last")
+        numbers = range(int(first), min(int(last) + 1, int(first) + _MAX_INDEXED))
+        return f"{body}, {name}={','.join(map(str, numbers))}"
+    return _as_families(text) or functools.reduce(lambda said, pair: pair[0].sub(pair[1], said), _RESPELLED, text)
+
+
+def _as_families(text: str) -> str | None:
+    """Return congruences of one number, such as `n \\equiv 0 or 1 \\pmod 4`, as families; None for another text."""
+    parts = [_PHRASE["congruence"].fullmatch(part) for part in _PHRASE["choice"].split(text)]
+    names = {part["name"] for part in parts if part and part["name"]}
+    if not all(parts) or len(names) != 1 or not (parts[0] and parts[0]["name"]):
+        return None
+    families, modulus = list[str](), None
+    for part in filter(None, reversed(parts)):
+        modulus = part["modulus"] or modulus
+        signs = ("", "-") if part["sign"] else ("",)
+        families += [f"{min(names)}={modulus}k+({sign}{part['residue']})" for sign in signs]
+    return ", ".join([*families, r"k \in \mathbb{Z}"]) if modulus else None
 
 
 def _read_cycles(text: str) -> set[tuple[str, str]]:

@@ -13,7 +13,7 @@ from typing import cast
 from ansatz.rewards.math_answer import parameters
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.functions import determinant, is_vector
-from ansatz.rewards.math_answer.relations import assigned
+from ansatz.rewards.math_answer.relations import assigned, difference_of, linear
 from ansatz.rewards.math_answer.values import Expr, Value
 from ansatz.rewards.math_answer.views import as_number
 
@@ -24,7 +24,7 @@ _MAX_VECTORS, _MAX_ENTRIES = 3, 6
 
 def is_same_space(gold: Value, answer: Value, equal: Callable[[Expr, Expr], bool]) -> bool:
     """Return whether two general solutions, or two lines or planes, are equal as sets."""
-    expected, stated = _read_space(gold, of_gold=True), _read_space(answer)
+    expected, stated = _read_space(_by_points(gold), of_gold=True), _read_space(_by_points(answer))
     if expected is None or stated is None or expected[1] != stated[1] or len({expected[0], stated[0]} - {""}) > 1:
         return False
     (start, *vectors), (other_start, *others) = expected[2], stated[2]
@@ -94,7 +94,7 @@ def with_parameter(value: Value) -> Value:
             continue
         for side in item.sides:
             name, *others = sorted(v.names_in(side)) or [""]
-            line = None if others or not isinstance(side, v.EXPRESSIONS) else parameters.linear(side, name)
+            line = None if others or not isinstance(side, v.EXPRESSIONS) else linear(side, name)
             if line is None or name in entries:
                 return value
             entries[name] = v.divide(v.add(v.Name("t"), v.negate(line[1])), line[0])
@@ -102,6 +102,19 @@ def with_parameter(value: Value) -> Value:
         return value
     points = (v.Bracket("(", tuple(map(v.Name, "xyz")), ")"), v.Bracket("(", tuple(entries[x] for x in "xyz"), ")"))
     return v.Relation(points, ("=",))
+
+
+def _by_points(value: Value) -> Value:
+    """Return the points of a line `2x + y = 3` of the plane, or of a plane, given by its equation; else the value."""
+    sides = difference_of(value) if isinstance(value, v.Relation) and value.operators == ("=",) else None
+    names = sorted(v.names_in(value))
+    line = linear(sides[0], names[-1]) if sides and names in ([*"xy"], [*"xyz"]) else None
+    if line is None or as_number(line[0]) is None:
+        return value
+    free = {name: v.Name(letter) for name, letter in zip(names[:-1], ("lambda", "mu"), strict=False)}
+    last = parameters.renamed(v.negate(v.divide(line[1], line[0])), dict(free))
+    points = v.Bracket("(", (*free.values(), last), ")")
+    return v.Relation((v.Bracket("(", tuple(map(v.Name, names)), ")"), points), ("=",))
 
 
 def _without_phase(side: Value, *, of_gold: bool) -> Value:
@@ -113,7 +126,7 @@ def _without_phase(side: Value, *, of_gold: bool) -> Value:
     amplitudes = [part for part in product if part not in waves]
     if len(phases) != 1 or len(amplitudes) != 1 or not parameters.constants_in(amplitudes[0]):
         return side
-    line = parameters.linear(cast("Expr", inner), *phases)
+    line = linear(cast("Expr", inner), *phases)
     if line is None or as_number(line[0]) not in (1, -1) or (of_gold and v.names_in(line[1]) - parameters.VARIABLES):
         return side
     turns = (v.multiply(v.Name(f"C_{name}"), v.Apply(name, line[1:])) for name in ("sin", "cos"))
