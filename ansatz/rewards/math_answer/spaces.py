@@ -118,7 +118,7 @@ def _by_points(value: Value) -> Value:
 
 
 def _without_phase(side: Value, *, of_gold: bool) -> Value:
-    """Return `A sin(2x + phi)` as `C_1 sin 2x + C_2 cos 2x`, if nothing else is given beside it."""
+    """Return `A sin(2x + phi)` as `C_1 sin 2x + C_2 cos 2x`, if nothing else is given with it."""
     product = side.factors if isinstance(side, v.Product) else ()
     waves = [part for part in product if isinstance(part, v.Apply) and part.function in ("sin", "cos")]
     inner = waves[0].arguments[0] if len(waves) == 1 else None
