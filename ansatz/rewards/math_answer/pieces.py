@@ -39,8 +39,17 @@ def same_function(gold: Value, answer: Value, equal: Callable[[Value, Value], bo
 
 
 def _pieces_of(value: Value) -> list[Piece]:
+    value = mapped(value, _with_bars)
     pairs = views.conditions_of(value) if isinstance(value, v.Cases) else [(value, v.REALS)]
     return [(part, piece) for piece, condition in pairs for part in sets.intervals(condition)]
+
+
+def _with_bars(part: Expr) -> Expr:
+    """Return `max(a, b)` as `(a + b + |a - b|)/2`, and the minimum likewise."""
+    if not isinstance(part, v.Apply) or part.function not in ("max", "min") or len(part.arguments) != 2:
+        return part
+    distance = v.Apply("abs", (v.add(part.arguments[0], v.negate(part.arguments[1])),))
+    return v.multiply(v.HALF, v.add(*part.arguments, distance if part.function == "max" else v.negate(distance)))
 
 
 def _zeros(value: Value, name: str) -> list[Expr]:

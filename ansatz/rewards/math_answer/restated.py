@@ -20,7 +20,7 @@ from ansatz.rewards.math_answer.words import NOTATION, unit_name
 
 _PHRASE = phrases_of("restated")
 
-MAX_LENGTH = 600  # characters of an answer that is read as a chain
+MAX_LENGTH = 600  # characters of an answer that is read as a chain or in another spelling
 _MAX_INDEXED = 40  # members of a list by an index
 _MAX_WORDS = 80  # characters of an answer in words
 _DECIMAL_COMMA = re.compile(r"(\d+),(\d{1,2}|\d{4,})")
@@ -71,7 +71,7 @@ def _respell(text: str) -> str:
 
     Spans, congruences, lists by an index and sets by a condition are written as the parser reads them.
     """
-    if not _PHRASE["respelled"].search(text):
+    if len(text) > MAX_LENGTH or not _PHRASE["respelled"].search(text):
         return text
     if spanned := _PHRASE["span"].fullmatch(text.strip("$ ")):
         vectors = [vector for vector, _ in _members(spanned[1], ",")]
