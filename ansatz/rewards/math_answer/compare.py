@@ -9,7 +9,7 @@ from ansatz.rewards.math_answer import parameters, sets, views
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.equality import Equality, Undecided
 from ansatz.rewards.math_answer.parse import parse_answer
-from ansatz.rewards.math_answer.pieces import same_function
+from ansatz.rewards.math_answer.pieces import is_same_function
 from ansatz.rewards.math_answer.relations import assigned, has_distinct_names, is_label, named_and_stated, same_name
 from ansatz.rewards.math_answer.stream import expression
 from ansatz.rewards.math_answer.units import compatible, conversion
@@ -265,7 +265,7 @@ class Comparison(Equality):
     def _cases(self, gold: Value, answer: Value) -> bool:
         """Return whether two functions by cases have the same values, or the same pieces in any order."""
         try:
-            return same_function(gold, answer, self.same)
+            return is_same_function(gold, answer, self.same)
         except sets.Unordered:
             if not isinstance(gold, v.Cases) or not isinstance(answer, v.Cases):
                 return False

@@ -166,7 +166,7 @@ def _renamings(gold: Value, answer: Value) -> Iterator[tuple[Value, Value]]:
     yield from parameters.with_constants_absorbed(gold, answer)
     yield from parameters.with_declared_renamed(gold, answer)
     yield from parameters.with_parameters_declared(gold, answer)
-    members = parameters.listed(gold), parameters.listed(answer)
+    members = parameters.list_members(gold), parameters.list_members(answer)
     if members != (gold, answer):
         yield members
     expected, stated = by_entries(gold), by_entries(answer)

@@ -15,7 +15,7 @@ from typing import Literal, TypeGuard, cast
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.canonical import TooLarge, canonical, difference
 from ansatz.rewards.math_answer.functions import is_vector, mapped
-from ansatz.rewards.math_answer.relations import assigned, linear, same_name
+from ansatz.rewards.math_answer.relations import assigned, find_line, same_name
 from ansatz.rewards.math_answer.stream import expression
 from ansatz.rewards.math_answer.values import Expr, Value
 from ansatz.rewards.math_answer.views import as_number
@@ -58,7 +58,7 @@ def family_of(value: Value) -> v.Family | None:
     return v.Family(value, tuple(letters)) if len(letters) == 1 else None
 
 
-def listed(value: Value) -> Value:
+def list_members(value: Value) -> Value:
     """Return `e^{2 pi i k/3}, k = 0, 1, 2` as the list of its three members; any other value as it is."""
     items = value.items if isinstance(value, v.Listing) else ()
     for place, item in enumerate(items):
@@ -94,7 +94,7 @@ def same_progression(gold: Expr, parameter: str, answer: Expr, other: str) -> Ex
 
     None if one of them is not of this form.
     """
-    line, other_line = linear(gold, parameter), linear(answer, other)
+    line, other_line = find_line(gold, parameter), find_line(answer, other)
     if line is None or other_line is None:
         return None
     (slope, start), (other_slope, other_start) = line, other_line
@@ -135,7 +135,7 @@ def have_same_residues(gold: list[Member], parameter: str, answer: list[Member],
 
 def _progressions(value: Value, name: str) -> list[tuple[Expr, Expr]]:
     """Return (slope, start) of a progression, or of the two that `(-1)^n a + n b` consists of."""
-    if line := linear(expression(value), name):
+    if line := find_line(expression(value), name):
         return [line]
     places = [cast("Expr", renamed(value, {name: v.integer(k)})) for k in range(_MAX_TURNS)]
     steps = [v.add(later, v.negate(one)) for one, later in zip(places, places[2:], strict=False)]

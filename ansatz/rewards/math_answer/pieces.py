@@ -14,15 +14,15 @@ from fractions import Fraction
 from ansatz.rewards.math_answer import sets, views
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.functions import mapped, substitute
-from ansatz.rewards.math_answer.relations import linear
+from ansatz.rewards.math_answer.relations import find_line
 from ansatz.rewards.math_answer.values import Expr, Value
 
 Piece = tuple[sets.Interval, Value]
 
 
-def same_function(gold: Value, answer: Value, equal: Callable[[Value, Value], bool]) -> bool:
+def is_same_function(gold: Value, answer: Value, equal: Callable[[Value, Value], bool]) -> bool:
     """Return whether two functions of one variable, one of them by cases, are equal. Raises Unordered for others."""
-    sides = [_pieces_of(value) for value in (gold, answer)]
+    sides = [_read_pieces(value) for value in (gold, answer)]
     held = [v.names_in(piece) for value in (gold, answer) if isinstance(value, v.Cases) for _, piece in value.pieces]
     if len(names := frozenset[str]().union(*held)) != 1:
         raise sets.Unordered
@@ -38,7 +38,7 @@ def same_function(gold: Value, answer: Value, equal: Callable[[Value, Value], bo
     return True
 
 
-def _pieces_of(value: Value) -> list[Piece]:
+def _read_pieces(value: Value) -> list[Piece]:
     value = mapped(value, _with_bars)
     pairs = views.conditions_of(value) if isinstance(value, v.Cases) else [(value, v.REALS)]
     return [(part, piece) for piece, condition in pairs for part in sets.intervals(condition)]
@@ -56,7 +56,7 @@ def _zeros(value: Value, name: str) -> list[Expr]:
     """Return where what stands in bars is zero. Raises sets.Unordered if it is not linear in the variable."""
     zeros = [zero for part in v.children(value) for zero in _zeros(part, name)]
     if isinstance(value, v.Apply) and value.function in ("abs", "sgn") and name in v.names_in(value):
-        line = linear(value.arguments[0], name)
+        line = find_line(value.arguments[0], name)
         if line is None:
             raise sets.Unordered
         zeros.append(v.negate(v.divide(line[1], line[0])))

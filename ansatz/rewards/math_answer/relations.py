@@ -179,7 +179,7 @@ def without_bars(value: Value) -> Value:
     if operator not in ("<", "<=", ">", ">="):
         return value
     name, *others = sorted(v.names_in(inner)) or [""]
-    line = None if others else linear(inner.arguments[0], name)
+    line = None if others else find_line(inner.arguments[0], name)
     if line is None or not isinstance(line[0], v.Num) or v.names_in(line[1]):
         return value
     center, reach = v.negate(v.divide(line[1], line[0])), v.divide(bound, v.Num(abs(line[0].value)))
@@ -191,7 +191,7 @@ def without_bars(value: Value) -> Value:
     return v.Listing((below, v.Relation((name, high), (operator,))), choice=True)
 
 
-def linear(value: Expr, name: str) -> tuple[Expr, Expr] | None:
+def find_line(value: Expr, name: str) -> tuple[Expr, Expr] | None:
     """Return (slope, start) of an expression that is linear in a name; None for any other."""
     try:
         start, next_one = (substitute(value, name, number) for number in (v.ZERO, v.ONE))

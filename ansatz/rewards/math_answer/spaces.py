@@ -13,7 +13,7 @@ from typing import cast
 from ansatz.rewards.math_answer import parameters
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.functions import determinant, is_vector
-from ansatz.rewards.math_answer.relations import assigned, difference_of, linear
+from ansatz.rewards.math_answer.relations import assigned, difference_of, find_line
 from ansatz.rewards.math_answer.values import Expr, Value
 from ansatz.rewards.math_answer.views import as_number
 
@@ -94,7 +94,7 @@ def with_parameter(value: Value) -> Value:
             continue
         for side in item.sides:
             name, *others = sorted(v.names_in(side)) or [""]
-            line = None if others or not isinstance(side, v.EXPRESSIONS) else linear(side, name)
+            line = None if others or not isinstance(side, v.EXPRESSIONS) else find_line(side, name)
             if line is None or name in entries:
                 return value
             entries[name] = v.divide(v.add(v.Name("t"), v.negate(line[1])), line[0])
@@ -108,7 +108,7 @@ def _by_points(value: Value) -> Value:
     """Return the points of a line `2x + y = 3` of the plane, or of a plane, given by its equation; else the value."""
     sides = difference_of(value) if isinstance(value, v.Relation) and value.operators == ("=",) else None
     names = sorted(v.names_in(value))
-    line = linear(sides[0], names[-1]) if sides and names in ([*"xy"], [*"xyz"]) else None
+    line = find_line(sides[0], names[-1]) if sides and names in ([*"xy"], [*"xyz"]) else None
     if line is None or as_number(line[0]) is None:
         return value
     free = {name: v.Name(letter) for name, letter in zip(names[:-1], ("lambda", "mu"), strict=False)}
@@ -118,7 +118,7 @@ def _by_points(value: Value) -> Value:
 
 
 def _without_phase(side: Value, *, of_gold: bool) -> Value:
-    """Return `A sin(2x + phi)` as `C_1 sin 2x + C_2 cos 2x`, if nothing else is given with it."""
+    """Return `A sin(2x + phi)` as `C_1 sin 2x + C_2 cos 2x`, if nothing else is given."""
     product = side.factors if isinstance(side, v.Product) else ()
     waves = [part for part in product if isinstance(part, v.Apply) and part.function in ("sin", "cos")]
     inner = waves[0].arguments[0] if len(waves) == 1 else None
@@ -126,7 +126,7 @@ def _without_phase(side: Value, *, of_gold: bool) -> Value:
     amplitudes = [part for part in product if part not in waves]
     if len(phases) != 1 or len(amplitudes) != 1 or not parameters.constants_in(amplitudes[0]):
         return side
-    line = linear(cast("Expr", inner), *phases)
+    line = find_line(cast("Expr", inner), *phases)
     if line is None or as_number(line[0]) not in (1, -1) or (of_gold and v.names_in(line[1]) - parameters.VARIABLES):
         return side
     turns = (v.multiply(v.Name(f"C_{name}"), v.Apply(name, line[1:])) for name in ("sin", "cos"))
