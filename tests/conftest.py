@@ -41,6 +41,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="there is no CUDA GPU"))
 
 
+CPU_SECONDS = pytest.StashKey[float]()
+
+
+def _cpu_seconds() -> float:
+    """Return the processor time of this process and of those that have ended among the ones it started."""
+    return sum(os.times()[:4])
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item):
+    item.stash[CPU_SECONDS] = _cpu_seconds()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+    if call.when == "teardown":  # tools.test_times reads it from the report
+        item.user_properties.append(("cpu_seconds", f"{_cpu_seconds() - item.stash[CPU_SECONDS]:.3f}"))
+    return (yield)
+
+
 def pytest_collection_finish() -> None:
     """Leave what has been loaded out of each later search for garbage."""
     gc.collect()

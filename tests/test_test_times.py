@@ -9,17 +9,17 @@ import pytest
 
 from tools import test_times
 
-REPORT = """<testsuites><testsuite>
-<testcase classname="tests.loop.test_a" name="x" time="30.04"/>
-<testcase classname="tests.loop.test_a.TestClass" name="y" time="10"/>
-<testcase classname="tests.ui.test_b" name="z[a.b]" time="{ui}"/>
-<testcase classname="tests.test_c" name="w" time="1"/>
-</testsuite></testsuites>"""
+CASES = (("tests.loop.test_a", 30.04), ("tests.loop.test_a.TestClass", 10.0), ("tests.test_c", 1.0))
 
 
 def write(folder: Path, ui: float) -> str:
     path = folder / f"{ui}.xml"
-    path.write_text(REPORT.format(ui=ui), encoding="utf-8")
+    cases = (
+        f'<testcase classname="{name}" name="x" time="99">'
+        f'<properties><property name="cpu_seconds" value="{cpu}"/></properties></testcase>'
+        for name, cpu in (*CASES, ("tests.ui.test_b", ui))
+    )
+    path.write_text(f"<testsuites><testsuite>{''.join(cases)}</testsuite></testsuites>", encoding="utf-8")
     return str(path)
 
 
@@ -36,7 +36,7 @@ def test_seconds_are_recorded_by_file_and_a_share_that_grows_by_half_fails(
     assert test_times.main("check", write(tmp_path, 16)) == 0
     assert capsys.readouterr().err == ""
     assert test_times.main("check", write(tmp_path, 19)) == 1
-    assert capsys.readouterr().err.startswith("tests/ui takes 31.7% of the time of all tests, 19.6% were recorded.")
+    assert capsys.readouterr().err.startswith("tests/ui takes 31.7% of the CPU time of all tests, 19.6% were recorded.")
 
 
 def test_small_folders_may_grow() -> None:
@@ -47,7 +47,7 @@ def test_small_folders_may_grow() -> None:
 
 def test_tests_that_are_skipped_on_this_machine_let_no_other_share_grow() -> None:
     before = {"tests/loop/test_a.py": 40.0, "tests/ui/test_b.py": 5.0, "tests/ui/test_browser.py": 40.0}
-    skipped = {**before, "tests/ui/test_browser.py": 0.0}
+    skipped = {**before, "tests/ui/test_browser.py": 0.3}
     assert test_times.find_growth(before, skipped) == []
     assert len(test_times.find_growth(before, {**skipped, "tests/ui/test_b.py": 30.0})) == 1
 
