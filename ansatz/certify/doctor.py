@@ -31,6 +31,7 @@ import ansatz
 from ansatz.cluster.ray import Node, RayCluster
 from ansatz.config.load import load_recipe
 from ansatz.errors import AnsatzError
+from ansatz.files import read_yaml
 from ansatz.locks import folder_lock
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.models.load import compute_dtype
@@ -45,7 +46,7 @@ _JOIN_S = 120.0
 _EXTRAS = {"ray": "ray", "vllm": "vllm", "peft": "lora", "bitsandbytes": "qlora", "datasets": "datasets"}
 """Optional packages, and the extra that brings each."""
 _RECIPE = "tiny_arithmetic_grpo_cpu"
-_TABLES: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_TABLES: dict[str, Any] = read_yaml(Path(__file__).with_suffix(".yaml"))
 _TINY: dict[str, Any] = _TABLES["tiny"]
 _FINDINGS: dict[str, dict[str, Any]] = _TABLES["findings"]
 

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
-import yaml
 
 from ansatz.cli.option_groups import Command, with_options
 from ansatz.config.chat import AUTO
 from ansatz.config.load import parse_section
 from ansatz.config.sampling import SamplingOptions
 from ansatz.errors import ConfigError
+from ansatz.files import read_yaml
 
 PANEL = "Sampling"
 DTYPES = ("auto", "float32", "bfloat16")
@@ -55,7 +55,7 @@ class ModelSampling:
                 raise ConfigError(f"--{name} = {value!r}: expected {', '.join(values[:-1])} or {values[-1]}.")
 
 
-_OTHERS: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_OTHERS: dict[str, dict[str, Any]] = read_yaml(Path(__file__).with_suffix(".yaml"))
 """Help text, least and largest value of each option that is not in `SamplingOptions`."""
 
 

@@ -13,10 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-import yaml
-
 from ansatz.config.schema import REWARD_MODEL, Config, EvaluateSection, flat_keys
 from ansatz.config.stage import SAMPLING_CAPS, StageDeclaration, is_missing, over_caps
+from ansatz.files import read_yaml
 
 CAPS: dict[str, dict[str, int]] = {
     "rollout": {"prompts_per_step": 4, **SAMPLING_CAPS},
@@ -25,7 +24,7 @@ CAPS: dict[str, dict[str, int]] = {
     "evaluate": {"problems": 8, **SAMPLING_CAPS, "samples_per_prompt": 2, "k": 2, "every": 2},
 }
 """By section and key, besides those of the sections of stages."""
-TINY: dict[str, int] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+TINY: dict[str, int] = read_yaml(Path(__file__).with_suffix(".yaml"))
 """Sizes of the model if the recipe builds `model.tiny`."""
 _PROBLEMS = 64
 _READS_ROWS = ("path", "dataset", "parts")

@@ -26,8 +26,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
-import yaml
-
+from ansatz.files import read_yaml
 from ansatz.json_text import parse_json
 
 
@@ -35,7 +34,7 @@ def _flatten(names: Iterable[Any]) -> tuple[str, ...]:
     return tuple(each for name in names for each in ([name] if isinstance(name, str) else _flatten(name)))
 
 
-_TABLE: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_TABLE: dict[str, Any] = read_yaml(Path(__file__).with_suffix(".yaml"))
 CONVERSATIONS, WORKED, SYSTEM, RESPONSES = (
     _flatten(_TABLE[key]) for key in ("conversations", "worked", "system", "responses")
 )

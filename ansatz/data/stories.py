@@ -10,10 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from ansatz.data.chains import Chain, Move
 from ansatz.data.keyed_random import KeyedRandom
+from ansatz.files import read_yaml
 
 
 class Saying(NamedTuple):
@@ -38,7 +37,7 @@ class Saying(NamedTuple):
         return (self.holder, self.thing) == ("p", "o") and not any(word in self.text for word in not_plain)
 
 
-_TABLE: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_TABLE: dict[str, Any] = read_yaml(Path(__file__).with_suffix(".yaml"))
 NAMES, THINGS, CONTAINERS, PLACES, OPENINGS, QUESTIONS = (
     tuple[str, ...](_TABLE[key]) for key in ("names", "things", "containers", "places", "openings", "questions")
 )

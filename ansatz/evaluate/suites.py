@@ -15,8 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ansatz.data import hub
 from ansatz.data.base import load_problems
 from ansatz.data.files import source_name
@@ -24,7 +22,7 @@ from ansatz.data.formats import FORMATS, open_rows
 from ansatz.data.row_problems import RowSettings, rows_with_problems
 from ansatz.data.rows import Row
 from ansatz.errors import ConfigError, DataError, MissingExtraError
-from ansatz.files import file_digest
+from ansatz.files import file_digest, read_yaml
 from ansatz.registry import suggest
 from ansatz.types import Problem, to_json
 
@@ -59,7 +57,7 @@ class Suite:
     version: str
 
 
-_ROWS: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_ROWS: list[dict[str, Any]] = read_yaml(Path(__file__).with_suffix(".yaml"))
 HUB_PARTS: dict[str, tuple[str | None, str]] = {row["name"]: row.pop("part") for row in _ROWS if "part" in row}
 """Suites that can be read from the hub as they are published there, with configuration and split. The others need a
 file."""

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import transformers
-import yaml
 from transformers.utils.quantization_config import FineGrainedFP8Config, Mxfp4Config
 
 from ansatz.errors import ModelError
+from ansatz.files import read_yaml
 from ansatz.json_text import parse_json
 
-FAMILIES: dict[str, str] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+FAMILIES: dict[str, str] = read_yaml(Path(__file__).with_suffix(".yaml"))
 """transformers' model types, with the names under which people know them."""
 
 WINDOWED = ("gemma2", "gemma3_text", "gpt_oss", "mistral", "phi3", "qwen2", "qwen3", "qwen3_moe", "smollm3")

@@ -12,9 +12,8 @@ from math import gcd
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ansatz.errors import ModelError
+from ansatz.files import read_yaml
 from ansatz.hub import hub_name, is_stored, local_folder
 from ansatz.json_text import read_object
 from ansatz.registry import suggest
@@ -104,7 +103,7 @@ class ModelShape:
         )
 
 
-_ROWS: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_ROWS: dict[str, dict[str, Any]] = read_yaml(Path(__file__).with_suffix(".yaml"))
 KNOWN_MODELS = {name: ModelShape(**row) for name, row in _ROWS.items()}
 """Published shapes, from each model's config.json."""
 

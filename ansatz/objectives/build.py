@@ -9,6 +9,7 @@ from typing import Any, cast
 import yaml
 
 from ansatz.errors import ConfigError
+from ansatz.files import read_yaml
 from ansatz.objectives import token_advantages
 from ansatz.objectives.advantages import ADVANTAGES
 from ansatz.objectives.coefficients import KL_CONTROLS
@@ -151,7 +152,7 @@ def preset_row(name: str, *, below: tuple[str, ...] = ()) -> dict[str, Any]:
         if not Path(name).is_file():
             raise ConfigError(f"algorithm.preset: the file {name!r} {describe_missing_file(name)}.")
         try:
-            row = yaml.safe_load(Path(name).read_text(encoding="utf-8"))
+            row = read_yaml(Path(name))
         except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
             problem = " ".join(str(error).split())[:200]
             raise ConfigError(f"algorithm.preset: {name!r} is not a valid YAML file ({problem}).") from error

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
-import yaml
 from torch import Tensor
 
 from ansatz.errors import ConfigError
+from ansatz.files import read_yaml
 from ansatz.registry import Registry, settings_of, suggest
 
 
@@ -41,7 +41,7 @@ Function = Callable[..., Tensor]
 ClippingFunction = Callable[..., Tensor | Clipped]
 F = TypeVar("F", bound=ClippingFunction)
 
-_TABLE: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("inputs.yaml").read_text(encoding="utf-8"))
+_TABLE: dict[str, Any] = read_yaml(Path(__file__).with_name("inputs.yaml"))
 INPUTS: dict[str, str] = _TABLE["words"]  # what an error calls each input
 INPUTS_OF: dict[str, list[str]] = _TABLE["of_kind"]
 """What a component of each kind can have as inputs in a training run."""

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import yaml
-
 from ansatz.errors import ConfigError
+from ansatz.files import read_yaml
 from ansatz.registry import describe_missing_file, suggest
 
 QUESTION = "{question}"
 CHAT = "chat"
 
-TEMPLATES: dict[str, str] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+TEMPLATES: dict[str, str] = read_yaml(Path(__file__).with_suffix(".yaml"))
 STEP_BY_STEP = TEMPLATES["boxed"].removeprefix(f"{QUESTION}\n")
 
 

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-import yaml
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
@@ -21,12 +20,13 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from ansatz.files import read_yaml
 from ansatz.track.base import ConsoleSink, Evaluation
 from ansatz.visible import visible
 
 LOG = "log.txt"
 """The file of a run folder with the lines of its console."""
-HEADLINES: dict[str, str] = yaml.safe_load(Path(__file__).with_name("headlines.yaml").read_text(encoding="utf-8"))
+HEADLINES: dict[str, str] = read_yaml(Path(__file__).with_name("headlines.yaml"))
 """Metric -> short label, in the order shown. A step shows the first few of those that it has."""
 
 

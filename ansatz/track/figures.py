@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-import yaml
-
+from ansatz.files import read_yaml
 from ansatz.track.health import healthy_edges
 from ansatz.track.jsonl import Row
 from ansatz.track.metrics import find_metric
@@ -32,7 +31,7 @@ class Panel:
 
 PANELS = tuple(
     Panel(**{**row, "metrics": tuple(map(tuple, row["metrics"]))})
-    for row in yaml.safe_load(Path(__file__).with_name("panels.yaml").read_text(encoding="utf-8"))
+    for row in read_yaml(Path(__file__).with_name("panels.yaml"))
 )
 """In the order of the report. A metric that none of them shows gets its own chart under "All other curves"."""
 

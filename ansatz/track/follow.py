@@ -29,10 +29,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import yaml
-
 from ansatz.errors import DataError
-from ansatz.files import append_text, check_ordinary_files, write_text
+from ansatz.files import append_text, check_ordinary_files, read_yaml, write_text
 from ansatz.json_text import read_object
 from ansatz.track.checked_rows import evaluation_rows, metrics_rows
 from ansatz.track.jsonl import Row, read_jsonl
@@ -155,7 +153,7 @@ class FollowedRun:
         if self._sink is None:
             top = Path(self._job.folder)
             name = self._folder.name if self._folder == top else str(self._folder.relative_to(top))
-            config = yaml.safe_load((self._folder / "config.yaml").read_text(encoding="utf-8"))
+            config = read_yaml(self._folder / "config.yaml")
             run = TrackedRun(name=name, group=self._job.group, folder=self._path.parent, config=config, id=self._id)
             self._sink = open_run(run)
             self._id = self._sink.id

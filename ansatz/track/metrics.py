@@ -21,6 +21,7 @@ import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from ansatz.errors import ConfigError
+from ansatz.files import read_yaml
 from ansatz.registry import suggest
 
 TABLE = "metrics.yaml"
@@ -126,7 +127,7 @@ def _add(rows: dict[str, Metric], file: Path) -> None:
 def read_table(file: Path) -> list[Metric]:
     """Return the rows of a table. Raises ConfigError for a file that is not one, and for a row that is incomplete."""
     try:
-        data = yaml.load(file.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        data = read_yaml(file)
         return TypeAdapter(list[Metric]).validate_python([{"name": name, **row} for name, row in data.items()])
     except ValidationError as error:
         first = error.errors(include_url=False)[0]

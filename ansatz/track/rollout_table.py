@@ -14,9 +14,8 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
-import yaml
-
 from ansatz.errors import DataError
+from ansatz.files import read_yaml
 from ansatz.track.filters import (
     Kind,
     Query,
@@ -30,7 +29,7 @@ from ansatz.track.jsonl import Row, read_jsonl
 from ansatz.track.notes import LABEL
 from ansatz.track.step_files import EVALUATIONS, SAMPLES, groups_path, step_files
 
-_ROWS: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_ROWS: dict[str, dict[str, Any]] = read_yaml(Path(__file__).with_suffix(".yaml"))
 FIELDS: Mapping[str, tuple[Kind, str]] = {name: (row["kind"], row["meaning"]) for name, row in _ROWS.items()}
 """Kind and meaning of each field of a row; `parts` holds the unweighted rewards by name."""
 

@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
-import yaml
-
 from ansatz.config.watchdog import CONDITIONS, Action, RuleSettings, WatchdogSection
 from ansatz.errors import ConfigError
+from ansatz.files import read_yaml
 from ansatz.registry import suggest
 from ansatz.track.metrics import Metric, Minimum, exact_names, find_metric, load_metrics
 
@@ -81,7 +80,7 @@ def collapse_rules(action: Action) -> tuple[Rule, ...]:
     signal = load_metrics()["rollout/groups_with_signal_frac"]
     assert signal.low is not None
     excuses = {"entropy": (*signal.unless, Minimum(signal.name, signal.low))}
-    rows = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+    rows = read_yaml(Path(__file__).with_suffix(".yaml"))
     return tuple(Rule(**row, action=action, unless=excuses.get(row["name"], ())) for row in rows)
 
 

@@ -8,15 +8,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
+from ansatz.files import read_yaml
 from ansatz.track.rollout_table import cut_observations
 from ansatz.track.step_files import tokens_path
 from ansatz.track.svg import Chart, Series
 from ansatz.track.token_file import read_tokens
 from ansatz.types import Verdict
 
-WORDS = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text(encoding="utf-8"))
+WORDS = read_yaml(Path(__file__).with_name("words.yaml"))
 GRADERS: Mapping[str, str] = WORDS["graders"]
 COLOURS: Mapping[str, tuple[str, str, tuple[float, float, float]]] = WORDS["colours"]
 _FIELDS = dict(zip(COLOURS, ("d_after", "behavior_logp", "d_behavior", "entropy", "d_ref"), strict=True))

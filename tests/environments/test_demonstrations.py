@@ -11,7 +11,7 @@ from ansatz.models.load import load_policy
 from ansatz.models.tiny import build_tiny_model
 from ansatz.prompts.render import render_demonstration
 from ansatz.rollout.base import Sampling
-from ansatz.rollout.native.decoding import rules_for
+from ansatz.rollout.native.sampler import rules_for
 from ansatz.rollout.response_rules import ResponseState
 
 

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-import yaml
 
 from ansatz.certify.parity.cases import Case, error
 from ansatz.certify.parity.families import find
 from ansatz.errors import ConfigError, DataError
-from ansatz.files import check_not_special
+from ansatz.files import check_not_special, read_yaml
 from ansatz.json_text import parse_json
 
 GOLDEN = Path(__file__).parent / "golden.json.gz"
@@ -28,7 +27,7 @@ NOT_COMPARED = ("metrics", "normalized_rewards")
 WHERE_MADE = ("returns", "scaled_advantages", "importance_sampling_ratio", "rollout_is_weights")
 """Intermediate results, compared where our run has them (returns: only with a critic)."""
 
-LEFT_OUT: dict[str, str] = yaml.safe_load(Path(__file__).with_name("left_out.yaml").read_text(encoding="utf-8"))
+LEFT_OUT: dict[str, str] = read_yaml(Path(__file__).with_name("left_out.yaml"))
 """Families that are not reproduced, each with the reason; docs/parity.md has the same list."""
 
 

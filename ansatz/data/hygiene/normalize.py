@@ -11,11 +11,10 @@ import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
+from ansatz.files import read_yaml
 from ansatz.types import golds_of
 
-_NAMES: dict[str, str] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_NAMES: dict[str, str] = read_yaml(Path(__file__).with_suffix(".yaml"))
 """LaTeX commands that mean the same as another command or sign."""
 
 _SIGNS = str.maketrans({"\u2212": "-", "\u00d7": "*", "\u00b7": "*", "\u22c5": "*", "\u2026": " ", "\u2019": "'"})

@@ -8,18 +8,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from ansatz.data.extract import after_hashes, last_box
 from ansatz.data.hygiene.filters import FILTERS
 from ansatz.data.hygiene.normalize import normalized_words, same_answer
+from ansatz.files import read_yaml
 from ansatz.types import Problem, golds_of
 
 SUBJECT_KEYS = ("subject", "topic", "type", "problem_type", "ability", "category")
 SOURCE_KEYS = ("source", "data_source", "dataset")
 QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
 
-_KINDS: dict[str, str] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_KINDS: dict[str, str] = read_yaml(Path(__file__).with_suffix(".yaml"))
 _LONG_ANSWER = 100  # characters
 _SHORT_QUESTION = 4  # words
 _PICTURE = re.compile(r"!\[|<img|\\includegraphics|https?://|\b(?:shown|pictured) (?:below|above)\b", re.IGNORECASE)

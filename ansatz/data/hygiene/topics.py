@@ -13,9 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ansatz.errors import ConfigError
+from ansatz.files import read_yaml
 from ansatz.registry import load_attribute
 from ansatz.types import Problem
 
@@ -33,7 +32,7 @@ Classifier = Callable[[Problem], str | Sequence[str]]
 @functools.cache
 def _patterns() -> dict[str, list[tuple[float, re.Pattern[str]]]]:
     """Return the weights and patterns of every topic."""
-    table: dict[str, dict[float, list[str]]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
+    table: dict[str, dict[float, list[str]]] = read_yaml(Path(__file__).with_suffix(".yaml"))
     flags = {topic: 0 if topic in _CASE_MATTERS else re.IGNORECASE for topic in table}
     return {
         topic: [(weight, re.compile("|".join(parts), flags[topic])) for weight, parts in rules.items()]

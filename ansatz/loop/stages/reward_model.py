@@ -16,14 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
 from ansatz.config.fields import StepEnd
 from ansatz.config.load import load_run
 from ansatz.config.schema import Config, ModelSection, TrainSection
 from ansatz.config.stages.reward_model import DECLARATION, RewardModelSection
 from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.responses import Response
+from ansatz.files import read_yaml
 from ansatz.loop.builders import check_source, source_problems
 from ansatz.loop.context import RunContext
 from ansatz.loop.labelled_responses import LabelledGroup, read_labelled, samples_of, with_replay
@@ -55,7 +54,7 @@ from ansatz.train.reward_trainer import LanguageLoss, RewardModelTrainer, Reward
 from ansatz.types import Problem, Prompt
 
 AnyTrainer = TypeVar("AnyTrainer", bound=RewardModelTrainer[Any])
-_WORDS: dict[str, dict[str, str]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_WORDS: dict[str, dict[str, str]] = read_yaml(Path(__file__).with_suffix(".yaml"))
 """The loss of each kind in words, and what the console says at the end of the stage, by metric."""
 
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import yaml
-
 from ansatz.errors import ConfigError
+from ansatz.files import read_yaml
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class Option:
 
 @functools.cache
 def _read_tables() -> dict[str, tuple[Option, ...]]:
-    tables = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+    tables = read_yaml(Path(__file__).with_suffix(".yaml"))
     return {name: tuple(Option(**row) for row in rows) for name, rows in tables.items()}
 
 

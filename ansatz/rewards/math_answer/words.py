@@ -7,12 +7,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import yaml
+from ansatz.files import read_yaml
 
 
 def read_table(name: str) -> dict[str, Any]:
     """Read one of the YAML tables of this folder."""
-    return yaml.safe_load(Path(__file__).with_name(f"{name}.yaml").read_text(encoding="utf-8"))
+    return read_yaml(Path(__file__).with_name(f"{name}.yaml"))
 
 
 def split_phrases(text: str) -> list[str]:

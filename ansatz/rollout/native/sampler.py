@@ -1,23 +1,28 @@
-"""Sampling with the trainer's own model, by continuous batching: finished rows leave, waiting requests enter."""
+"""Sampling with the trainer's own model, by continuous batching: finished rows leave, waiting requests enter, and rows
+whose environment takes its time wait outside the slots."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
 
 from ansatz.environments.base import EnvironmentSpec
-from ansatz.environments.calls import environment_calls
+from ansatz.environments.calls import EnvironmentCalls, environment_calls
 from ansatz.environments.endings import Endings
 from ansatz.errors import ModelError
 from ansatz.models.load import Policy
 from ansatz.models.weights import LiveWeights, WeightSource
 from ansatz.rollout.base import Sampling, check_prompts
 from ansatz.rollout.native.cache import free_bytes, slots_that_fit, token_bytes
-from ansatz.rollout.native.decoding import decode, rules_for
 from ansatz.rollout.native.equal_rows import equal_rows
-from ansatz.rollout.native.forward import ReferenceDecodeStep
+from ansatz.rollout.native.forward import DecodeStep, ReferenceDecodeStep
 from ansatz.rollout.native.graphs import Capture, capture_graph
+from ansatz.rollout.native.parking import ParkingLot
 from ansatz.rollout.native.requests import FinishedResponse, SampleRequest, build_requests
+from ansatz.rollout.native.slots import Slots
 from ansatz.rollout.native.step_choice import choose_decode_step
+from ansatz.rollout.response_rules import ResponseRules, build_rules
 from ansatz.rollout.sampling import kernels_on
 from ansatz.types import Prompt, Rollout
 
@@ -150,3 +155,42 @@ class NativeSampler:
 
     def _text(self, token_ids: Sequence[int]) -> str:
         return self.policy.tokenizer.decode(token_ids, skip_special_tokens=True)
+
+
+def rules_for(policy: Policy, sampling: Sampling, environment: EnvironmentSpec | None = None) -> ResponseRules | None:
+    """Return the rules of a call. None if only end tokens and the length limit shape a response."""
+    if not sampling.needs_rules and environment is None:
+        return None
+    return build_rules(sampling, policy.tokenizer, end_ids=policy.end_ids, environment=environment)
+
+
+@torch.inference_mode()
+def decode(
+    policy: Policy,
+    step: DecodeStep,
+    sampling: Sampling,
+    requests: Sequence[SampleRequest],
+    *,
+    max_slots: int,
+    rules: ResponseRules | None,
+    calls: EnvironmentCalls | None = None,
+    capture: Capture | None = None,
+) -> Iterator[FinishedResponse]:
+    """Yield each response as soon as it ends. calls: what answers the turns of responses; None without environment.
+
+    capture: makes graphs of decode steps; None: they run as they are.
+    """
+    waiting = list(requests)[::-1]  # `take_entering` takes them from the end
+    slots = Slots(policy, step, sampling, waiting, max_slots=max_slots, rules=rules, capture=capture)
+    # A row whose environment takes its time gives its slot to others (is parked) and comes back with the answer.
+    parking = None if calls is None else ParkingLot(slots, calls)
+    while waiting or slots.active or slots.parked:
+        if parking:
+            yield from parking.return_rows(wait=not slots.active and (parking.full or not waiting))
+        if (parking is None or not parking.full) and (entering := slots.take_entering(waiting)):
+            slots.admit(entering)
+        elif slots.active:
+            slots.decode()
+        if parking:
+            parking.answer_turns()
+        yield from slots.take_finished()
