@@ -30,12 +30,12 @@ ROOT = Path(__file__).parent.parent
 BUDGETS = {
     "lines of code": 48_860,
     "lines of code of the core": 18_270,
-    "modules": 525,
-    "modules of the core": 198,
+    "modules": 523,
+    "modules of the core": 196,
     "internal imports of the core": 889,
     "internal imports of a module, maximum": 28,
     "keys of a recipe": 96,
-    "functions over 60 lines": 1,
+    "functions over 60 lines": 0,
     "functions with more than 9 parameters": 11,
 }
 

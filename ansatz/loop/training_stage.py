@@ -127,8 +127,7 @@ def training_stage(
 ) -> Iterator[TrainingStage[AnyTrainer]]:
     """The stage at its start, or at the latest checkpoint in its folder. Its tracker is closed at the end.
 
-    A RewardError, an AlignmentError or a ClusterLost ends the stage after the last step edge has been saved. Without
-    this, the steps since the last checkpoint would be lost, although a resumed run may succeed.
+    An error after which a resumed run may succeed ends the stage once its last step edge is saved.
     config: the recipe of `context`, in which a stage may have replaced settings: the `sft` section of a round of
     rejection sampling, or the path of a critic that the run has trained.
     """
@@ -142,10 +141,7 @@ def training_stage(
         total_steps=total_steps,
         samples_keep=config.save.samples_keep,
     )
-    watch = None
-    if watchdog is not None and isinstance(trainer, Trainer):  # that of a reward model is only Checkpointed
-        watch_state = state_after(rollbacks, state.get(STATE))
-        watch = StageWatch(watchdog, folder=folder, trainer=trainer, tracker=tracker, state=watch_state)
+    watch = _start_watch(watchdog, trainer, tracker, folder, state_after(rollbacks, state.get(STATE)))
     # Checkpoints besides the newest: the best, and up to three for rollbacks (`kept_checkpoints.steps_for_rollback`).
     others = int(config.save.best) + (3 if watch is not None and watch.can_roll_back else 0)
     check_space(folder, checkpoint_bytes=trainer.checkpoint_bytes, keep=config.save.keep, others=others)
@@ -160,12 +156,10 @@ def training_stage(
         held=context.held,
     )
     edges.capture(step, lambda: state)
-    if isinstance(trainer, Trainer):
-        trainer.on_skip = functools.partial(_store_skipped, folder, tracker, Counter())
-        trainer.on_event = lambda at_step, text: tracker.event(at_step, "ranks", text)
+    _report_events(trainer, folder, tracker)
     with closing(tracker), context.interrupts.saving(edges), ExitStack() as at_end:
         tracker.resume(step)
-        try:
+        with _saved_after_errors(edges, config.run_dir):
             yield TrainingStage(
                 config=config,
                 folder=folder,
@@ -179,10 +173,33 @@ def training_stage(
                 watch=watch,
                 at_end=at_end,
             )
-        except (AlignmentError, RewardError, ClusterLost) as error:
-            saved = edges.save_edge() or "The step could not be saved, because its weights were already changing."
-            raise type(error)(f"{error} {saved} Resume with: ansatz train --resume {config.run_dir}") from error
         tracker.flush()
+
+
+def _start_watch(
+    watchdog: WatchdogSection | None, trainer: Checkpointed, tracker: Tracker, folder: Path, state: WatchState
+) -> StageWatch | None:
+    if watchdog is None or not isinstance(trainer, Trainer):  # that of a reward model is only Checkpointed
+        return None
+    return StageWatch(watchdog, folder=folder, trainer=trainer, tracker=tracker, state=state)
+
+
+@contextmanager
+def _saved_after_errors(edges: EdgeSaver, run_dir: Path) -> Iterator[None]:
+    """Save the last step edge after an error that may not return when the run is resumed. Otherwise, the steps since
+    the last checkpoint would be lost."""
+    try:
+        yield
+    except (AlignmentError, RewardError, ClusterLost) as error:
+        saved = edges.save_edge() or "The step could not be saved, because its weights were already changing."
+        raise type(error)(f"{error} {saved} Resume with: ansatz train --resume {run_dir}") from error
+
+
+def _report_events(trainer: Checkpointed, folder: Path, tracker: TrackerLike) -> None:
+    """Let a trainer of a policy report updates that it skips and ranks that it starts again."""
+    if isinstance(trainer, Trainer):
+        trainer.on_skip = functools.partial(_store_skipped, folder, tracker, Counter())
+        trainer.on_event = lambda at_step, text: tracker.event(at_step, "ranks", text)
 
 
 def _restore(

@@ -64,7 +64,7 @@ def _rollbacks_before(path: Path) -> int:
 def state_after(rollbacks: Sequence[Rollback], saved: Mapping[str, Any] | None) -> WatchState:
     """The state with which a stage starts. saved: that of the checkpoint; None at the start or without a watchdog."""
     state = WatchState() if saved is None else WatchState.from_json(saved)
-    if len(rollbacks) == state.rollbacks:
+    if len(rollbacks) <= state.rollbacks:
         return state
     last = rollbacks[-1]  # the stage starts for the first time after it, or again after a kill
     return replace(state, lr_scale=last.lr_scale, attempts=last.attempts, rollbacks=len(rollbacks))
