@@ -38,7 +38,7 @@ from ansatz.types import Problem
 SIZES = {"vocab_size": 300, "hidden_size": 64, "num_layers": 2, "intermediate_size": 192, "head_dim": 16}
 SFT_BATCH, SLIP_RATE = 64, 0.5
 PROMPTS_PER_STEP, SAMPLES_PER_PROMPT, UPDATES_PER_STEP = 32, 8, 2
-MAX_RESPONSE_TOKENS, LARGEST_ANSWER = 24, 30
+MAX_RESPONSE_TOKENS, ANSWER_LIMIT = 24, 30
 
 
 @dataclass
@@ -58,9 +58,9 @@ class Batch:
 
 
 def sums(*, count: int, seed: int) -> list[Problem]:
-    """`count` problems such as "What is 6 + 13?" with an answer below `LARGEST_ANSWER`."""
+    """`count` problems such as "What is 6 + 13?" with an answer below `ANSWER_LIMIT`."""
     generated = arithmetic(split="train", count=10**9, seed=seed, max_level=1)
-    return list(islice((p for p in generated if " + " in p.question and int(p.answer) < LARGEST_ANSWER), count))
+    return list(islice((p for p in generated if " + " in p.question and int(p.answer) < ANSWER_LIMIT), count))
 
 
 def demonstrate(problem: Problem) -> str:
@@ -143,7 +143,7 @@ def reinforce(model: Any, tokenizer: Any, problems: Sequence[Problem], objective
     reward_N = grade(tokenizer, problems, token_NL, width)
 
     group_N = torch.arange(len(problems)).repeat_interleave(SAMPLES_PER_PROMPT)  # the problem of each rollout
-    segment_T = mask_NL.nonzero()[:, 0]  # the rollout of each token
+    segment_T = mask_NL.nonzero()[:, 0]  # the rollout of each token, row by row as in `token_logps`
     mask_T = torch.ones_like(segment_T, dtype=torch.bool)
     advantage_T = objective.advantages(reward_N, group_N, segment_T=segment_T, mask_T=mask_T).advantage_T
     weight_T = objective.token_weights(segment_T, mask_T, num_rollouts=len(reward_N))

@@ -53,9 +53,9 @@ def sequence(
     upper bound on log rho only (10 in verl). mean_eps: added to the length that the mean divides by.
     """
     log_ratio_T = policy_logp_T - anchor_logp_T
-    rollouts = segments.num_segments(segment_T)
-    length_N = segments.count(segment_T, rollouts).clamp(min=1).to(log_ratio_T.dtype) + mean_eps
-    mean_T = (segments.total(log_ratio_T, segment_T, rollouts) / length_N)[segment_T]
+    num_rollouts = segments.num_segments(segment_T)
+    length_N = segments.count(segment_T, num_rollouts).clamp(min=1).to(log_ratio_T.dtype) + mean_eps
+    mean_T = (segments.total(log_ratio_T, segment_T, num_rollouts) / length_N)[segment_T]
     if gradient == "token":
         mean_T = mean_T.detach() + policy_logp_T - policy_logp_T.detach()
     return mean_T if clamp is None else mean_T.clamp(max=clamp)

@@ -130,8 +130,8 @@ def train_step(
         except NonFiniteError as error:
             raise NonFiniteError(not_made(step, str(error))) from error
         merged["train/grad_norm"] = Measurement(norm)
-    seen = dict(chain.from_iterable(ranks.gather(list(rollouts.items()))))
-    return UpdateReport(measurements=merged, num_tokens=batch.packed.num_tokens, stopped=stopped, rollouts=seen)
+    all_rollouts = dict(chain.from_iterable(ranks.gather(list(rollouts.items()))))
+    return UpdateReport(measurements=merged, num_tokens=batch.packed.num_tokens, stopped=stopped, rollouts=all_rollouts)
 
 
 def _gradients(optimizer: MasterAdamW, loss: Tensor, outputs: Sequence[Tensor], *, always: bool) -> list[Tensor | None]:

@@ -134,7 +134,7 @@ def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluate: Callable[[int
     peak_gb = trainer.watch_memory()
     # Finds the tokens at which reasoning steps end, which are parts of a response. Other steps here are those of RL.
     step_tokens = StepTokens(partial(trainer.tokenizer.decode, skip_special_tokens=True))
-    _evaluate_if_due(stage, evaluate, step=stage.first_step - 1)  # a signal may have ended the run before it was done
+    _evaluate_if_due(stage, evaluate, step=stage.first_step - 1)  # a signal may have ended the run before this
     for step in stage.steps:
         queue.open(through=step + config.rollout.lag)
         data, version = queue.gather(step), trainer.version
@@ -143,8 +143,8 @@ def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluate: Callable[[int
         batch = trainer.batch(samples, baseline_of_group=data.baseline_of_group)  # baselines: only for ReMax
         record = None
         if config.save.samples:  # stores responses, and for a few how the update changes each token's log-prob
-            limits = {"max_mb": config.save.tokens_mb, "find_ends": step_tokens.find_ends}
-            record = StepRecord(data, samples, trainer, step=step, **limits)
+            options = {"max_mb": config.save.tokens_mb, "find_ends": step_tokens.find_ends}
+            record = StepRecord(data, samples, trainer, step=step, **options)
         aligned = _check_sampler(stage, queue, batch, step=step)
         # Alignment: that the log-probs of sampler and trainer agree, which is checked before anything is changed.
         report = trainer.update(batch, step=step, seed=stage.noise_seed, check_alignment=True)  # seed: of minibatches
@@ -177,7 +177,7 @@ def _check_sampler(stage: TrainingStage, queue: RolloutQueue, batch: Any, *, ste
 
 
 def _evaluate_if_due(stage: TrainingStage, evaluate: Callable[[int], None], *, step: int) -> None:
-    """Evaluate the policy after a step if `evaluate.every` asks for it. The stage itself evaluates the last step."""
+    """Evaluate the policy after a step if `evaluate.every` asks for it. `RlStage.run` evaluates the last step."""
     every, name = stage.config.evaluate.every, stage.folder.name
     due = every and step and step % every == 0 and step < stage.total_steps
     if due and not stage.tracker.has_evaluation(stage=name, step=step):
