@@ -50,7 +50,7 @@ class Verdict:
     """What a grader found out about one response. It is true if the response is correct.
 
     extracted: the answer that was compared, as text; None if the response has none.
-    stage: the step that decided ("extract", "string", "number", "structure", "algebra", or the name of a reward).
+    stage: what decided: "extract", "string", "number", "structure", "algebra", the name of a reward, or "grader".
     seconds: wall time of the grading. Comparisons ignore it, so that the verdicts of a replay are equal.
     """
 
@@ -126,7 +126,7 @@ class Problem:
 
     @property
     def earlier_turns(self) -> Sequence[Mapping[str, Any]]:
-        """The conversation before the question, such as a system prompt: {role, content} each. Usually empty."""
+        """The turns before the question, such as a system prompt: {role, content} each. Usually empty."""
         return self.meta.get("earlier_turns", ())
 
     @property
@@ -267,7 +267,7 @@ class Rollout:
     seed: of the random numbers, as in `rollout.base.Sampling`.
     num_candidates: with top-k, top-p or min-p, how many tokens were left to sample each token from, so that the trainer
     can normalise over the same set; empty if every token was sampled from the whole vocabulary.
-    min_response_tokens: end-of-sequence tokens were masked out for the first N tokens.
+    min_response_tokens: end-of-sequence tokens were masked out for the first N tokens, and are again in training.
     sampled_mask: False where a token was forced (the end of a thought, the output of a tool); empty if the policy
     sampled every token.
     versions: the policy version that sampled each token; empty if one version sampled all of them.
@@ -325,7 +325,7 @@ class Rollout:
                 end += stop - start - 1
             elif end == start + 1:
                 end = start
-        for start, stop in reversed(self.observations):  # moves before one that another one follows directly
+        for start, stop in reversed(self.observations):  # at its end only where another follows: before both
             if start < end <= stop:
                 end = start
         return end
