@@ -27,7 +27,7 @@ class StepData:
 
     sampled: every complete group. groups: those of them that the update uses, in the same order.
     baseline_of_group: the reward of the greedy response to the prompt of `groups[i]`, by i; empty without baselines.
-    partial: groups with unfinished rollouts, for the next step.
+    partial: groups with unfinished rollouts, for a later step (see above).
     num_tokens: response tokens sampled in this step, also in rollouts that are still unfinished and for baselines.
     metrics: those of the curriculum and of partial rollouts; empty without either.
     rollout_s: seconds of sampling. grade_s: seconds for which grading continued after the sampling.
@@ -76,11 +76,12 @@ class StepCollector:
         """Sample and grade the groups of a step, and report the outcomes to the problem stream.
 
         prompts: what `take` returned for the step. partial: groups of an earlier step, which are resumed. Groups that
-        stay partial take up places of the step, so its update then has fewer than `num_prompts` groups, but at least
+        stay partial take up places of the step, so its update can have fewer than `num_prompts` groups, but at least
         one. The groups of dynamic sampling come in at most `stream.max_extra_rounds` rounds. If places are left after
         the last round, the first of the replaced groups fill them, so dynamic sampling never changes the size of a
         step.
-        pending: ids of problems that later steps have taken already, whose outcome the stream has yet to see.
+        pending: ids of problems that later steps have taken already. A curriculum takes none of them again before it
+        sees the outcome.
         greedy_source: samples the greedy responses, if their tickets are of another kind; None: `source` does.
         """
         start, grade_s, rounds, num_tokens = time.perf_counter(), 0.0, 0, 0
