@@ -4,8 +4,8 @@ Axes: N rollouts, T flat tokens (see `train.packed`).
 
 A `TrainBatch` has everything that does not depend on the policy during the update: masks, advantages, weights. Its
 `with_old_logps` makes the `LossBatch` that an objective takes. A step with a single update does this in each microbatch
-with the policy's own log-probs, because the policy is its own old policy there. A step with several updates does it
-once, before the first of them.
+with the policy's own log-probs, because the policy is its own old policy there. A step with several updates, or with
+masks or advantages that need old log-probs, does it once, before the first update.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TrainBatch:
     mask_T: the tokens that count in the loss: those of `sampled_mask_T` that no mask of the objective rejects.
     stale_T: True where an earlier policy than the one to be updated sampled the token.
     stale_corrected: whether a correction (old / behavior) of the objective accounts for stale tokens.
-    ref_logp_T: None unless the objective has a KL term.
+    ref_logp_T: None unless the objective has a KL to the reference.
     advantage_T, weight_T: 0 outside the mask. Weights are those of the whole minibatch, so microbatches add up.
     penalty_weight_T: weights of the KL and entropy terms; None if they are weight_T.
     likelihood_weight_T: of the term -log policy on rollouts with reward > 0; None without it.
@@ -95,7 +95,7 @@ class TrainBatch:
         """(microbatches of the rollouts of this rank, how many of them count); see `ranks.split_for_rank`.
 
         On one rank, rollouts without an advantage come last, in microbatches of their own: most losses have no gradient
-        there, and `step` then leaves out the backward pass. Of several ranks, each has as many microbatches as the
+        there, and `train.step` leaves out the backward pass. Of several ranks, each has as many microbatches as the
         others. Those that do not count only keep a rank busy, because a sharded model gathers its weights in each of
         them. They have no weight, so their loss and its gradient are 0.
         """
