@@ -1,11 +1,11 @@
 """The objective of a run: a frozen record of pure components and coefficients.
 
-Axes: N rollouts, T flat tokens (prompts and responses). A training step calls, in this order:
+Axes: N rollouts, T flat tokens (prompts and responses). A training step calls, in this order (losses add up):
 
-    advantages = objective.advantages(reward_N, group_N, segment_T=..., mask_T=...)   on the whole step
-    mask_T = objective.loss_mask(segment_T, mask_T, truncated_N=...)                  on the whole step
-    weight_T = objective.token_weights(segment_T, mask_T, num_rollouts=N)             on a minibatch
-    parts = objective.loss(batch, policy_logp_T, entropy_T)                           on any microbatch; losses add up
+    advantages = objective.advantages(reward_N, group_N, segment_T=..., mask_T=sampled_mask_T)  on the whole step
+    mask_T = objective.loss_mask(segment_T, sampled_mask_T, truncated_N=...)                    on the whole step
+    weight_T = objective.token_weights(segment_T, mask_T, num_rollouts=N)                       on a minibatch
+    parts = objective.loss(batch, policy_logp_T, entropy_T)                                     on microbatches
 
 Tokens outside `mask_T` can hold any finite values: they are removed before a component sees them. `at` and `masked`
 take the tokens of a mask out of a T axis, and `scattered` puts them back. Sampler mismatch is the difference between
@@ -69,7 +69,7 @@ class LossParts:
 
     sums: tokens, surrogate (weighted: the policy term of the loss), ratio, clipped_low and clipped_high (tokens that a
     component clipped, see `components.Clipped`), approx_kl (k1 of anchor over policy), and where they exist kl,
-    kl_loss, entropy, likelihood. All are counts or plain sums over response tokens, except surrogate, kl_loss and
+    kl_loss, entropy, likelihood. All are counts or plain sums over the mask's tokens, except surrogate, kl_loss and
     likelihood, which are weighted. maxima: ratio, log_ratio_abs.
     mismatch_weight_T: the correction for sampler mismatch that the loss was multiplied with (1 if there is none); 0 at
     tokens that the policy did not sample. clipped_T: True where a component clipped the token.
@@ -124,7 +124,7 @@ class Objective:
 
     @property
     def advantages_need_old_logp(self) -> bool:
-        """Tell whether `advantages` needs log-probs from before the update, for a KL in the reward."""
+        """Tell whether `advantages` needs log-probs from before the update, for a KL in rewards or advantages."""
         return self.kl_coef != 0 and self.kl_in != "loss"
 
     @property
@@ -156,7 +156,7 @@ class Objective:
 
     @property
     def whole_groups(self) -> bool:
-        """Tell whether a group of rollouts must be in one microbatch, because the loss compares them. Here none does;
+        """Tell whether a group of rollouts must be in one microbatch, because the loss compares them. Here it does not;
         `PreferenceObjective` overrides this."""
         return False
 
@@ -280,8 +280,8 @@ class Objective:
         inputs = self._inputs(batch, policy_logp_T, entropy_T, full_kl_T)
         penalty_weight_T = inputs["weight_T"] if inputs["penalty_weight_T"] is None else inputs["penalty_weight_T"]
 
-        policy_T, low_T, high_T = self._policy_term(inputs)
-        surrogate = (policy_T * inputs["weight_T"]).sum()
+        term_T, low_T, high_T = self._policy_term(inputs)
+        surrogate = (term_T * inputs["weight_T"]).sum()
         loss = self.policy_coef * surrogate
         sums = diagnostics.ratio_sums(inputs["log_ratio_T"], low_T, high_T) | {"surrogate": surrogate.detach()}
         if self.kl_coef != 0 and self.kl_in == "loss":
@@ -317,7 +317,7 @@ class Objective:
             if not component.sees_rejected:
                 factor_T, below_T, above_T = component.clipping(inputs)
                 loss_T, low_T, high_T = loss_T * factor_T, low_T | below_T, high_T | above_T
-        return Clipped(loss_T, low_T & ~high_T, high_T)
+        return Clipped(loss_T, low_T & ~high_T, high_T)  # what is clipped both ways counts as high
 
     def _entropy_weights(self, inputs: dict[str, Any], weight_T: Tensor) -> Tensor:
         """Return the weights of the entropy bonus: all tokens, or only those that entropy-based corrections keep.
@@ -373,7 +373,7 @@ class Objective:
             "penalty_weight_T": at(batch.penalty_weight_T, mask_T),
             "entropy_T": at(entropy_T, mask_T),
             "full_kl_T": at(full_kl_T, mask_T),
-            "sampled_weight_T": sampled_weight_T,
+            "sampled_weight_T": sampled_weight_T,  # at all sampled tokens: for `LossParts`, no input of a component
             "mismatch_weight_T": sampled_weight_T[mask_T[batch.sampled_mask_T]],  # mask_T lies within sampled_mask_T
         }
         return {**inputs, "log_ratio_T": self.ratio(inputs)}
