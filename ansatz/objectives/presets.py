@@ -73,7 +73,7 @@ COMMON: dict[str, Any] = {
 _UNBIASED = {"name": "fixed_length", "max_tokens": "max_response_tokens"}  # stands for the number in the recipe
 _REINFORCE = {"surrogate": "log_prob", "weights": _UNBIASED}
 _DAPO = {"surrogate": {"name": "clip", "low": 0.2, "high": 0.28}, "weights": "token_mean"}
-_REWARD_KL = {"kl": {"name": "k1", "at_least": 0.0}, "kl_in": "reward"}
+_REWARD_KL = {"kl": {"name": "k1", "at_least": 0.0}, "kl_in": "reward"}  # negative estimates count as 0
 
 PRESETS: dict[str, dict[str, Any]] = {  # rows over COMMON
     "reinforce": {"advantage": "reward", **_REINFORCE, "source": "Williams 1992"},

@@ -139,7 +139,7 @@ class ResponseSource(Protocol):
 
 class Sampler(ResponseSource, Protocol):
     def load_weights(self, source: WeightSource) -> None:
-        """Sample from these weights, and give their version to every token sampled from now on."""
+        """Sample from these weights, and mark each new token with their version, a number of optimizer steps."""
         ...
 
     def close(self) -> None:

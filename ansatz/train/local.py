@@ -109,7 +109,7 @@ class LocalTrainer:
         self.critic = self._trained(Critic(model))
 
     def _trained(self, critic: Critic) -> TrainedCritic:
-        """Place a critic and give it an optimizer. If its weights are sharded over ranks, it runs through their root.
+        """Place a critic and give it an optimizer. With sharded weights, it runs through the root that gathers them.
 
         A critic that comes from a reward model with extra layers may change only the weights that `written` marks.
         """
@@ -134,7 +134,7 @@ class LocalTrainer:
     def _batch(self, packed: PackedRollouts, baselines: Mapping[int, float]) -> TrainBatch:
         return build_batch(
             packed,
-            self._objective_now,
+            self._objective_now,  # with the KL coefficient as adapted so far
             policy_version=self.version,
             old_logp_T=self._logps(self.policy, packed) if self._needs_old else None,
             ref_logp_T=None if self.reference is None else self._logps(self.reference, packed),
@@ -162,7 +162,7 @@ class LocalTrainer:
     def _update(self, batch: TrainBatch, *, step: int, seed: int, check_alignment: bool) -> StepReport:
         reports = list[UpdateReport]()
         max_gap = self.settings.max_logprob_gap if check_alignment else math.inf
-        critic_alone = self.critic is not None and step <= self.settings.critic.steps_alone
+        critic_alone = self.critic is not None and step <= self.settings.critic.steps_alone  # only it is updated
         if critic_alone and not isinstance(batch, LossBatch):
             batch = batch.with_old_logps(self._logps(self.policy, batch.packed))  # no policy update computes them
         aligned: Measurements = {}

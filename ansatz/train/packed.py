@@ -147,7 +147,7 @@ def split_into_microbatches(
     unit_N = units_of(packed, whole_groups=whole_groups)
     size_U = segments.count(unit_N, segments.num_segments(unit_N))
     longest_U = segments.largest(length_N.double(), unit_N, len(size_U)).long()
-    ranges = _fill_ranges(longest_U.tolist(), size_U.tolist(), max_tokens, first=0)
+    ranges = _fill_ranges(longest_U.tolist(), size_U.tolist(), max_tokens, first=0)  # [start, stop) of units
     count = round_up(len(ranges), multiple)
     if multiple > 1:
         cost_U = segments.total(_tokens_to_compute(packed, length_N), unit_N, len(size_U))
