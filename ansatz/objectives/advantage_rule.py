@@ -1,6 +1,10 @@
-"""From rewards to one advantage per token, in the order KL, reward whitening, component, clipping, whitening.
+"""From rewards to one advantage per token.
 
 Axes: N rollouts, T tokens of the step (prompts and responses).
+
+The order is: a KL in the reward, reward whitening, the component, clipping, whitening over rollouts, a KL in the return
+or the advantage, whitening over tokens. A component that gives one number per token leaves no number per rollout to
+clip, so the rewards are clipped instead, before everything else.
 """
 
 from __future__ import annotations
@@ -30,7 +34,8 @@ class Advantages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvantageRule:
-    """The part of an objective that sees rewards. clip: bounds of a rollout's advantage; see `presets.KEYS`."""
+    """The part of an objective that sees rewards. clip: bounds of a rollout's advantage, or of its reward if the
+    component gives one number per token. Dense rewards are not clipped. For the other fields see `presets.KEYS`."""
 
     advantage: Component
     clip: tuple[float, float] | None
@@ -103,8 +108,8 @@ class AdvantageRule:
         if not self._uses_kl:
             return torch.zeros_like(inputs["segment_T"], dtype=inputs["reward_N"].dtype)
         old_T = inputs.get("old_logp_T")
-        same_T = None if old_T is None else torch.zeros_like(old_T)
-        old_inputs = {"behavior_logp_T": old_T, **inputs, "policy_logp_T": old_T, "log_ratio_T": same_T}
+        log_ratio_T = None if old_T is None else torch.zeros_like(old_T)  # of the old policy to itself
+        old_inputs = {"behavior_logp_T": old_T, **inputs, "policy_logp_T": old_T, "log_ratio_T": log_ratio_T}
         return self.kl(old_inputs).detach()
 
     def _clipped(self, value_N: Tensor) -> Tensor:
