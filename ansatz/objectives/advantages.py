@@ -4,8 +4,9 @@ Axes: N rollouts, S groups, K reward components; `group_N` labels the prompt of 
 token of a rollout gets the rollout's advantage; `token_advantages` has the components that distinguish tokens.
 
 Components with `group_N` give 0, never NaN, for a group of equal rewards (except `prior_mean`). They sum to 0 over a
-group (except `prior_mean`, `leave_one_out_std`, `best_gap`, `opo` and `log_partition`), and a constant added to all
-rewards changes nothing (except in `mean_ratio`, `pass_at_k` and `gpg`). `single: keep` is an exception to all three.
+group (except `prior_mean`, `leave_one_out_std`, `gdpo` with that as its normalizer, `best_gap`, `opo` and
+`log_partition`), and a constant added to all rewards changes nothing (except in `mean_ratio`, `pass_at_k` and `gpg`).
+`single: keep` is an exception to all three.
 
 "Unbiased" below means: the expected gradient is that of the mean reward, up to a positive constant.
 """
@@ -24,7 +25,7 @@ from ansatz.registry import Registry
 ADVANTAGES: Registry[Function] = Registry("advantage")
 Single = Literal["zero", "keep"]
 
-_DIVIDING = ("group_zscore", "leave_one_out_std")
+_DIVIDING = ("group_zscore", "leave_one_out_std")  # normalizers of `gdpo` that divide by a std
 _SINGLE = {"single": {"keep": "; a prompt's only rollout keeps its reward"}}
 
 
@@ -50,8 +51,8 @@ def group_mean(reward_N: Tensor, group_N: Tensor, *, single: Single = "zero") ->
 
     single: what the only rollout of a group gets: "zero", or "keep", its reward unchanged.
     """
-    index_N, groups = segments.renumbered(group_N)
-    return _keep_singles(segments.centered(reward_N, index_N, groups), reward_N, index_N, groups, single)
+    index_N, num_groups = segments.renumbered(group_N)
+    return _keep_singles(segments.centered(reward_N, index_N, num_groups), reward_N, index_N, num_groups, single)
 
 
 @ADVANTAGES.register("group_zscore", "grpo", "group_norm", "standard")
@@ -73,13 +74,13 @@ def group_zscore(
     Biased: prompts that are almost always or almost never solved weigh more. std_over: "group", or "batch" to divide
     all groups by the std of all rewards, which is unbiased for a fixed batch. single: as in `group_mean`.
     """
-    index_N, groups = segments.renumbered(group_N)
-    centered_N = segments.centered(reward_N, index_N, groups)
+    index_N, num_groups = segments.renumbered(group_N)
+    centered_N = segments.centered(reward_N, index_N, num_groups)
     if std_over == "batch":
         std_N = _batch_deviation(reward_N, ddof)
     else:
-        std_N = segments.deviation(centered_N, index_N, groups, ddof=ddof)[index_N]
-    return _keep_singles(_divided(centered_N, std_N + eps), reward_N / (1 + eps), index_N, groups, single)
+        std_N = segments.deviation(centered_N, index_N, num_groups, ddof=ddof)[index_N]
+    return _keep_singles(_divided(centered_N, std_N + eps), reward_N / (1 + eps), index_N, num_groups, single)
 
 
 @ADVANTAGES.register("group_smoothed")
@@ -92,10 +93,10 @@ def group_smoothed(reward_N: Tensor, group_N: Tensor, *, strength: float = 4.0, 
     A remedy for the uneven scaling of `group_zscore`. With strength 0 it is the z-score; for strength -> inf all
     prompts are divided alike, which is unbiased for a fixed batch.
     """
-    index_N, groups = segments.renumbered(group_N)
-    centered_N = segments.centered(reward_N, index_N, groups)
-    size_N = segments.count(index_N, groups)[index_N].to(reward_N.dtype)
-    group_variance_N = segments.deviation(centered_N, index_N, groups, ddof=0)[index_N] ** 2
+    index_N, num_groups = segments.renumbered(group_N)
+    centered_N = segments.centered(reward_N, index_N, num_groups)
+    size_N = segments.count(index_N, num_groups)[index_N].to(reward_N.dtype)
+    group_variance_N = segments.deviation(centered_N, index_N, num_groups, ddof=0)[index_N] ** 2
     batch_variance_N = _batch_deviation(reward_N, 0) ** 2
     variance_N = (size_N * group_variance_N + strength * batch_variance_N) / (size_N + strength)
     return _divided(centered_N, variance_N.sqrt() + eps)
@@ -112,9 +113,9 @@ def prior_mean(reward_N: Tensor, group_N: Tensor, *, strength: float = 1.0) -> T
     not. Unbiased, because the baseline never sees the reward of the rollout itself. With a single prompt, equal rewards
     give 0.
     """
-    index_N, groups = segments.renumbered(group_N)
-    size_N = segments.count(index_N, groups)[index_N]
-    total_N = segments.total(reward_N, index_N, groups)[index_N]
+    index_N, num_groups = segments.renumbered(group_N)
+    size_N = segments.count(index_N, num_groups)[index_N]
+    total_N = segments.total(reward_N, index_N, num_groups)[index_N]
     others_N = len(reward_N) - size_N
     prior_N = (reward_N.sum() - total_N) / others_N.clamp(min=1)
     weight_N = strength * (others_N > 0).to(reward_N.dtype)
@@ -129,10 +130,10 @@ def leave_one_out(reward_N: Tensor, group_N: Tensor, *, single: Single = "zero")
 
     single: as in `group_mean`.
     """
-    index_N, groups = segments.renumbered(group_N)
-    size_N = segments.count(index_N, groups)[index_N]
-    advantage_N = segments.centered(reward_N, index_N, groups) * size_N / (size_N - 1).clamp(min=1)
-    return _keep_singles(advantage_N, reward_N, index_N, groups, single)
+    index_N, num_groups = segments.renumbered(group_N)
+    size_N = segments.count(index_N, num_groups)[index_N]
+    advantage_N = segments.centered(reward_N, index_N, num_groups) * size_N / (size_N - 1).clamp(min=1)
+    return _keep_singles(advantage_N, reward_N, index_N, num_groups, single)
 
 
 @ADVANTAGES.register("leave_one_out_std")
@@ -144,10 +145,10 @@ def leave_one_out_std(reward_N: Tensor, group_N: Tensor, *, ddof: int = 1, eps: 
 
     Biased, and it does not sum to 0: the only success of a group is not divided, because the others have std 0.
     """
-    index_N, groups = segments.renumbered(group_N)
-    centered_N = segments.centered(reward_N, index_N, groups)
-    others_N = segments.count(index_N, groups)[index_N] - 1
-    squares_N = segments.total(centered_N**2, index_N, groups)[index_N]
+    index_N, num_groups = segments.renumbered(group_N)
+    centered_N = segments.centered(reward_N, index_N, num_groups)
+    others_N = segments.count(index_N, num_groups)[index_N] - 1
+    squares_N = segments.total(centered_N**2, index_N, num_groups)[index_N]
     mean_N = -centered_N / others_N.clamp(min=1)  # of the others' centred rewards: all of them sum to 0
     spread_N = squares_N - centered_N**2 - others_N * mean_N**2
     uniform_N = spread_N <= 1e-12 * squares_N
@@ -170,12 +171,12 @@ def mean_ratio(
     For rewards >= 0; a mean <= 0 gives 0. signed: also divide by negative means, which flips the sign. single: as in
     `group_mean`.
     """
-    index_N, groups = segments.renumbered(group_N)
-    mean_N = segments.mean(reward_N, index_N, groups)[index_N]
+    index_N, num_groups = segments.renumbered(group_N)
+    mean_N = segments.mean(reward_N, index_N, num_groups)[index_N]
     usable_N = mean_N != 0 if signed else mean_N > 0
     divisor_N = torch.where(usable_N, mean_N + eps, torch.ones_like(mean_N))
-    advantage_N = segments.centered(reward_N, index_N, groups) / divisor_N * usable_N
-    return _keep_singles(advantage_N, reward_N, index_N, groups, single)
+    advantage_N = segments.centered(reward_N, index_N, num_groups) / divisor_N * usable_N
+    return _keep_singles(advantage_N, reward_N, index_N, num_groups, single)
 
 
 @ADVANTAGES.register("batch_zscore")
@@ -197,10 +198,10 @@ def pass_at_k(reward_N: Tensor, group_N: Tensor, *, k: int = 4, solved: float = 
 
     solved: a reward above this is a success. Groups smaller than k, and draws that are always or never solved, give 0.
     """
-    index_N, groups = segments.renumbered(group_N)
+    index_N, num_groups = segments.renumbered(group_N)
     correct_N = reward_N > solved
-    size_N = segments.count(index_N, groups)[index_N]
-    wrong_N = segments.total((~correct_N).to(reward_N.dtype), index_N, groups)[index_N]
+    size_N = segments.count(index_N, num_groups)[index_N]
+    wrong_N = segments.total((~correct_N).to(reward_N.dtype), index_N, num_groups)[index_N]
     fails_N = torch.ones_like(reward_N)  # becomes C(wrong, k) / C(size, k): no success in a draw
     others_fail_N = torch.ones_like(reward_N)  # the other k - 1 of a draw that contains this incorrect rollout
     for drawn in range(k):
@@ -209,6 +210,7 @@ def pass_at_k(reward_N: Tensor, group_N: Tensor, *, k: int = 4, solved: float = 
             others_fail_N = others_fail_N * ((wrong_N - drawn) / (size_N - drawn).clamp(min=1)).clamp(min=0)
     rate_N = 1 - fails_N
     std_N = (rate_N * fails_N).sqrt()
+    # The mean reward of the draws with this rollout, minus that of all draws: 1 - rate if it is correct.
     gain_N = torch.where(correct_N, fails_N, fails_N - others_fail_N)
     usable_N = (std_N > 0) & (size_N >= k)
     return torch.where(
@@ -233,17 +235,17 @@ def best_gap(
 
     divide_by_std: by std + eps of the group.
     """
-    index_N, groups = segments.renumbered(group_N)
-    best_N = segments.largest(reward_N, index_N, groups)[index_N]
+    index_N, num_groups = segments.renumbered(group_N)
+    best_N = segments.largest(reward_N, index_N, num_groups)[index_N]
     is_best_N = reward_N == best_N
-    second_N = segments.largest(reward_N.masked_fill(is_best_N, -torch.inf), index_N, groups)[index_N]
-    winners_N = segments.total(is_best_N.to(reward_N.dtype), index_N, groups)[index_N]
-    counts_N = is_best_N & (winners_N == 1) & second_N.isfinite()
-    gap_N = torch.where(counts_N, reward_N - second_N, torch.zeros_like(reward_N))
+    second_N = segments.largest(reward_N.masked_fill(is_best_N, -torch.inf), index_N, num_groups)[index_N]
+    winners_N = segments.total(is_best_N.to(reward_N.dtype), index_N, num_groups)[index_N]
+    is_only_best_N = is_best_N & (winners_N == 1) & second_N.isfinite()
+    gap_N = torch.where(is_only_best_N, reward_N - second_N, torch.zeros_like(reward_N))
     if not divide_by_std:
         return gap_N
-    centered_N = segments.centered(reward_N, index_N, groups)
-    return _divided(gap_N, segments.deviation(centered_N, index_N, groups, ddof=ddof)[index_N] + eps)
+    centered_N = segments.centered(reward_N, index_N, num_groups)
+    return _divided(gap_N, segments.deviation(centered_N, index_N, num_groups, ddof=ddof)[index_N] + eps)
 
 
 @ADVANTAGES.register("opo", "length_weighted")
@@ -254,14 +256,14 @@ def opo(reward_N: Tensor, group_N: Tensor, length_N: Tensor, *, single: Single =
 
     single: as in `group_mean`.
     """
-    index_N, groups = segments.renumbered(group_N)
+    index_N, num_groups = segments.renumbered(group_N)
     length_N = length_N.to(reward_N.dtype)
-    weighted_S = segments.total(length_N * reward_N, index_N, groups)
-    baseline_N = (weighted_S / segments.total(length_N, index_N, groups).clamp(min=1))[index_N]
-    distance_N = segments.centered(reward_N, index_N, groups).abs()
-    uneven_N = segments.largest(distance_N, index_N, groups)[index_N] > 0
+    weighted_S = segments.total(length_N * reward_N, index_N, num_groups)
+    baseline_N = (weighted_S / segments.total(length_N, index_N, num_groups).clamp(min=1))[index_N]
+    distance_N = segments.centered(reward_N, index_N, num_groups).abs()
+    uneven_N = segments.largest(distance_N, index_N, num_groups)[index_N] > 0
     advantage_N = torch.where(uneven_N, reward_N - baseline_N, torch.zeros_like(reward_N))
-    return _keep_singles(advantage_N, reward_N, index_N, groups, single)
+    return _keep_singles(advantage_N, reward_N, index_N, num_groups, single)
 
 
 @ADVANTAGES.register("remax", "greedy_baseline")
@@ -288,10 +290,10 @@ def log_partition(reward_N: Tensor, group_N: Tensor, *, tau: float = 1.0) -> Ten
 
     For tau -> inf the baseline is the group mean.
     """
-    index_N, groups = segments.renumbered(group_N)
-    best_N = segments.largest(reward_N, index_N, groups)[index_N]
+    index_N, num_groups = segments.renumbered(group_N)
+    best_N = segments.largest(reward_N, index_N, num_groups)[index_N]
     shifted_N = reward_N - best_N
-    return shifted_N - tau * segments.mean((shifted_N / tau).exp(), index_N, groups)[index_N].log()
+    return shifted_N - tau * segments.mean((shifted_N / tau).exp(), index_N, num_groups)[index_N].log()
 
 
 @ADVANTAGES.register("gdpo", "normalize_then_sum")
@@ -346,7 +348,7 @@ def _batch_deviation(reward_N: Tensor, ddof: int) -> Tensor:
     return segments.deviation(segments.centered(reward_N, whole_N, 1), whole_N, 1, ddof=ddof)[whole_N]
 
 
-def _keep_singles(advantage_N: Tensor, reward_N: Tensor, index_N: Tensor, groups: int, single: Single) -> Tensor:
+def _keep_singles(advantage_N: Tensor, reward_N: Tensor, index_N: Tensor, num_groups: int, single: Single) -> Tensor:
     if single != "keep":
         return advantage_N
-    return torch.where(segments.count(index_N, groups)[index_N] == 1, reward_N, advantage_N)
+    return torch.where(segments.count(index_N, num_groups)[index_N] == 1, reward_N, advantage_N)

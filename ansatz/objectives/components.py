@@ -203,14 +203,14 @@ def build_component(registry: Registry[Any], name: str, settings: Mapping[str, A
         if parameter.default is inspect.Parameter.empty and key not in settings:
             raise ConfigError(f"algorithm.{registry.kind} = {name!r} needs a value for {key!r}.")
     defaults = {key: parameter.default for key, parameter in known.items()}
-    return Component(registry.kind, function.__name__.rstrip("_"), {**defaults, **checked}, function)
+    return Component(registry.kind, function.__name__.rstrip("_"), {**defaults, **checked}, function)  # as in `abs_`
 
 
 POSITIVE = frozenset({"beta", "tau", "tau_pos", "tau_neg", "target", "horizon", "max_tokens", "divisor", "k"})
 FRACTIONS = frozenset({"gamma", "lam", "share", "label_smoothing"})
 SIGNED = frozenset({"at_least", "rejection.low", "rejection.high", "simpo.alpha", "cispo.floor", "detached.floor"})
-"""Settings of components by their range; a name means the same everywhere. The bounds of `rejection` are logarithms.
-All others are not negative."""
+"""Settings of components by their range. A name means the same everywhere, unless a component is named before it: the
+bounds of `rejection` are logarithms. All other settings are not negative."""
 
 
 def _check_range(what: str, key: str, value: Any) -> None:

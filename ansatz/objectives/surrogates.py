@@ -180,9 +180,9 @@ def gmpo(
     """
     sign_T = advantage_T.sign()
     inside_T = torch.minimum(sign_T * log_ratio_T, sign_T * log_ratio_T.clamp(-low, high)) * sign_T
-    rollouts = segments.num_segments(segment_T)
-    length_N = segments.count(segment_T, rollouts).to(log_ratio_T.dtype) + eps
-    mean_T = (segments.total(inside_T, segment_T, rollouts) / length_N)[segment_T]
+    num_rollouts = segments.num_segments(segment_T)
+    length_N = segments.count(segment_T, num_rollouts).to(log_ratio_T.dtype) + eps
+    mean_T = (segments.total(inside_T, segment_T, num_rollouts) / length_N)[segment_T]
     return Clipped(
         -advantage_T * mean_T.exp(),
         low_T=(log_ratio_T < -low) & (advantage_T < 0),
