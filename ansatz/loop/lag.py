@@ -46,7 +46,7 @@ class RolloutSchedule:
         return self._published(max(0, step - 1 - self.lag))
 
     def newest_version_for(self, step: int) -> int:
-        """The newest version while a step collects its rollouts: it samples what the step asks for in addition."""
+        """The newest version while a step collects its rollouts: it samples further rounds and greedy responses."""
         return self._published(step - 1)
 
     def open_through(self, done: int) -> int:

@@ -6,8 +6,8 @@ s - 1 - k have been observed, and its rounds of dynamic sampling and greedy base
 for it, with the newest weights. When and where a ticket is sampled changes no result.
 
 Versions of the weights are steps after which they were published, as in tickets. A version that is pinned stays in the
-weight store; each open step pins its own, and so does the queue the newest. A step edge is the moment between two steps
-that a checkpoint can capture (`loop.step_edges`).
+weight store; each open step pins its own version, and the queue pins the newest. A step edge is the moment between two
+steps that a checkpoint can capture (`loop.step_edges`).
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class RolloutQueue:
     collector: takes problems, grades, and observes outcomes. source: samples tickets. schedule: the lag.
 
     sampling_of: how the rollouts of a step are sampled. store, ledger: the weights by version, and on disk the tickets
-    issued and the rollouts sampled for them ("landed"); None if the schedule is `live` and the source has no memory.
+    issued and the rollouts sampled for them ("landed"); None if samplers share the trainer's weights (`LiveTickets`).
     last_step: tickets of later steps are issued, so that a run that is extended continues as if it had been longer from
     the start, but they are not sampled.
     """
@@ -174,7 +174,8 @@ class RolloutQueue:
     def sampled_with(self, step: int) -> Callable[[], StoredWeights] | None:
         """Return a function that loads the weights that the tickets of an open step name (see `train.alignment`).
 
-        None if they are the newest. The bits are not verified again: samplers do that when they load them.
+        None if they are the trainer's current ones. The bits are not verified again: samplers do that when they load
+        them.
         """
         version = self._open[step].version
         if self._store is None or version == self._done:
@@ -187,8 +188,8 @@ class RolloutQueue:
         return {**from_ledger, **self._source.metrics()}
 
     def publish(self, weights: WeightSource, *, version: int) -> None:
-        """The step `version` is complete, and these are its weights. With `rollout.publish_every` above 1, samplers do
-        not get those of every step."""
+        """Publish the weights after step `version`, which is complete, and forget the open steps up to it. With
+        `rollout.publish_every` above 1, samplers do not get the weights of every step."""
         if self._store is None:  # the sampler shares the trainer's weights, so only the current ones exist
             self._weights.clear()
         if self._schedule.publishes(version):
@@ -199,7 +200,7 @@ class RolloutQueue:
             self._unneeded.append(self._open.pop(step).version)
 
     def evaluation(self, weights: WeightSource, *, version: int) -> ResponseSource:
-        """Samples with the weights after step `version`, the last that is complete."""
+        """Return what samples with the weights after step `version`, the last that is complete."""
         if not self._schedule.publishes(version):
             self._weights[version] = self._source.publish(version, weights)
         return _Rounds(self, Kind.EVALUATE, version, version=version)
@@ -320,7 +321,7 @@ class _Rounds:
         unfinished: Sequence[Rollout] = (),
         on_finished: OnFinished | None = None,
     ) -> list[Rollout]:
-        tickets = self._first
+        tickets = self._first  # issued when the step was opened, for the same prompts and unfinished rollouts
         if not tickets:
             key = (self._kind, self._step, self._round)
             tickets = self._queue.issue(prompts, unfinished, key=key, version=self._version, sampling=sampling)

@@ -141,7 +141,7 @@ def issue_tickets(
     Resumed groups come first, in the order of `unfinished`. key: kind, step and round of the tickets.
     """
     entries: dict[str, list[int]] = {rollout.prompt.problem.id: [] for rollout in unfinished}
-    resumed: dict[str, list[Rollout]] = {name: [] for name in entries}
+    resumed: dict[str, list[Rollout]] = {problem_id: [] for problem_id in entries}
     prompt_of = {rollout.prompt.problem.id: rollout.prompt for rollout in unfinished}
     for rollout in unfinished:
         resumed[rollout.prompt.problem.id].append(rollout)
@@ -158,11 +158,11 @@ def issue_tickets(
             version=version,
             weights=weights,
             sampling=sampling,
-            prompt=prompt_of[name],
-            entries=tuple(entries[name]),
-            unfinished=tuple(resumed.get(name, ())),
+            prompt=prompt_of[problem_id],
+            entries=tuple(entries[problem_id]),
+            unfinished=tuple(resumed.get(problem_id, ())),
         )
-        for place, name in enumerate(entries)
+        for place, problem_id in enumerate(entries)
     ]
 
 
