@@ -51,9 +51,9 @@ class WeightedReward:
 def build_grader(recipe: Mapping[str, Mapping[str, Any]], *, workers: int = 1, timeout_s: float = 1.0) -> RewardGrader:
     """Return the grader of a recipe's `rewards` section: name -> settings, including `weight` (default 1.0).
 
-    A user's own reward and a learned one also have `deadline_s`: seconds that one call, with all rollouts of a problem,
-    may take. workers: processes for algebra, and threads that grade different problems. timeout_s: limit of an algebra
-    job.
+    A user's own reward and a built-in one that can hang (`judge`, `learned`, `process`) also have `deadline_s`: seconds
+    that one call, with all rollouts of a problem, may take. workers: processes for algebra, and threads that grade
+    different problems. timeout_s: limit of an algebra job.
     Raise ConfigError, before any work, for an unknown reward or setting, a missing setting, or no reward at all.
     """
     if not recipe:
@@ -100,7 +100,7 @@ class RewardGrader:
     """Scores rollouts with weighted rewards. Use it as a context manager, or call `close`."""
 
     def __init__(self, parts: Sequence[WeightedReward], workers: int, timeout_s: float) -> None:
-        self._parts = tuple(sorted(parts, key=lambda part: part.takes_verdicts))
+        self._parts = tuple(sorted(parts, key=lambda part: part.takes_verdicts))  # these last
         self._pool = WorkerPool(ALGEBRA_TARGET, workers=workers, timeout_s=timeout_s)  # runs `algebra.decide`
         self._guard = GuardedCalls()
         # For a call of `score` with several problems. A `GroupSampler` calls it for one group, from threads of its own.
@@ -197,15 +197,15 @@ class RewardGrader:
 
     def _steps(self, results: Mapping[str, RewardResult]) -> tuple[tuple[int, float], ...]:
         """Return the weighted rewards of the steps; those of the whole response are added to the last one."""
-        rewards = defaultdict[int, float](float)
+        reward_of_end = defaultdict[int, float](float)
         for part in self._parts:
             for end, reward in results[part.name].steps:
-                rewards[end] += part.weight * reward
-        if not rewards:
+                reward_of_end[end] += part.weight * reward
+        if not reward_of_end:
             return ()
         whole = (part.weight * results[part.name].value for part in self._parts if not results[part.name].steps)
-        rewards[max(rewards)] += sum(whole)
-        return tuple(sorted(rewards.items()))
+        reward_of_end[max(reward_of_end)] += sum(whole)
+        return tuple(sorted(reward_of_end.items()))
 
 
 def _check_not_left(rollout: Rollout, results: Mapping[str, RewardResult]) -> None:
