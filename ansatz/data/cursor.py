@@ -56,7 +56,7 @@ class ProblemStream:
     def observe(self, outcomes: Iterable[ProblemOutcome], *, pending: Iterable[str] = ()) -> None:
         """Pass the outcomes of a step to the curriculum, which ends the curriculum's step. No effect without one.
 
-        pending: ids of problems whose outcome a later step will observe.
+        pending: ids of problems whose outcome a later step will observe. They are not taken again before that.
         """
         if self._curriculum is not None:
             self._curriculum.observe(outcomes, pending=pending)

@@ -30,12 +30,13 @@ from ansatz.train.trainer import Trainer
 
 
 class RunContext(StoredSources):
-    """One run of a recipe. It builds what stages train, sample, grade and evaluate with.
+    """One run of a recipe. It builds what stages train, sample, grade and evaluate with. What it reads (the recipe, the
+    problems, renderers of prompts) comes with `StoredSources`.
 
     outputs: the output path of each stage that is done, by folder name, in order. The folder of a stage with several
-    rounds appears once for each round. model: the newest model folder of the policy; start_model: that with which the
-    entry of the list of stages that is running began. held: the run's folder, which `run_pipeline` sets when this
-    process has locked it.
+    rounds appears once for each round. model: the newest model folder of the policy; start_model: the one with which
+    the running entry of the list of stages began. held: the run's folder, which `run_pipeline` sets when this process
+    has locked it.
     """
 
     held: HeldRun

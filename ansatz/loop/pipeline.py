@@ -137,7 +137,7 @@ def _finished(stage: Stage, config: Config, folder: Path) -> dict[str, Any] | No
 def _run_stage(stage: Stage, context: RunContext, folder: Path) -> str:
     """Run the stage in its folder unless it is done. Returns the path of its output, which lies in the folder."""
     done = _finished(stage, context.config, folder)
-    context.held.begin(folder)
+    context.held.begin(folder)  # marks the folder as this run's, or checks that it is
     if done is not None:
         output = folder / done["output"]
         # ORIGIN: the run and stage that a checkpoint was made by. A copied folder is noticed by it.
@@ -158,7 +158,7 @@ def _run_to_the_end(stage: Stage, context: RunContext, folder: Path) -> Path:
             return stage.run(context, folder)
         except RolledBack:
             pass
-        gc.collect()  # frees the model of the run that was left, before another is loaded
+        gc.collect()  # frees the model of the attempt that was left, before another is loaded
         if context.interrupts.signal is not None:
             context.interrupts.leave("The watchdog has just rolled back.")
 

@@ -36,7 +36,8 @@ MAX_FAILURES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEdge:
-    """Where a stage stands after `step`, without the weights. changes: `Trainer.changes` at this moment."""
+    """Where a stage stands after `step`, without the weights. changes: `Trainer.changes` at this moment. captured: the
+    trainer's counters and the random generators."""
 
     step: int
     changes: int
@@ -75,6 +76,7 @@ class EdgeSaver:
 
     @property
     def idle(self) -> bool:
+        """Tell whether neither a step nor a checkpoint is in progress, so that a signal can end the run at once."""
         return not self._in_step and not self._writing
 
     def begin_step(self) -> None:
@@ -97,7 +99,7 @@ class EdgeSaver:
         """Capture the edge. If a signal has arrived, save the edge and end the run. ConfigError if the run's folder is
         no longer this process's alone."""
         if (sentence := self._held.check_lock()) is not None:
-            self._tracker.event(step, "lock", sentence)
+            self._tracker.event(step, "lock", sentence)  # about a lock file that was lost
         self.capture(step, stage_state, stage_files)
         if self._interrupts.signal is not None:
             self._interrupts.leave(self._try_to_save())

@@ -108,7 +108,10 @@ class TrainingStage(Generic[AnyTrainer]):
             raise stop_error(step, sentence, run_dir=self.config.run_dir, best=self.edges.best)
 
     def save_if_due(self, step: int, stage_state: StageState = dict, stage_files: StageFiles | None = None) -> None:
-        """Reach the edge, and write a checkpoint if one is due (`EdgeSaver.save_if_due`)."""
+        """Reach the edge, and write a checkpoint if one is due (`EdgeSaver.save_if_due`).
+
+        A step that has reached it already, such as before an evaluation, captures it again.
+        """
         self.reach_edge(step, stage_state, stage_files)
         self.edges.save_if_due(last=step == self.total_steps)
 
@@ -131,7 +134,7 @@ def training_stage(
     config: the recipe of `context`, in which a stage may have replaced settings: the `sft` section of a round of
     rejection sampling, or the path of a critic that the run has trained.
     """
-    rollbacks = apply_rollbacks(folder)
+    rollbacks = apply_rollbacks(folder)  # all so far; removes checkpoints that the last one dropped
     stream = ProblemStream(problems, seed=config.seed, curriculum=curriculum)
     step, state = _restore(context, folder, trainer, stream, total_steps=total_steps)
     tracker = Tracker(
@@ -158,7 +161,7 @@ def training_stage(
     edges.capture(step, lambda: state)
     _report_events(trainer, folder, tracker)
     with closing(tracker), context.interrupts.saving(edges), ExitStack() as at_end:
-        tracker.resume(step)
+        tracker.resume(step)  # drops the rows of later steps, which are made again
         with _saved_after_errors(edges, config.run_dir):
             yield TrainingStage(
                 config=config,
