@@ -1,9 +1,8 @@
 """Renders a Problem as a Prompt, and a Problem with its worked solution as a Demonstration.
 
 Special tokens in what a problem says are encoded as plain text. Until then the text is hidden: the markers of special
-tokens in it, such as <|im_end|>, are stand-ins (see `special_tokens`). No token spans the end of a
-prompt. Without this, the policy would be trained on prompt tokens that it never sees during
-sampling.
+tokens in it, such as <|im_end|>, are stand-ins (see `special_tokens`). No token spans the end of a prompt:
+otherwise, the policy would be trained on prompt tokens that it never sees during sampling.
 """
 
 from __future__ import annotations
@@ -141,7 +140,8 @@ def _demonstration(prompt: Prompt, parts: Sequence[Part]) -> Demonstration:
 
 
 def _solution_parts(problem: Problem, solution: str, tokenizer: Tokenizer, template: Template) -> list[Part]:
-    """Return the solution and the end token. What an environment has answered is not taught (`Problem.observations`).
+    """Return the solution and the end token, in parts that say whether they are taught. What an environment has
+    answered is not (`Problem.observations`).
 
     A worked solution cannot end a turn or open one.
 

@@ -51,9 +51,9 @@ class PartialGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledGroups(Generic[T]):
-    """What one run gives: complete groups and partial groups, both with resumed groups first, then in prompt order.
+    """What a call of `run` gives: complete and partial groups, both with resumed groups first, then in prompt order.
 
-    num_tokens: response tokens that this run sampled; those that resumed rollouts already had do not count.
+    num_tokens: response tokens that this call sampled; those that resumed rollouts already had do not count.
     rollout_s: seconds until the sampler had finished. grade_s: seconds for which grading continued after that.
     """
 
@@ -89,7 +89,7 @@ class GroupSampler(Generic[T]):
         All rollouts of a problem form one group. A problem that occurs twice among the prompts, or that is also in
         `partial`, therefore gives a larger group. on_group: called with each group once it is graded, from a grading
         thread, one call at a time, in the order in which the grades arrive. An error that `grade` or `on_group` raises
-        ends the run when the next rollout finishes. Nothing that the caller passed in is modified.
+        ends the call when the next rollout finishes. Nothing that the caller passed in is modified.
         """
         start = time.perf_counter()
         threads = ThreadPoolExecutor(self._grader_threads, thread_name_prefix="grading")
@@ -165,17 +165,17 @@ class _Grading(Generic[T]):
 
 
 class _Assembly(Generic[T]):
-    """The groups of one run while they fill up."""
+    """The groups of one call of `run` while they fill up, by the id of their problem."""
 
     def __init__(
         self, prompts: Sequence[Prompt], num_samples: int, partial: Sequence[PartialGroup], grading: _Grading[T]
     ) -> None:
         self._grading = grading
         self._grades: dict[str, Future[GradedGroup[T]]] = {}
-        self._finished: dict[str, dict[int, Rollout]] = {}  # by problem, then by sample
-        self._size: dict[str, int] = {}
-        self._resumed: set[tuple[str, int]] = set()
-        self._shift: dict[str, int] = {}
+        self._finished: dict[str, dict[int, Rollout]] = {}  # also those left unfinished; by sample
+        self._size: dict[str, int] = {}  # rollouts of the full group
+        self._resumed: set[tuple[str, int]] = set()  # (problem, sample) of each unfinished rollout
+        self._shift: dict[str, int] = {}  # what `add` adds to the numbers of new samples
         for group in partial:
             name, unfinished = group.prompt.problem.id, {rollout.sample for rollout in group.unfinished}
             self._size[name] = len(group.rollouts)
@@ -189,7 +189,7 @@ class _Assembly(Generic[T]):
             self._finished.setdefault(prompt.problem.id, {})
 
     def add(self, rollout: Rollout) -> None:
-        """Add a rollout that has ended or that this run leaves unfinished. One that was added before is ignored."""
+        """Add a rollout that has ended or that this call leaves unfinished. One that was added before is ignored."""
         self._grading.raise_error()
         name = rollout.prompt.problem.id
         members = self._finished[name]

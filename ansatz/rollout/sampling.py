@@ -1,8 +1,8 @@
 """Sampling of tokens: counter-based noise, and the distribution after temperature, top-k, top-p and min-p.
 
-Axes: B rows, V vocabulary, C contenders. A token is chosen by Gumbel-max: the largest logit + noise wins, and each
-token of each position has noise of its own, which depends only on (seed, step, problem, sample, position, token). It
-depends neither on a token's batch, slot or order, nor on the device.
+Axes: B rows, V vocabulary, C contenders (tokens that could win), N rows that need exact noise. A token is chosen by
+Gumbel-max: the largest logit + noise wins, and each token of each position has noise of its own, which depends only on
+(seed, step, problem, sample, position, token). It depends neither on a token's batch, slot or order, nor on the device.
 """
 
 from __future__ import annotations
@@ -164,7 +164,8 @@ def kernels_on(device: torch.device) -> ModuleType | None:
 
 def _add_noise(mass_BV: Tensor, high_BV: Tensor) -> Tensor:
     """Return the noisy masses, exp(logit + noise), in float32, from the upper 31 bits of all noise, in the memory of
-    mass_BV, the exponentials of the logits. Gumbel noise is -log of an exponential variable E, so each is mass / E.
+    mass_BV, the exponentials of the logits. Gumbel noise is -log of an exponential variable E, so each noisy mass
+    is mass / E.
 
     They bound the exact values from above, except for rounding: lower bits make the noise smaller.
     """
@@ -187,6 +188,7 @@ def find_winners(logits_BV: Tensor, mass_BV: Tensor, seed_B22: Tensor) -> Tensor
     bound_B1 = race_BV.amax(-1, keepdim=True) * (1 - _MARGIN)
     could_win_BV = (race_BV >= bound_B1).float()
     token_B1 = (could_win_BV * token_V).amax(-1, keepdim=True).long()  # the last token that could win
+    # Where the upper bits of a winner are few, its lower ones can matter.
     is_sure_B1 = (could_win_BV.sum(-1, keepdim=True) == 1.0) & (high_BV.gather(-1, token_B1) > 1 / _MARGIN)
     row_N = (~is_sure_B1[:, 0]).nonzero()[:, 0]
     if len(row_N):

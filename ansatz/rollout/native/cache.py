@@ -3,8 +3,8 @@
 Axes: S slots, B active rows (always slots 0..B-1), K key/value heads, P cached positions, D head size, L prompt length,
 R prompts shared by several rows, C their columns, M moved rows. Token p of a row is stored at [slot, :, p]. If the row
 shares a prompt, p counts from the end of that prompt. Cells beyond a row's length hold stale values, which the caller
-masks. In `WriteIndex` C are cells, and P places: R x K x group_size, one for each row that shares a prompt and each
-head (`SharedPrompts`).
+masks. X are the positions under that mask: the columns of shared prompts, then those of the slot. In `WriteIndex` C are
+cells, and P places: R x K x group_size, one for each row that shares a prompt and each head (`SharedPrompts`).
 
 Of both caches, transformers' models call `update`, `get_seq_length` and `get_mask_sizes`. They are given the positions,
 and in a decode step the mask, so that what the last two return only has to fit the shapes.
@@ -53,7 +53,8 @@ class PrefillCache(Cache):
 
 class WriteIndex(NamedTuple):
     """The indices of one decode step. cell_C: cells that the step writes. window_mask_B11X: the mask of layers with a
-    sliding window, empty if there are none. The others: see `SharedPrompts`."""
+    sliding window, empty if there are none. pair_P: the row and head, as one number, at each place. place_P: the place
+    of each row and head. unshared_B: rows without a shared prompt."""
 
     cell_C: Tensor
     pair_P: Tensor
@@ -212,6 +213,7 @@ class SlotCache(Cache):
         place_BK = (prompt_B[:, None] * heads + head_K) * self.group_size + member_B[:, None]
         places = self.num_prompts * heads * self.group_size
         target_BK = torch.where(prompt_B[:, None] >= 0, place_BK, places)
+        # Rows without a shared prompt write into one more place, which is cut off below.
         pair_P = torch.zeros(places + 1, dtype=torch.long, device=position_B.device)
         pair_P[target_BK.flatten()] = pair_BK.flatten()
         place_P = place_BK.flatten().clamp(0, max(places - 1, 0))

@@ -3,9 +3,10 @@
 Two more, with kernels of our own for GPU and CPU, are in `native.fused`. `native.step_choice` chooses one of the four,
 after it has compared it with these.
 
-Axes: B rows, H hidden, Q query heads, K key/value heads, S heads of both kinds, D head size, L cached positions, P
-positions of a rotary table, I intermediate. Decoding a small model is bound by the number of operations, not by their
-arithmetic. The fast path needs a third of transformers' operations and gives the same bits.
+Axes: B rows, H hidden, Q query heads, K key/value heads, S heads of both kinds, D head size, L cached positions, X
+positions under a mask (`native.cache`), P positions of a rotary table, I intermediate. Decoding a small model is bound
+by the number of operations, not by their arithmetic. The fast path needs a third of transformers' operations and gives
+the same bits.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class NativeSampler:
                 key, state = (response.request_index, response.sample), response.state
                 if state is None:
                     report(key, rollout)
-                else:
+                else:  # open_turn: what its environment has not been given yet
                     endings.add(key, rollout, episode=state.episode, open_turn=state.open_turn)
             endings.wait()
         self.policy.model.train(was_training)
@@ -186,6 +186,7 @@ def decode(
     parking = None if calls is None else ParkingLot(slots, calls)
     while waiting or slots.active or slots.parked:
         if parking:
+            # It waits for an answer only if no row is active and no request can enter.
             yield from parking.return_rows(wait=not slots.active and (parking.full or not waiting))
         if (parking is None or not parking.full) and (entering := slots.take_entering(waiting)):
             slots.admit(entering)

@@ -224,7 +224,7 @@ class Slots:
             )
             for index, (slot, length) in enumerate(zip(slots, lengths, strict=True))
         ]
-        self.parked += rows
+        self.parked += rows  # before `_compact`, which drops the prompts that no row needs
         is_parked_B = torch.zeros(self.active, dtype=torch.bool, device=self.policy.device)
         is_parked_B[slot_M] = True
         self._compact(is_parked_B)
@@ -316,7 +316,8 @@ class Slots:
     def _next_tokens(self, num_rows: int, position_bound: int, *, num_sampled: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return what `sample_tokens` returns for the first num_sampled rows. It changes nothing but the cache."""
         length_B, shared_B = self.column["length"][:num_rows], self.column["shared"][:num_rows]
-        position_B = (length_B - shared_B).clamp(max=self.cache.span - 1)  # in the row's own slot
+        # In the row's own slot. Without the bound, rows that are not going could have a place beyond its end.
+        position_B = (length_B - shared_B).clamp(max=self.cache.span - 1)
         mask_B11X = self._begin_step(length_B, shared_B, position_B, position_bound)
         token_B, length_B = self.column["last_token"][:num_rows], length_B.clamp(max=position_bound - 1)
         hidden_BH = self.step(token_B, length_B, self.cache, mask_B11X)

@@ -108,7 +108,7 @@ def _probe(policy: Policy, step: DecodeStep) -> Tensor:
     device = policy.device
     token_B = torch.arange(2, device=device)
     prefill, cache = PrefillCache(), SlotCache(2)
-    first_two_BL = torch.arange(2, device=device).expand(2, 2)
+    first_two_BL = torch.arange(2, device=device).expand(2, 2)  # tokens, and their positions
     policy.hidden(first_two_BL, first_two_BL, cache=prefill, use_cache=True)
     cache.resize(4)
     cache.write_prefill(token_B, token_B, prefill)
