@@ -31,7 +31,7 @@ class Sampling:
     min_response_tokens: end-of-sequence tokens are masked out for the first N tokens. Stop strings still end a
         response.
     max_call_tokens: one call of `generate` adds at most N tokens to a response. A response that has not ended by then
-        is returned unfinished (Finish.ABORT), and a later call can resume it. 0 is off.
+        is returned unfinished (Finish.ABORT), and a later call can resume it. No observation is cut short. 0 is off.
     stop: a response ends as soon as its sampled text, special tokens included, contains one of these strings. Its
         tokens stay as they were sampled.
     thinking_budget: a response of N tokens without `thought_end` ("</think>") gets the tokens of `closing` forced in,

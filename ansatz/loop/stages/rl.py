@@ -124,9 +124,9 @@ def _with_own_critic(context: RunContext) -> Config:
 def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluate: Callable[[int], None]) -> None:
     """Make the steps that are left. evaluate: measures the policy after a step.
 
-    The queue renders, samples and grades (`loop.collect`), up to `lag` steps ahead of the updates. `open` takes the
-    problems of steps and issues a ticket for each group: an order to sample it with certain weights. `gather` returns
-    what a step learns from: in `groups` what it updates on, in `sampled` also the groups that dynamic sampling
+    The queue samples up to `lag` steps ahead of the updates, and grades what a step gathers (`loop.collect`). `open`
+    takes the problems of steps and issues a ticket for each group: an order to sample it with certain weights. `gather`
+    returns what a step learns from: in `groups` what it updates on, in `sampled` also the groups that dynamic sampling
     replaced. Then the trainer makes its batch and updates, and the queue gets the new weights. For the queue, a version
     is the step after which weights were published; `trainer.version` counts optimizer steps.
     """
@@ -167,10 +167,10 @@ def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluate: Callable[[int
 
 
 def _check_sampler(stage: TrainingStage, queue: RolloutQueue, batch: Any, *, step: int) -> Mapping[str, float]:
-    """With a lag, compare the sampler's log-probs with the trainer's under the weights that sampled the step.
+    """Compare the sampler's log-probs with the trainer's under the weights that sampled the step, if these are older.
 
-    The trainer loads these older weights for one microbatch. Without a lag they are the current ones, and the update
-    itself compares (`train.alignment`). Returns the metrics; none without a lag. AlignmentError if they disagree.
+    The trainer loads them for one microbatch. If they are current, as without a lag, the update itself compares
+    (`train.alignment`). Returns the metrics of this comparison, if it is made. AlignmentError if they disagree.
     """
     load = queue.sampled_with(step)
     return {} if load is None else stage.trainer.check_against(load, batch, step=step)
