@@ -29,9 +29,9 @@ RewardFunction = Callable[..., Sequence["RewardResult"]]
 VERDICTS = ("verdicts", "all_verdicts")
 INJECTED = ("step", "pool", *VERDICTS)
 """Parameters that a reward can declare and the grader fills in. step: the step of RL (int, from 1; 0 outside training).
-pool: processes for work that might not end, such as algebra. verdicts: one Verdict per rollout, from the recipe's first
-reward that grades answers. all_verdicts: the same for every reward that grades answers, by its name. A reward that
-takes verdicts runs after all that do not."""
+pool: processes for work that might not end, such as algebra. verdicts: one Verdict per rollout, from the first reward
+of the recipe that gives it one. all_verdicts: by name, those of each reward that grades every rollout of the prompt. A
+reward that takes verdicts runs after all that do not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

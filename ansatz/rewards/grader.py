@@ -234,7 +234,7 @@ def _describe(error: BaseException) -> str:
 
 
 def _all_verdicts(columns: Mapping[str, Sequence[RewardResult]]) -> dict[str, list[Verdict]]:
-    """Return the verdicts of each reward that grades answers, by its name."""
+    """Return the verdicts of each reward that grades every rollout, by its name."""
     verdicts = {name: [result.verdict for result in column] for name, column in columns.items()}
     return {
         name: [verdict for verdict in column if verdict is not None]
