@@ -41,9 +41,10 @@ def _race(logits, seeds, partial, vocab, tiles, TILE: tl.constexpr, KEPT: tl.con
     mass = tl.exp(logit - tl.where(highest == -float("inf"), 0.0, highest))
     tl.store(field + (2 * KEPT + 1) * tiles, tl.sum(mass, 0))
     high = _bits(token, seeds, row, 0) & 0x7FFFFFFF
-    x = tl.minimum((high.to(tl.float32) + 0.5) * 2.0**-31, 1 - 2.0**-24)
-    series = x * (1 + x * (0.5 + x * (1.0 / 3 + x * 0.25)))  # 1 - x would lose the digits of a small x
-    score = logit - tl.log(tl.where(x < 0.02, series, -tl.log(1 - x)))
+    x = (high.to(tl.float32) + 0.5) * 2.0**-31
+    rest = ((0x7FFFFFFF - high).to(tl.float32) + 0.5) * 2.0**-31  # 1 - x, before float32 rounds the largest x to 1
+    series = x * (1 + x * (0.5 + x * (1.0 / 3 + x * 0.25)))  # rest has lost the digits of a small x
+    score = logit - tl.log(tl.where(x < 0.02, series, -tl.log(rest)))
     for place in tl.static_range(KEPT):
         best, leader = tl.max(score, 0, return_indices=True)
         tl.store(field + place * tiles, best)

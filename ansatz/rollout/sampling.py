@@ -170,8 +170,9 @@ def _add_noise(mass_BV: Tensor, high_BV: Tensor) -> Tensor:
     They bound the exact values from above, except for rounding: lower bits make the noise smaller.
     """
     x_BV = high_BV.float().mul_(2.0**-31).clamp_(min=2.0**-60)  # without the bound, 0 / 0 would be NaN
-    # -log(1 - x) is at least x, which has the digits that 1 - x loses if x is small.
-    exponential_BV = (1 - x_BV).log_().neg_()
+    # 1 - x is exact before it is rounded: float32 rounds the largest x to 1. -log(1 - x) is at least x, which has the
+    # digits that 1 - x loses if x is small.
+    exponential_BV = high_BV.add(-(2**31)).float().mul_(-(2.0**-31)).log_().neg_()
     return mass_BV.div_(torch.maximum(exponential_BV, x_BV, out=exponential_BV))
 
 

@@ -217,6 +217,23 @@ def test_a_noise_whose_upper_bits_are_zero_is_compared_by_its_lower_bits(monkeyp
     assert find_winners(logits_BV, mass_BV, seeds(2))[:, 0].tolist() == [1, 2]
 
 
+@pytest.mark.parametrize("words", [[-1891973857, -1785386323, 1811365721, -632619230], [1032184211, -842233427, 1, 2]])
+def test_a_likely_token_wins_with_its_least_noise(words: list[int]) -> None:
+    """Its upper bits are among the last 64 of 2^31, which float32 rounds to 2^31."""
+    seed_B22 = torch.tensor([words], dtype=torch.int32).view(1, 2, 2)
+    high = sampling._mix(torch.zeros(1, dtype=torch.int32), seed_B22[:, 0, :, None])[0] & 0x7FFFFFFF
+    assert int(high) >= 2**31 - 64
+    logits_BV = torch.full((1, 50), -14.0).index_fill_(1, torch.tensor([0]), 0.0)
+    assert sampling.find_winners(logits_BV, logits_BV.exp(), seed_B22).item() == 0
+
+
+def test_noisy_masses_are_within_their_margin_for_the_largest_upper_bits() -> None:
+    high_BV = torch.cat((2**31 - torch.arange(1, 100_000), 2**31 - 2 ** torch.arange(17, 31)))[None]
+    noisy_BV = sampling._add_noise(torch.ones(high_BV.shape), high_BV.to(torch.int32))
+    exact_BV = -1 / torch.log((2**31 - high_BV) / 2**31)
+    assert ((noisy_BV / exact_BV - 1).abs() < sampling._MARGIN / 5).all()
+
+
 def test_a_token_with_probability_zero_is_never_sampled() -> None:
     logits_V = torch.tensor([-math.inf, 1.0, -math.inf, -math.inf, 0.5, -math.inf])
     token_B, logp_B, num_candidates_B = sample_tokens(
