@@ -17,8 +17,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-import yaml
-
 HALF_CHARACTERS = "replace"
 """What happens to half characters in files that Ansatz writes: the error handler of `str.encode`."""
 
@@ -28,6 +26,8 @@ _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
 def read_yaml(file: Path) -> Any:
     """Read a YAML file. Raise YAMLError if it is not one. libyaml, if PyYAML has it, takes a tenth of the time."""
+    import yaml  # not with the module, which is loaded by commands that read no table
+
     return yaml.load(file.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
