@@ -195,6 +195,10 @@ def listed_after(text: str, end: int) -> tuple[str, str] | None:
     alternative = _PHRASE["alternative"].match(text, place)
     if alternative:
         return alternative[1], " or "
+    box = text.rfind("\\boxed", 0, end) if "=" in text[place : place + MAX_LINK] else 0
+    again = _PHRASE["same_name"].search(text, max(0, box - 10), end + MAX_LINK) if box > 0 else None
+    if again and again.start() < box:
+        return again[2], ", "
     added = _PHRASE["added"].match(text, place)
     return (added[1], ", ") if added else None
 
@@ -242,6 +246,10 @@ def denied_after(text: str, end: int) -> bool:
         return False
     ending = _CLAUSE_END.search(near, opening)
     clause = near[: ending.start()] if ending else near
+    rejected = _PHRASE["rejected_other"].match(clause)
+    shown = text[max(0, end - 12) : end].rstrip("}$ ")
+    if rejected and not ("-" in shown if rejected["sign"] else shown.endswith(rejected["value"] or "=")):
+        return False
     if _PHRASE["reason"].match(clause):
         return False
     other = _PHRASE["not_that_one"].match(near) if clause[:1] in ", " else None
