@@ -127,7 +127,9 @@ def _last_line(text: str) -> str | None:
     shown = inner.strip("$ ")
     if "=" in shown and not _PHRASE["equation"].fullmatch(shown) and not (span and _PHRASE["chain"].fullmatch(shown)):
         return None
-    if bold and _PHRASE["name"].fullmatch(inner) and REFUSING.isdisjoint(inner.lower().split()):
+    word = inner.rstrip(".")
+    plain = REFUSING.isdisjoint(word.lower().split()) or (word.lower() == "no" and not previous.endswith("?"))
+    if bold and plain and _PHRASE["name"].fullmatch(word):
         return inner
     if not any(char.isdigit() for char in inner) and "\\" not in inner:
         return None
