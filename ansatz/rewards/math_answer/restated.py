@@ -40,6 +40,9 @@ def restatements(gold: str, answer: str, options: Options, *, unevaluated: bool 
         chain = _without_operations(gold, answer, options, unevaluated=unevaluated)
         if chain is not None:
             yield chain
+    called, named = (_PHRASE["function"].fullmatch(text.strip("$ ")) for text in (gold, answer))
+    if called and named and called[1] == named[1] and None in (called[2], named[2]):
+        yield called[4], named[4]
     if "mod" in answer and "mod" in gold and "\\equiv" in gold and "\\bmod" in answer:
         yield gold, answer.replace("\\bmod", "\\pmod")
     fields = [_PHRASE["field"].fullmatch(text.strip("$ ")) for text in (gold, answer)]
