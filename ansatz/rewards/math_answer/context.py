@@ -115,7 +115,7 @@ def affirmed_or_denied(text: str, start: int, end: int) -> bool | None:
     if _PHRASE["others"].match(sentence):
         return False
     low = sentence.lower()
-    if " no " in low and _PHRASE["never_in_sentence"].search(sentence):
+    if (" no" in low or " un" in low or "can" in low) and _PHRASE["never_in_sentence"].search(sentence):
         return False
     if " that " in low and _PHRASE["denied_that"].search(sentence):
         return False
@@ -124,7 +124,8 @@ def affirmed_or_denied(text: str, start: int, end: int) -> bool | None:
     if len(text) - end > _SHORT_REST:
         if ("ssum" in low or "uppos" in low or "magin" in low) and _PHRASE["supposed"].match(sentence):
             return False if _PHRASE["refuted"].search(text, end, end + _REMARKS) else None
-        if _PHRASE["miscounted"].match(text, end):
+        led = _PHRASE["led_away"].match(text, end)
+        if _PHRASE["miscounted"].match(text, end) or (led and (led["value"] or "?") not in text[start:end]):
             return False
     return None
 

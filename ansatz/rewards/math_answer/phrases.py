@@ -14,6 +14,7 @@ _SHARED = {
     "refused": languages.REFUSED,
     "retracted": languages.RETRACTED,
     "wrong": languages.WRONG,
+    "conclusion": languages.CONCLUSION,
     "clause_ends": languages.CLAUSE_ENDS,
 }
 
