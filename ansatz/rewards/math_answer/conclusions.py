@@ -124,7 +124,7 @@ def _last_line(text: str) -> str | None:
         return None
     inner = bold[1] if bold else next(group for group in span.groups() if group is not None) if span else line
     inner = _PHRASE["therefore"].sub("", inner).strip()
-    shown = inner.strip("$ ")
+    shown = _PHRASE["aligned"].sub(" ", inner).strip("$ \n")
     if "=" in shown and not _PHRASE["equation"].fullmatch(shown) and not (span and _PHRASE["chain"].fullmatch(shown)):
         return None
     word = inner.rstrip(".")

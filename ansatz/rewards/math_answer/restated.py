@@ -48,7 +48,7 @@ def restatements(gold: str, answer: str, options: Options, *, unevaluated: bool 
     fields = [_PHRASE["field"].fullmatch(text.strip("$ ")) for text in (gold, answer)]
     if fields[0] and fields[1] and len({int(field[1]) ** int(field[2] or 1) for field in fields if field}) == 1:
         yield gold, gold
-    if (cycles := _read_cycles(gold)) and cycles == _read_cycles(answer):
+    if (_read_cycles(gold) or _read_cycles(answer)) and _read_cycles(_spread(gold)) == _read_cycles(_spread(answer)):
         yield gold, gold
     if has_same_table(gold, answer) or (re.search(r"_|\\mathbb", gold + answer) and _is_same_object(gold, answer)):
         yield gold, gold
@@ -111,6 +111,11 @@ def _read_cycles(text: str) -> set[tuple[str, str]]:
     cycles = [each.split() for each in re.findall(r"\(([^()]+)\)", bare)] if _PHRASE["cycles"].fullmatch(bare) else []
     pairs = {pair for cycle in cycles for pair in zip(cycle, cycle[1:] + cycle[:1], strict=True)}
     return pairs if len(pairs) == len({pair[0] for pair in pairs}) == sum(map(len, cycles)) else set()
+
+
+def _spread(text: str) -> str:
+    """Return a permutation with spaces between its digits, as in `(123)(45)`; another text as it is."""
+    return re.sub(r"(?<=\d)(?=\d)", " ", text) if re.fullmatch(r"\$?(?:\(\d+\))+\$?", text) else text
 
 
 def with_decimal_comma(gold: str, answer: str, response: str) -> str:

@@ -81,6 +81,8 @@ def without_remark(sentence: str) -> str:
     if remark is None or remark[1].endswith("=") or not is_bare(remark[1]):
         return sentence
     head, said = remark[1], remark[2].strip()
+    if (number := lexicon.number_from_words(said)) is not None:
+        return head if head.replace(",", "") == str(number) else sentence
     words = {word.lower() for word in _PHRASE["word"].findall(said)}
     if _PHRASE["rejected_other"].match(said) or _PHRASE["good_remark"].match(said):
         denies = not words.isdisjoint(
