@@ -215,7 +215,7 @@ def _without_operations(gold: str, answer: str, options: Options, *, unevaluated
 
 def _stated(text: str, options: Options, unevaluated: bool) -> tuple[str, list[str]]:
     """Return a chain without such members, and these members; the text itself if it is not such a chain."""
-    cleaned = clean(text)
+    cleaned = _PHRASE["textual"].sub(r"\\mathrm", clean(text))
     members = _members(cleaned) if "=" in cleaned and len(cleaned) <= MAX_LENGTH else []
     names: list[str] = []
     kept: list[str] = []
