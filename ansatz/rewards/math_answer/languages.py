@@ -37,6 +37,7 @@ REFUSED = "|".join(map(_pattern, ("denied", "doubted", "bounded")))
 CHANGED, RETRACTED, WRONG, OTHER_QUANTITY, NOT_BEFORE_VALUE, VALUE_OF, OPERATION = map(
     _pattern, ("about", "retracted", "wrong", "other_quantity", "not_before_value", "value_of", "operation")
 )
+UNSURE, EXAMPLE, MISLED = map(_pattern, ("unsure", "example", "misled"))
 CONCLUSION = _pattern("conclusion", r"(?!\w)[,\s]*", r"[,，、،\s]*")
 OF_WORDS = frozenset(_TABLE["of"].split())
 CHANGED_BEFORE = _pattern("changed", rf"\s+(?:{'|'.join(OF_WORDS)})[\s$*({{\\]*$")

@@ -14,6 +14,9 @@ _SHARED = {
     "refused": languages.REFUSED,
     "retracted": languages.RETRACTED,
     "wrong": languages.WRONG,
+    "unsure": languages.UNSURE,
+    "example": languages.EXAMPLE,
+    "misled": languages.MISLED,
     "conclusion": languages.CONCLUSION,
     "clause_ends": languages.CLAUSE_ENDS,
 }
