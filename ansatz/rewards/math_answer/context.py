@@ -115,10 +115,10 @@ def affirmed_or_denied(text: str, start: int, end: int) -> bool | None:
     if _PHRASE["others"].match(sentence):
         return False
     low = sentence.lower()
-    foreign = languages.ENGLISH_WORDS.isdisjoint(low.translate(_SPACED).split())
+    foreign = not low.isascii() or not languages.TELLING_WORDS.isdisjoint(low.translate(_SPACED).split())
     if foreign and _PHRASE["misled_sentence"].search(sentence):
         return False
-    if (" no" in low or " un" in low or "can" in low) and _PHRASE["never_in_sentence"].search(sentence):
+    if (" no" in low or "un" in low or "determ" in low) and _PHRASE["never_in_sentence"].search(sentence):
         return False
     if " that " in low and _PHRASE["denied_that"].search(sentence):
         return False

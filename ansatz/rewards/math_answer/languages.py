@@ -37,7 +37,10 @@ REFUSED = "|".join(map(_pattern, ("denied", "doubted", "bounded")))
 CHANGED, RETRACTED, WRONG, OTHER_QUANTITY, NOT_BEFORE_VALUE, VALUE_OF, OPERATION = map(
     _pattern, ("about", "retracted", "wrong", "other_quantity", "not_before_value", "value_of", "operation")
 )
-UNSURE, EXAMPLE, MISLED = map(_pattern, ("unsure", "example", "misled"))
+_MISLEADING = ("unsure", "example", "misled")
+UNSURE, EXAMPLE, MISLED = map(_pattern, _MISLEADING)
+TELLING_WORDS = frozenset(re.findall(r"[^\W\d_]{3,}", " ".join(_TABLE[name]["spaced"] for name in _MISLEADING)))
+"""The words of these three lists: a fast check for an ASCII text."""
 CONCLUSION = _pattern("conclusion", r"(?!\w)[,\s]*", r"[,，、،\s]*")
 OF_WORDS = frozenset(_TABLE["of"].split())
 CHANGED_BEFORE = _pattern("changed", rf"\s+(?:{'|'.join(OF_WORDS)})[\s$*({{\\]*$")
