@@ -28,6 +28,7 @@ _SPACED = str.maketrans(dict.fromkeys('$*_()[]{},;:.!?\\"`~&=\n', " "))
 _DENIALS = word_set("denials")
 """Words that, directly before an answer, deny it, doubt it, or make it a bound."""
 _ALTERING = word_set("altering_before")
+_SUSPICIOUS_LAST = word_set("altering_before", "suspicious_last")
 _CONSISTING = word_set("consisting")
 _ARTICLES = frozenset({"a", "an", "the", "its", "his", "her", "their", "our", "my", "your", "this", "that"})
 _PARTS = _ALTERING | word_set("taking_part")
@@ -96,7 +97,7 @@ def read_before(text: str, start: int) -> tuple[bool, tuple[str, str] | None]:
         if stripped is None:
             return True, None
         window, last = stripped, stripped.lower().translate(_SPACED).split()[-3:]
-    if plain and _SUSPICIOUS.isdisjoint(words) and _ALTERING.isdisjoint(last):
+    if plain and _SUSPICIOUS.isdisjoint(words) and _SUSPICIOUS_LAST.isdisjoint(last):
         return False, listed
     return _denied_by_words(window) or _PHRASE["never_before"].search(window) is not None, listed
 
