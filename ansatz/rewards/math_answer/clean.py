@@ -41,7 +41,9 @@ _FRACTION = re.compile(r"\\[dtc]frac(?![A-Za-z])")
 _PRIMES = re.compile(r"\^\s*(?:\{((?:\s*(?:\\prime(?![A-Za-z])|'))+)\s*\}|\\prime(?![A-Za-z])|')")
 _VECTOR = r"\\(?:mathbf|boldsymbol|vec|overrightarrow)\s*\{?\s*([A-Za-z]{1,2})\s*\}?"
 _CROSS = re.compile(rf"{_VECTOR}\s*\\times\s*{_VECTOR}")
-_FREE_PRODUCT = re.compile(r"(\\mathbb\s*\{?\s?[A-Z]\s?\}?(?:_\{?\w+\}?|/\d+)?)\s*(?:\*|\\ast(?![a-z]))\s*(?=\\mathbb)")
+_CLEANED = [(mark, re.compile(pattern), usual) for mark, pattern, usual in NOTATION["cleaned"]]
+_NAME = r"(?:\\(?!circ)[A-Za-z]+|[A-Za-z])(?:_\w|\^\{-1\})?"
+_COMPOSED = re.compile(rf"(?<![\w^{{\\])({_NAME}(?:\s*\\circ\s*{_NAME})+)(?![\w(])(?!\s*(?:\\circ|\)\s*\())")
 _FUNCTION = re.compile(rf"\\operatorname\s*\{{\s*({'|'.join(FUNCTIONS)})\s*\}}")
 _WRAPPERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("`", "`"), ('"', '"'))
 _LEFT_WRAPPERS = tuple(left for left, _ in _WRAPPERS)
@@ -71,6 +73,8 @@ def clean(text: str) -> str:
         text = _LOWERED.sub(lambda m: "_{" + "".join(_SUBSCRIPTS[c] for c in m[0]) + "}", text)
         text = _SPACES.sub(" ", text.translate(_TABLE))
     text = text.translate(_TABLE).strip()
+    for mark, pattern, usual in _CLEANED:
+        text = pattern.sub(usual, text) if mark in text else text
     if "per cent" in text:
         text = text.replace("per cent", "percent")
     if "{}" in text:
@@ -86,8 +90,8 @@ def clean(text: str) -> str:
         text = _FUNCTION.sub(r"\\\1 ", text)
         if "\\times" in text:  # of two vectors: b x a is -(a x b)
             text = _CROSS.sub(lambda m: f"{'(-1)' * (m[1] > m[2])}\\Xi_{{{min(m.groups())} {max(m.groups())}}}", text)
-        if "\\mathbb" in text:  # the free product of groups is not the direct one
-            text = _FREE_PRODUCT.sub(r"\1\\Xi_0 ", text)
+        if "\\circ" in text:  # a composition, whose order counts
+            text = _COMPOSED.sub(lambda m: "\\Xi_{o " + m[1].replace("\\circ", " ") + "}", text)
         text = _SIZING.sub("", text)
         if "dfrac" in text or "tfrac" in text or "cfrac" in text:
             text = _FRACTION.sub(r"\\frac", text)
