@@ -179,6 +179,9 @@ class Comparison(Equality):
                 return False
             return self.same(items[0], single) if golds is not None else self.same(gold, items[0])
         both_listed = isinstance(gold, v.Listing) and isinstance(answer, v.Listing)
+        heads = {repr(item.sides[0]).partition("_")[0] for item in golds if isinstance(item, v.Relation)}
+        if len(heads) > 1 and getattr(gold, "choice", None) != getattr(answer, "choice", None):
+            return False  # x > 0 or y > 0 is not x > 0 and y > 0
         if both_listed and any(sets.is_set_form(item) for item in (*golds, *answers)):
             try:
                 return self._sets(gold, answer)
