@@ -76,8 +76,8 @@ SABOTAGES: dict[str, tuple[str, str, str]] = {
     ),
     "gmpo: sum for mean": (
         "surrogates",
-        "segments.total(inside_T, segment_T, rollouts) / length_N",
-        "segments.total(inside_T, segment_T, rollouts) / 1",
+        "segments.total(inside_T, segment_T, num_rollouts) / length_N",
+        "segments.total(inside_T, segment_T, num_rollouts) / 1",
     ),
     "ratio: upside down": (
         "ratios",
@@ -95,7 +95,7 @@ SABOTAGES: dict[str, tuple[str, str, str]] = {
     "kl: sign in the loss": ("objective", "loss + self.kl_coef * kl_loss", "loss - self.kl_coef * kl_loss"),
     "kl: sign in the reward": ("advantage_rule", "- segments.total(kl_T", "+ segments.total(kl_T"),
     "entropy: punished": ("objective", "loss = loss - entropy_coef", "loss = loss + entropy_coef"),
-    "weights: a slice's own denominator": ("objective", '(policy_T * inputs["weight_T"]).sum()', "policy_T.mean()"),
+    "weights: a slice's own denominator": ("objective", '(term_T * inputs["weight_T"]).sum()', "term_T.mean()"),
     "weights: mean over tokens for mean over rollouts": (
         "weights",
         "(_counted(length_N, rollouts) * (length_N[segment_T]",
