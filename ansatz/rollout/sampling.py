@@ -172,8 +172,7 @@ def _add_noise(mass_BV: Tensor, high_BV: Tensor) -> Tensor:
     x_BV = high_BV.float().mul_(2.0**-31).clamp_(min=2.0**-60)  # without the bound, 0 / 0 would be NaN
     # 1 - x is exact before it is rounded: float32 rounds the largest x to 1. -log(1 - x) is at least x, which has the
     # digits that 1 - x loses if x is small.
-    exponential_BV = high_BV.add(-(2**31)).float().mul_(-(2.0**-31)).log_().neg_()
-    return mass_BV.div_(torch.maximum(exponential_BV, x_BV, out=exponential_BV))
+    return mass_BV.div_(high_BV.add(-(2**31)).float().mul_(-(2.0**-31)).log_().neg_().clamp_(min=x_BV))
 
 
 def find_winners(logits_BV: Tensor, mass_BV: Tensor, seed_B22: Tensor) -> Tensor:
@@ -189,12 +188,13 @@ def find_winners(logits_BV: Tensor, mass_BV: Tensor, seed_B22: Tensor) -> Tensor
     bound_B1 = race_BV.amax(-1, keepdim=True) * (1 - _MARGIN)
     could_win_BV = (race_BV >= bound_B1).float()
     token_B1 = (could_win_BV * token_V).amax(-1, keepdim=True).long()  # the last token that could win
-    # Where the upper bits of a winner are few, its lower ones can matter.
-    is_sure_B1 = (could_win_BV.sum(-1, keepdim=True) == 1.0) & (high_BV.gather(-1, token_B1) > 1 / _MARGIN)
+    # Near the smallest and the largest upper bits of a winner, its lower ones can matter.
+    inside_BV = torch.minimum(high_BV, 0x7FFFFFFF - high_BV)
+    is_sure_B1 = (could_win_BV.sum(-1, keepdim=True) == 1.0) & (inside_BV.gather(-1, token_B1) > 1 / _MARGIN)
     row_N = (~is_sure_B1[:, 0]).nonzero()[:, 0]
     if len(row_N):
-        # Where the upper bits are few, the lower ones can make a noisy mass smaller by this factor.
-        least_N1 = high_BV[row_N].float().masked_fill_(could_win_BV[row_N] == 0.0, torch.inf).amin(-1, keepdim=True)
+        # There, the lower bits can make a noisy mass smaller by this factor at most.
+        least_N1 = inside_BV[row_N].float().masked_fill_(could_win_BV[row_N] == 0.0, torch.inf).amin(-1, keepdim=True)
         index_C, token_C = (race_BV[row_N] >= bound_B1[row_N] * (1 - 1 / (least_N1 + 1))).nonzero(as_tuple=True)
         row_C = row_N[index_C]
         noisy_C = logits_BV[row_C, token_C].double() + draw_noise(seed_B22[row_C], token_C[:, None])[:, 0]

@@ -227,6 +227,25 @@ def test_a_likely_token_wins_with_its_least_noise(words: list[int]) -> None:
     assert sampling.find_winners(logits_BV, logits_BV.exp(), seed_B22).item() == 0
 
 
+def test_a_noise_with_the_largest_upper_bits_is_compared_by_its_lower_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lower bits of token 0 let E be anything from 21 to 37, so that its mass can be half of its upper bound."""
+    mix = sampling._mix
+
+    def bits(token: Tensor, seed: Tensor) -> Tensor:
+        value = mix(token, seed)
+        if value.dim() == 2:  # the upper bits of all tokens
+            value[:, 0] = 2**31 - 1
+        else:
+            value[:, 0] = torch.where(token[:, 0] == 0, torch.tensor(2**31 - 1, dtype=torch.int32), value[:, 0])
+        return value
+
+    monkeypatch.setattr(sampling, "_mix", bits)
+    seed_B22 = seeds(2000)
+    logits_BV = torch.tensor([[3.0, 0.0]]).repeat(2000, 1)
+    exact_BV = logits_BV.double() + draw_noise(seed_B22, torch.arange(2).expand(2000, 2))
+    assert find_winners(logits_BV, (logits_BV - 3.0).exp(), seed_B22)[:, 0].equal(exact_BV.argmax(-1))
+
+
 def test_noisy_masses_are_within_their_margin_for_the_largest_upper_bits() -> None:
     high_BV = torch.cat((2**31 - torch.arange(1, 100_000), 2**31 - 2 ** torch.arange(17, 31)))[None]
     noisy_BV = sampling._add_noise(torch.ones(high_BV.shape), high_BV.to(torch.int32))
