@@ -44,6 +44,7 @@ _CROSS = re.compile(rf"{_VECTOR}\s*\\times\s*{_VECTOR}")
 _CLEANED = [(mark, re.compile(pattern), usual) for mark, pattern, usual in NOTATION["cleaned"]]
 _NAME = r"(?:\\(?!circ)[A-Za-z]+|[A-Za-z])(?:_\w|\^\{-1\})?"
 _COMPOSED = re.compile(rf"(?<![\w^{{\\])({_NAME}(?:\s*\\circ\s*{_NAME})+)(?![\w(])(?!\s*(?:\\circ|\)\s*\())")
+_DECIMAL_COMMA = re.compile(r"(?<![\d.}])(0|\d+(?=\{,\}(?:\d\d?|\d{4,})(?![\d{])))\{,\}(?=\d)")
 _FUNCTION = re.compile(rf"\\operatorname\s*\{{\s*({'|'.join(FUNCTIONS)})\s*\}}")
 _WRAPPERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("`", "`"), ('"', '"'))
 _LEFT_WRAPPERS = tuple(left for left, _ in _WRAPPERS)
@@ -77,6 +78,8 @@ def clean(text: str) -> str:
         text = pattern.sub(usual, text) if mark in text else text
     if "per cent" in text:
         text = text.replace("per cent", "percent")
+    if "{,}" in text:  # a comma that is not before three digits is a decimal one
+        text = _DECIMAL_COMMA.sub(r"\1.", text)
     if "{}" in text:
         text = _EMPTY_GROUP.sub("", text)
     if "\\" in text:
