@@ -189,8 +189,8 @@ def _start_watch(
 
 @contextmanager
 def _saved_after_errors(edges: EdgeSaver, run_dir: Path) -> Iterator[None]:
-    """Save the last step edge after an error that may not return when the run is resumed. Otherwise, the steps since
-    the last checkpoint would be lost."""
+    """Save the last step edge if the stage ends with an error that a resumed run may not meet. Otherwise, the steps
+    since the last checkpoint would be lost."""
     try:
         yield
     except (AlignmentError, RewardError, ClusterLost) as error:
