@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from ansatz.rewards.math_answer import ALGEBRA_TARGET, equivalent, verify
-from ansatz.rewards.pool import WorkerPool
+from ansatz_verify import equivalent, verify
+from ansatz_verify.grade import ALGEBRA_TARGET
+from ansatz_verify.pool import WorkerPool
 
 POOL = WorkerPool(ALGEBRA_TARGET, workers=2, timeout_s=0.8)
 """The deadline leaves room for hostile inputs to be refused within one second of this script's clock."""
@@ -44,7 +45,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "locale": {},
     "units_ignored": {"units": "ignore"},
     "units_converted": {"units": "convert"},
-    "assignment_list": {"assignments": True},
+    "assignment_list": {},
     "number_words": {"number_words": True},
     "joined_boxes": {"join_boxes": True},
     "unclosed_think_ok": {"ignore_unclosed_think": True},

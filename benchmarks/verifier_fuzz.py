@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "rewards"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "packages" / "verify" / "tests"))
 from latex import answers, check_verdict
 
 CHUNK = 2_000

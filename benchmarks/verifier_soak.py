@@ -15,8 +15,9 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ansatz.rewards.math_answer import ALGEBRA_TARGET, verify
-from ansatz.rewards.pool import WorkerPool
+from ansatz_verify import verify
+from ansatz_verify.grade import ALGEBRA_TARGET
+from ansatz_verify.pool import WorkerPool
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "graders"))
 from cases import HOSTILE

@@ -7,13 +7,15 @@ A reward is a function over the rollouts of ONE prompt, so it may compare them w
 Its keyword-only parameters are its settings in the recipe, except those in `INJECTED`, which the grader fills in. It is
 found by name: `ansatz/rewards/<name>.py` (or a package) holds a function `<name>`; nothing else needs to be edited. A
 name with a colon refers to the user's own code: `path/to/file.py:function` or `package.module:function`, which can also
-have one of the forms of `rewards.signatures` and return numbers. A built-in reward also accepts an empty group: it then
+have one of the forms of `rewards.signatures` and return numbers, or None for a response that it does not apply to. A
+built-in reward also accepts an empty group: it then
 checks its settings and what it needs, so that a wrong recipe fails before the run starts.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +26,7 @@ from ansatz.registry import bind, check_required, find_in_package, load_attribut
 from ansatz.rewards.signatures import over_rollouts
 from ansatz.types import Rollout, ScoredRollout, Verdict
 
-RewardFunction = Callable[..., Sequence["RewardResult"]]
+RewardFunction = Callable[..., Sequence["RewardResult | None"]]
 
 VERDICTS = ("verdicts", "all_verdicts")
 INJECTED = ("step", "pool", *VERDICTS)
@@ -50,8 +52,11 @@ class RewardResult:
 
 
 class Grader(Protocol):
-    """What a training loop needs: scores in the order of the input. `score` can be called from several threads at once.
-    `close` ends processes and can be called twice."""
+    """What a training loop needs: scores in the order of the input. `score` can be called from several threads at once,
+    usefully from as many as `threads` says. `close` ends processes and can be called twice."""
+
+    @property
+    def threads(self) -> int: ...
 
     def score(self, rollouts: Sequence[Rollout], *, step: int = 0) -> list[ScoredRollout]: ...
 
@@ -97,6 +102,11 @@ class RewardRegistry:
         if ":" in name:
             return True
         return getattr(importlib.import_module(self.get(name).__module__), "CAN_HANG", False)
+
+    def is_async(self, name: str) -> bool:
+        """Return whether the reward is a function of the user's own that is declared with `async def`."""
+        function: Any = load_attribute(name, kind="reward") if ":" in name else self.get(name)
+        return any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
 
     def gives_steps(self, name: str) -> bool:
         """Return whether the reward can reward reasoning steps: its module, or the user's file, says `GIVES_STEPS =

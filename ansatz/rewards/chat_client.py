@@ -22,6 +22,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, sto
 
 from ansatz.errors import ConfigError
 from ansatz.json_text import parse_json
+from ansatz.own_clock import TimeLimit
 
 _MAX_REPLY_BYTES = 4 << 20
 _MAX_WAIT_S = 30.0  # between two attempts, even if the server asks for more
@@ -107,23 +108,16 @@ class ChatClient:
 
         async def attempt() -> str:
             async with self._requests.turn(self.concurrent):
-                patience.reschedule(first_attempt() + patience_s)
+                patience.start(patience_s)  # the wait for the first turn needs no patience
                 try:
                     return self._content(await self._post(body))
                 except _Retry as retry:
                     failures.append(retry.failure)
                     raise
 
-        def first_attempt() -> float:
-            """Return when the first attempt began, in the loop's time. Waiting for the first turn needs no patience."""
-            nonlocal begin
-            begin = asyncio.get_running_loop().time() if begin is None else begin
-            return begin
-
-        begin: float | None = None
         retrying = AsyncRetrying(stop=stop_never, wait=self._wait, retry=retry_if_exception_type(_Retry))
         try:
-            async with asyncio.timeout(None) as patience:
+            async with TimeLimit() as patience:
                 return await retrying(attempt)
         except ChatFailed as failure:
             return failure
@@ -138,7 +132,7 @@ class ChatClient:
 
     async def _post(self, body: bytes) -> bytes:
         try:
-            async with asyncio.timeout(self.timeout_s):
+            async with TimeLimit(self.timeout_s):
                 status, headers, data = await self._requests.post(body, self._headers())
         except TimeoutError as error:
             raise _Retry(ChatTimeout(f"no reply in {self.timeout_s} s")) from error

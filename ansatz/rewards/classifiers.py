@@ -9,8 +9,10 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from ansatz.errors import ModelError
+from ansatz.errors import AnsatzError, ModelError, is_failure
 from ansatz.hub import local_folder
+from ansatz.model_config import transformers_config
+from ansatz.trial import check_trial
 
 
 class Classifier:
@@ -30,12 +32,21 @@ class Classifier:
         tokenizers: Any = AutoTokenizer
         try:
             self._model, notes = loader.from_pretrained(
-                path, local_files_only=True, output_loading_info=True, trust_remote_code=False
+                path,
+                config=transformers_config(path),
+                local_files_only=True,
+                output_loading_info=True,
+                trust_remote_code=False,
             )
             self.tokenizer = tokenizers.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+            check_trial(self.tokenizer, f"{key} = {folder!r}")
             self.tokenizer.encode("1 + 1")  # reads settings that loading does not
             self._model.to(device).eval()
-        except Exception as error:  # a wrong config or file fails anywhere in transformers, with any kind of error
+        except AnsatzError:
+            raise
+        except BaseException as error:  # a wrong config or file fails anywhere in transformers, with any kind of error
+            if not is_failure(error):
+                raise
             problem = " ".join(str(error).split())[:300] or type(error).__name__
             raise ModelError(f"{key} = {folder!r} cannot be loaded on {device!r}: {problem}") from error
         if self._model.config.num_labels != 1 or notes["missing_keys"]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -32,6 +33,9 @@ from ansatz.rewards.code_safety import (
 FIELDS = ("tests", "test_list", "test", "input_output")
 """The fields of a problem's meta that can hold its tests; the first that is there counts."""
 _SETUP = ("setup", "test_setup_code", "test_imports")
+_MAX_CODE = 100_000
+"""Characters of code with an f-string, which Python 3.11 reads in quadratic time: 1 s for the worst of this length."""
+_F_STRING = re.compile(r"\b(?:f|rf|fr)['\"]", re.IGNORECASE)
 _LISTED = """def listed(value):
     if isinstance(value, (list, tuple)): return [listed(item) for item in value]
     return {key: listed(item) for key, item in value.items()} if isinstance(value, dict) else value
@@ -175,6 +179,8 @@ def _call(name: str, given: Any, expected: Any, test: Mapping[str, Any]) -> Comp
 
 
 def _of_code(test: str, setup: str, entry: Any, *, packages: bool) -> Test:
+    if len(test) + len(setup) > _MAX_CODE and _F_STRING.search(test + setup):
+        raise UnsafeTest(f"the test {test!r:.80} and its setup have an f-string and more than {_MAX_CODE} characters")
     try:
         tree, before = ast.parse(test.strip()), ast.parse(setup)
         for part in (tree, before):
@@ -217,7 +223,7 @@ def _of_code(test: str, setup: str, entry: Any, *, packages: bool) -> Test:
 def _entry_names(entry: Any) -> set[str]:
     try:
         return names_in(ast.parse(entry, mode="eval"))
-    except (SyntaxError, ValueError, TypeError) as error:
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
         raise UnsafeTest(f"meta entry_point = {entry!r:.80}: expected the function to check") from error
 
 

@@ -20,7 +20,7 @@ from ansatz.rewards.sandbox_session import SandboxProcess
 from ansatz.types import Reason
 
 _MAX_MESSAGE = 16 << 20
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?+|\.\d++)(?:[eE][+-]?\d++)?", re.ASCII)
 _WORD = re.compile(r"[^ \t]+")
 _CHECKER_CPU_S = 3600.0  # each of its tests has its own time
 _MAX_LITERAL = 1_000  # characters of an expected value that is compared in this process

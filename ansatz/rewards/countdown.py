@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, cast
 
+from ansatz_verify.marks import Mode, extract
+
 from ansatz.errors import DataError
 from ansatz.rewards.base import RewardResult
-from ansatz.rewards.math_answer.extract import Mode, extract
 from ansatz.types import Problem, Reason, Rollout, Verdict
 
 _MAX_CHARS = 1_000

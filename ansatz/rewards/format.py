@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ansatz_verify.marks import extract
+
 from ansatz.rewards.base import RewardResult
-from ansatz.rewards.math_answer.extract import extract
 from ansatz.types import Rollout
 
 Shape = Literal["think", "think_answer", "think_boxed", "answer", "boxed"]

@@ -1,17 +1,23 @@
 """Calls of functions that might never return: a user's reward, or a request to another machine.
 
 Python cannot end a thread. Each function therefore runs in a daemon thread, which does not keep the process alive, and
-whoever called it waits no longer than until the deadline, or until the calls are cancelled.
+whoever called it waits no longer than until the deadline, or until the calls are cancelled. Coroutines of all calls run
+in one event loop, so that those of a step wait for other machines at the same time.
 """
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import contextlib
+import functools
+import inspect
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any, TypeVar, cast
+
+from ansatz.own_clock import Deadline
 
 T = TypeVar("T")
 
@@ -47,10 +53,12 @@ class GuardedCalls:
 
         self._running.add(outcome)  # pyright: ignore[reportArgumentType]
         try:
+            deadline = Deadline(deadline_s)
             threading.Thread(target=run, name="reward", daemon=True).start()
-            done, _ = concurrent.futures.wait([outcome], deadline_s)
-            if not done:
-                raise DeadlineMissed
+            while not outcome.done():
+                if deadline.is_over():
+                    raise DeadlineMissed
+                concurrent.futures.wait([outcome], deadline.left_s)
             return outcome.result()
         finally:
             self._running.discard(outcome)  # pyright: ignore[reportArgumentType]
@@ -60,3 +68,31 @@ class GuardedCalls:
         for outcome in tuple(self._running):
             with contextlib.suppress(concurrent.futures.InvalidStateError):
                 outcome.set_exception(CallsCancelled())
+
+
+def await_all(value: Any) -> Any:
+    """Return what a function returned. If that is a coroutine, or a list of them, wait for all of them together.
+
+    They run in an event loop that lasts as long as the process, because clients and semaphores of the user's module
+    belong to the loop in which they are first used.
+    """
+    is_list = isinstance(value, list)
+    values = cast("list[Any]", value) if is_list else [value]
+    if not any(map(inspect.isawaitable, values)):
+        return value
+    results = asyncio.run_coroutine_threadsafe(_gather(values), _start_event_loop()).result()
+    return results if is_list else results[0]
+
+
+async def _gather(values: list[Any]) -> list[Any]:
+    async def wait_for(value: Any) -> Any:
+        return await value if inspect.isawaitable(value) else value
+
+    return list(await asyncio.gather(*map(wait_for, values)))
+
+
+@functools.cache
+def _start_event_loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="async rewards", daemon=True).start()
+    return loop

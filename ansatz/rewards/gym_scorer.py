@@ -24,8 +24,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from ansatz_verify.own_time import OwnTime
+
 from ansatz.rewards import sandbox, sandbox_child
-from ansatz.rewards.own_time import OwnTime
 from ansatz.types import Reason
 
 MEMORY_MB = 2048

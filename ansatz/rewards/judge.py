@@ -17,16 +17,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+from ansatz_verify import equivalent
+from ansatz_verify.marks import Mode, extract
+from ansatz_verify.pool import WorkerPool
 from pydantic import Field
 
 from ansatz.config.fields import Positive, Rate, Seconds
 from ansatz.errors import ConfigError, RewardUnavailable, UnreachableError
 from ansatz.rewards.base import RewardResult
 from ansatz.rewards.chat_client import ChatClient, ChatFailed, ChatTimeout
-from ansatz.rewards.math_answer import equivalent
-from ansatz.rewards.math_answer.extract import Mode, extract
-from ansatz.rewards.pool import WorkerPool
 from ansatz.special_tokens import broken
+from ansatz.trust import refuse_found
 from ansatz.types import Reason, Rollout, Verdict, shown_golds
 
 CAN_HANG = True
@@ -42,16 +43,58 @@ _RULES = (
     "several answers, or none, is not the same. End your reply with one word on its own line: CORRECT or INCORRECT."
 )
 _VERDICT = re.compile(r"(\*{1,3}|_{1,3}|)((?:IN)?CORRECT)\.?\1\.?")
+_CLOSERS = " \t*_~`\"')]}>|\u201d\u2019"
+_STOPS = (".", "!", "?", "\u3002", "\uff01", "\uff1f")
+_LABEL = frozenset(
+    [
+        "so",
+        "thus",
+        "therefore",
+        "hence",
+        "final",
+        "finally",
+        "my",
+        "the",
+        "overall",
+        "verdict",
+        "conclusion",
+        "decision",
+        "judgment",
+        "judgement",
+        "answer",
+        "result",
+        "assessment",
+        "evaluation",
+        "grade",
+        "is",
+        "in",
+        "summary",
+        "to",
+        "conclude",
+        "one",
+        "word",
+        "once",
+        "more",
+        "yes",
+    ]
+)
+"""Words of a line or clause that announces the verdict: "Final verdict", "so the answer is:"."""
+_CASE = re.compile(r"\W*(?:the )?(?:reference|candidate)(?:'s)?(?: answer)?\W*:", re.I)
 _DOUBT = re.compile(
-    r"\b(?:not|no|never|nor|neither|cannot|hardly|if|unless|whether|maybe|perhaps)\b|n['\u2019]t\b"
-    r"|\b(?:in|un|is|are|was|were|be|been|as|that|the|an?|it|says?|said|claims?|claimed|reads?|called)\W*$",
+    r"\b(?:not?|never|nor|neither|cannot|hardly|barely|scarcely|nearly|almost|if|unless|whether|maybe|perhaps|far|away"
+    r"|short|less|but|except|without|rather|instead|contrary|opposite|would|could|might|may|can|should"
+    r"|(?:wrong|false|fail|lack|mistak|error|hesita|refus|doubt|den(?:y|ie)|seem|appear|call|label|deem|consider|mark"
+    r"|judg|declar|claim|sa(?:y|id)|writ|wrote|pretend)\w*)\b|n['\u2019]t\b",
     re.I,
-)  # or the sentence lacks its last word, which is the verdict
-_QUOTES = re.compile(
-    r"\b(?:not|no|never|nor|neither|cannot|hardly|if|unless|whether|maybe|perhaps|mistakes?|wrong|wrongly|falsely?"
-    r"|errors?|say|says|said|claims?|claimed|reads?|states?|stated|writes?|wrote|called)\b|n['\u2019]t\b",
+)
+_DENIED = re.compile(r"(?:\b(?:not|never|hardly)|n['\u2019]t)\W*+$", re.I)
+_AGREES = re.compile(r"\b(?:match(?:es)?|equals?|agrees?|coincides?|same|identical|equivalent)\b|=", re.I)
+_ENDS = re.compile(
+    r"(?:\b(?:match(?:es)?|equals?|agrees?|coincides?|same|identical|equivalent|values?|numbers?|sets?|answers?|form"
+    r"|statements?|expressions?|reference|candidate|other)|=\s*[^\s=]+)$",
     re.I,
-)  # in a last clause that ends in a colon; "My verdict:" does not
+)
+"""Last words of a sentence that says that two answers agree, without its full stop."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -87,9 +130,11 @@ def judge(
     Raise ConfigError, for an empty group, if the judge cannot be reached at all.
     """
     limits = {"timeout_s": timeout_s, "patience_s": patience_s, "backoff_s": backoff_s, "concurrent": concurrent}
+    _refuse_found(url=url, api_key_env=api_key_env, cache=cache)
     client = _client(url=url, model=model, api_key=_key(api_key_env), **limits)
     saved = _cache(cache)
     if not rollouts:
+        saved.check()
         _reach(client, max_reply_tokens)
         return []
     problem = rollouts[0].prompt.problem
@@ -186,8 +231,8 @@ def read_verdict(reply: str) -> bool | None:
 
     A verdict is the last line of the reply, and nothing else is on that line. It can be in bold or italics and end in a
     full stop. There is none if the opposite verdict has a line too, if the thought before it is not closed, or if the
-    line completes an unfinished sentence that denies, doubts or quotes ("It is not", or "It would be wrong to say:",
-    then CORRECT).
+    line could complete the one before it, as after "It is far from", "It would be wrong to say:" or "It is ...". The
+    line before is complete with a full stop, as a label such as "Final verdict:", or if it says that two answers agree.
     """
     rest = reply.rpartition("</think>")[2]
     lines = [line.strip(" \t\r") for line in rest.split("\n")]
@@ -197,11 +242,28 @@ def read_verdict(reply: str) -> bool | None:
     verdicts = [match and match[2] == "CORRECT" for match in map(_VERDICT.fullmatch, [*seen, *lines[-1:]])]
     if not verdicts or verdicts[-1] is None or (not verdicts[-1]) in verdicts or "<think>" in rest:
         return None
-    before = next((line for line in reversed(seen) if line), "")
-    if before.endswith(":") and _QUOTES.search(re.split(r"[.,;!?]\s", before)[-1]):
-        return None
-    continues = before[-1:].isalnum() or before[-1:] in (",", ";", "-")
-    return None if continues and _DOUBT.search(before) else verdicts[-1]
+    before = next((line for line in reversed(seen) if any(map(str.isalnum, line))), "")
+    if not verdicts[-1]:
+        return None if _DENIED.search(before) else False
+    return True if _is_complete(before) else None
+
+
+def _is_complete(line: str) -> bool:
+    """Return whether a line could not go on in the next one."""
+    text = line.rstrip(_CLOSERS)
+    if text.endswith(("...", "\u2026")):
+        return False
+    if not text or text.endswith(_STOPS):
+        return True
+    clause = re.split(r"[.,;!?]\s", text.rstrip(":,;"))[-1]
+    if {word.lower() for word in re.findall(r"\w+", clause)} <= _LABEL:
+        return text.endswith(":") or not text.lower().endswith(("is", "the", "in", "to", "one", "my"))
+    if text.endswith(":"):
+        return False
+    if _CASE.match(line) and text != line:
+        return True
+    text = text.rstrip(",;-\u2013\u2014 ")
+    return not _DOUBT.search(text) and bool(not text[-1:].isalpha() or (_AGREES.search(text) and _ENDS.search(text)))
 
 
 @functools.cache
@@ -215,6 +277,13 @@ def _reach(client: ChatClient, max_tokens: int) -> None:
             f"rewards.judge: the model {client.model!r} at {client.url} does not answer ({reply}). "
             "Start the server, or correct url, model or api_key_env."
         ) from reply
+
+
+def _refuse_found(**settings: str | None) -> None:
+    """Refuse settings that a recipe of somebody else names: its server would see what you grade and your key, and its
+    cache could be a file of yours."""
+    for name, text in settings.items():
+        refuse_found(text or "", kind=f"rewards.judge.{name}")
 
 
 def _key(variable: str | None) -> str | None:
@@ -235,20 +304,39 @@ _WAIT_S = 30.0  # for another process that is writing
 
 
 class VerdictCache:
-    """Correct or not, by key. path: an SQLite file, which several processes can share; None keeps it in memory."""
+    """Correct or not, by key. path: an SQLite file, which several processes can share; None keeps it in memory. The
+    file is made by the first verdict that is looked for, so that a check of a recipe leaves nothing behind."""
 
     def __init__(self, path: str | None) -> None:
-        self._lock = threading.Lock()
+        self._path, self._lock = path, threading.Lock()
+
+    def check(self) -> None:
+        """Raise ConfigError if the file cannot be opened, or made where there is none."""
+        if self._path is None:
+            return
+        if os.path.lexists(self._path):
+            self._base.execute("SELECT 1")
+            return
+        folder = next(each for each in Path(self._path).absolute().parents if os.path.lexists(each))
+        if not folder.is_dir() or not os.access(folder, os.W_OK):
+            raise self._make_error(f"{folder} is not a folder in which a file can be made")
+
+    @functools.cached_property
+    def _base(self) -> sqlite3.Connection:
         try:
-            if path is not None:
-                Path(path).parent.mkdir(parents=True, exist_ok=True)
-            self._base = sqlite3.connect(path or ":memory:", timeout=_WAIT_S, check_same_thread=False)
-            self._base.execute("CREATE TABLE IF NOT EXISTS verdicts (key TEXT PRIMARY KEY, correct INTEGER NOT NULL)")
-            self._base.commit()
+            if self._path is not None:
+                Path(self._path).parent.mkdir(parents=True, exist_ok=True)
+            base = sqlite3.connect(self._path or ":memory:", timeout=_WAIT_S, check_same_thread=False)
+            base.execute("CREATE TABLE IF NOT EXISTS verdicts (key TEXT PRIMARY KEY, correct INTEGER NOT NULL)")
+            base.commit()
         except (OSError, sqlite3.Error) as error:
-            raise ConfigError(
-                f"judge: cache = {path!r} cannot be opened ({error}); expected a file that can be written."
-            ) from error
+            raise self._make_error(error) from error
+        return base
+
+    def _make_error(self, problem: object) -> ConfigError:
+        return ConfigError(
+            f"judge: cache = {self._path!r} cannot be opened ({problem}); expected a file that can be written."
+        )
 
     def get(self, key: str) -> bool | None:
         with self._lock:

@@ -15,7 +15,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ansatz.errors import ConfigError, MissingExtraError
+from ansatz.errors import ConfigError, MissingExtraError, install_command
 from ansatz.registry import suggest
 from ansatz.rewards.base import RewardResult
 from ansatz.types import Rollout
@@ -102,7 +102,7 @@ def _identifier() -> Any:
     except ModuleNotFoundError as error:
         raise MissingExtraError(
             "rewards.language needs the package py3langid, which is not installed. Install it with: "
-            "pip install 'ansatz-rl[language]'."
+            + install_command("language")
         ) from error
     untyped: Any = langid
     return untyped.LanguageIdentifier.from_model_file(untyped.MODEL_FILE, norm_probs=True)

@@ -61,7 +61,7 @@ def learned(
     batch_size: Positive = 8,
     device: str = "cpu",
     squash: Literal["none", "sigmoid"] = "none",
-) -> list[RewardResult]:
+) -> list[RewardResult | None]:
     """The model's score of each response, or its sigmoid.
 
     model: a sequence classifier of one label (a Hugging Face folder or a model of the hub), or `file.py:function` (or
@@ -76,7 +76,7 @@ def learned(
     scorer = _user_model(model) if ":" in model else _classifier(model, **settings)
     results = as_results("learned", scorer.score(rollouts), rollouts) if rollouts else []
     if squash == "sigmoid":
-        return [RewardResult(value=sigmoid(result.value)) for result in results]
+        return [None if result is None else RewardResult(value=sigmoid(result.value)) for result in results]
     return results
 
 

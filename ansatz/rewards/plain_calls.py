@@ -17,6 +17,7 @@ import decimal
 import fractions
 import json
 import operator
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -34,6 +35,12 @@ _PARTS: dict[str, tuple[type[Any], Callable[[Any], list[Any]]]] = {
     "time": (datetime.time, lambda value: [value.hour, value.minute, value.second, value.microsecond]),
     "timedelta": (datetime.timedelta, lambda value: [value.days, value.seconds, value.microseconds]),
 }
+_HEXADECIMAL = re.compile(r"-?[0-9a-f]++")
+_DECIMAL = re.compile(r"-?(?:[0-9]++(?:\.[0-9]*+)?+(?:E[+-][0-9]{1,6})?|Infinity|s?NaN[0-9]{0,99})")
+_MOST_BITS = 1 << 16
+"""Of numerator and denominator of a fraction: cancelling them takes the square of their length."""
+_MOST_ALIKE = 100
+"""Members of a set or keys of a dict with the same hash: adding them takes the square of their number."""
 _MUTABLE = (list, dict, set, bytearray, collections.deque)
 _ITEMS = (operator.getitem, operator.setitem, operator.delitem)
 _OPERATIONS: dict[str, Callable[..., Any]] = {
@@ -188,6 +195,8 @@ class Peer:
             raise self.refuse("not a plain value") from error
 
     def _unpack(self, packed: Any, instances: list[Any]) -> Any:
+        """Return the value that `_pack` has packed. The other side can send anything: what a constructor gets is of the
+        type that `_pack` sends, as a text could be a number that takes years to compute."""
         if type(packed) is list:
             return [self._unpack(item, instances) for item in packed]
         if type(packed) is not dict:
@@ -195,21 +204,31 @@ class Peer:
         ((name, content),) = packed.items()
         match name:
             case "int":
-                return int(content, 16)
-            case "dict":
-                return {self._unpack(key, instances): self._unpack(value, instances) for key, value in content}
+                return int(_require_form(content, _HEXADECIMAL), 16)
+            case "Decimal":
+                (text,) = _require_type(content, list)
+                return decimal.Decimal(_require_form(text, _DECIMAL))
             case "instance":
-                return instances[content]
+                return instances[_require_type(content, int)]
             case "mine":
-                return Remote(self, content)
+                return Remote(self, _require_type(content, int))
             case "yours":
-                return self._lent[content]
+                return self._lent[_require_type(content, int)]
             case "builtin":
-                return getattr(builtins, content) if self._open else Remote(self, -1)
-        parts = [self._unpack(item, instances) for item in content]
+                return getattr(builtins, _require_type(content, str)) if self._open else Remote(self, -1)
+        parts = [self._unpack(item, instances) for item in _require_type(content, list)]
+        if name == "dict":
+            _refuse_alike([key for key, _ in parts])
+            return dict(parts)
         if name in _CONTAINERS:
+            if name.endswith("set"):
+                _refuse_alike(parts)
             return _CONTAINERS[name](parts)
         kind = _PARTS[name][0]
+        for part in parts:
+            _require_type(part, float if kind is complex else int)
+        if kind is fractions.Fraction and any(part.bit_length() > _MOST_BITS for part in parts):
+            raise ValueError("a fraction with too many digits")
         return kind(parts) if kind in (bytes, bytearray) else kind(*parts)
 
     def _copy_back(self, after: list[Any], arguments: list[Any]) -> None:
@@ -312,6 +331,23 @@ def _attributes(instance: Any) -> dict[str, Any]:
     slots = [name for kind in type(instance).__mro__ for name in getattr(kind, "__slots__", ())]
     attributes = {name: getattr(instance, name) for name in slots if hasattr(instance, name)}
     return {**attributes, **getattr(instance, "__dict__", {})}
+
+
+def _require_type(value: Any, kind: type[Any]) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"{type(value).__name__} instead of {kind.__name__}")
+    return value
+
+
+def _require_form(value: Any, form: re.Pattern[str]) -> str:
+    if not form.fullmatch(_require_type(value, str)):
+        raise ValueError("a number in another form")
+    return value
+
+
+def _refuse_alike(members: list[Any]) -> None:
+    if len(members) > _MOST_ALIKE and max(collections.Counter(map(hash, members)).values()) > _MOST_ALIKE:
+        raise ValueError("too many members with the same hash")
 
 
 def _index_of(value: Any, values: list[Any]) -> int:

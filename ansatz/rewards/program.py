@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from ansatz_verify import equivalent
+from ansatz_verify.pool import WorkerPool
+
 from ansatz.config.fields import Positive, Seconds
 from ansatz.rewards import sandbox
 from ansatz.rewards.base import RewardResult
 from ansatz.rewards.code_blocks import grade_distinct, last_program
-from ansatz.rewards.math_answer import equivalent
-from ansatz.rewards.pool import WorkerPool
 from ansatz.rewards.sandbox import Ended
 from ansatz.types import Reason, Rollout, Verdict
 from ansatz.visible import visible

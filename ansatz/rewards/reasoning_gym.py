@@ -6,12 +6,13 @@ import functools
 import importlib.util
 from collections.abc import Sequence
 
+from ansatz_verify.marks import extract
+from ansatz_verify.pool import JobCrashed, JobTimeout, WorkerPool
+
 from ansatz.config.fields import Seconds
-from ansatz.errors import MissingExtraError, RewardError
+from ansatz.errors import MissingExtraError, RewardError, install_command
 from ansatz.rewards.base import RewardResult
 from ansatz.rewards.gym_scorer import MEMORY_MB
-from ansatz.rewards.math_answer.extract import extract
-from ansatz.rewards.pool import JobCrashed, JobTimeout, WorkerPool
 from ansatz.types import Problem, Reason, Rollout, Verdict
 
 _STAGE = "reasoning_gym"
@@ -75,5 +76,5 @@ def _start_pool() -> WorkerPool:
 
 def _make_missing_error(why: str) -> MissingExtraError:
     return MissingExtraError(
-        f"rewards.reasoning_gym needs the package reasoning-gym ({why}): pip install 'ansatz-rl[reasoning-gym]'."
+        f"rewards.reasoning_gym needs the package reasoning-gym ({why}): {install_command('reasoning-gym')}"
     )

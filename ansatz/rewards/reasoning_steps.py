@@ -7,8 +7,9 @@ A step is by default a line of the response that is not blank, together with the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import takewhile
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, takewhile
 from typing import Any, NamedTuple
 
 from ansatz.config.fields import StepEnd
@@ -17,14 +18,16 @@ from ansatz.registry import suggest
 from ansatz.special_tokens import special_tokens
 from ansatz.types import Problem, golds_of
 
-_LINE = re.compile(r"\s*\S[^\n]*\n*")
+_LINE = re.compile(r"\s*+\S[^\n]*+\n*+")
+_CLOSERS = r"[\"')\]}$]*+"
 _PATTERNS = {
     "line": (_LINE, "\n"),
-    "blank_line": (re.compile(r"\s*\S[^\n]*(?:\n(?![^\S\n]*(?:\n|\Z))[^\n]*)*\n*"), "\n\n"),
+    "blank_line": (re.compile(r"\s*+\S[^\n]*+(?:\n(?![^\S\n]*+(?:\n|\Z))[^\n]*+)*+\n*+"), "\n\n"),
     "sentence": (
         re.compile(
-            r"\s*(?:\d+[.)][^\S\n]+)?\S[^\n]*?"
-            r"(?:(?<=[.!?])[\"')\]}$]*(?=\s|\Z)\n*|(?<=[\u3002\uff01\uff1f])\n*|\n+|\Z)"
+            r"\s*+(?:\d++[.)][^\S\n]++)?(?=\S)"
+            rf"(?:[^\n.!?\u3002\uff01\uff1f]|[.!?](?!{_CLOSERS}(?:\s|\Z)))*+"
+            rf"(?:[.!?]{_CLOSERS}\n*+|[\u3002\uff01\uff1f]\n*+|\n++|\Z)"
         ),
         " ",
     ),
@@ -35,11 +38,20 @@ COMMUTATIVE = "+*"
 
 def step_ends(text: str, at: StepEnd = "line") -> tuple[int, ...]:
     """The number of characters up to the end of each step, in rising order. A text without a step has none."""
-    if isinstance(at, Mapping):
-        ends = re.compile(f"(.*?)(?:{re.escape(at['marker'])}|\\Z)", re.DOTALL)
-        return tuple(match.end() for match in ends.finditer(text) if match[1].strip())
-    pattern, _ = _PATTERNS[at]
-    return tuple(match.end() for match in pattern.finditer(text))
+    if not isinstance(at, Mapping):
+        return tuple(match.end() for match in _steps(_PATTERNS[at][0], text))
+    parts = text.split(at["marker"])
+    ends = accumulate(len(part) + len(at["marker"]) for part in parts)
+    return tuple(min(end, len(text)) for part, end in zip(parts, ends, strict=True) if part.strip())
+
+
+def _steps(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """Yield the steps, each from the end of the one before it. A search would begin anew at every blank after the last
+    of them."""
+    at = 0
+    while (match := pattern.match(text, at)) is not None:
+        yield match
+        at = match.end()
 
 
 def joined_steps(steps: Sequence[str], at: StepEnd) -> str:
@@ -88,7 +100,7 @@ def first_wrong_character(problem: Problem, text: str) -> int | None:
     right. A step that ends too early is wrong from the line end after it, or from the last character of the text."""
     true_lines = [_ways_to_write(*equation) for equation in problem.meta["steps"]]
     true_lines.append([rf"\boxed{{{golds_of(problem.answer)[0]}}}"])
-    for index, match in enumerate(_LINE.finditer(text)):
+    for index, match in enumerate(_steps(_LINE, text)):
         expected = true_lines[index] if index < len(true_lines) else []
         step = match.group()
         if step.strip() in expected:
@@ -138,9 +150,10 @@ class EncodedSteps(NamedTuple):
     at: tuple[int, ...]
     ends: tuple[int, ...]
 
-    def token_of(self, character: int) -> int:
-        """The index in token_ids of the token with this character of the response."""
-        return next(index for index, end in enumerate(self.ends) if end > character)
+    def tokens_of(self, characters: Iterable[int]) -> tuple[int, ...]:
+        """Return the indices in token_ids of the tokens with these characters of the response."""
+        furthest = list(accumulate(self.ends, max))  # a special token at the end has no place of its own
+        return tuple(bisect_right(furthest, character) for character in characters)
 
 
 def encode_steps(tokenizer: Any, prompt: str, response: str, step_ends: Sequence[int]) -> EncodedSteps:
@@ -153,4 +166,4 @@ def encode_steps(tokenizer: Any, prompt: str, response: str, step_ends: Sequence
     ends = tuple(end - len(prompt) for end in text_ends)
     num_prompt = sum(end <= 0 for end in ends)
     steps = EncodedSteps(tuple(ids), num_prompt, (), ends)
-    return steps._replace(at=tuple(steps.token_of(end - 1) for end in step_ends))
+    return steps._replace(at=steps.tokens_of(end - 1 for end in step_ends))

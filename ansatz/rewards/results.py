@@ -1,4 +1,5 @@
-"""What a reward returned, as one RewardResult per rollout. Numbers are accepted; anything else is named in an error."""
+"""What a reward returned, as one RewardResult per rollout. Numbers are accepted, and None from a reward that does not
+apply to a rollout; anything else is named in an error."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ from ansatz.visible import whole
 _EXPECTED = "Return a list with one number or RewardResult per rollout, in the same order."
 
 
-def as_results(name: str, returned: Any, group: Sequence[Rollout]) -> list[RewardResult]:
-    """Return one finite result per rollout of the group. Raise RewardError, with the reward and the problem, for
-    anything else.
+def as_results(name: str, returned: Any, group: Sequence[Rollout]) -> list[RewardResult | None]:
+    """Return one finite result, or None, per rollout of the group. Raise RewardError, with the reward and the problem,
+    for anything else.
 
     Whatever `returned` raises while it is read is passed on.
     """
@@ -32,7 +33,7 @@ def as_results(name: str, returned: Any, group: Sequence[Rollout]) -> list[Rewar
     if len(values) != len(group):
         number = f"more than {len(group)}" if len(values) > len(group) else len(values)
         raise RewardError(f"{what} {number} results for {len(group)} rollouts of {where}. {_EXPECTED}")
-    return [checked_result(value, what=what, where=where) for value in values]
+    return [None if value is None else checked_result(value, what=what, where=where) for value in values]
 
 
 def checked_result(value: Any, *, what: str, where: str) -> RewardResult:

@@ -16,7 +16,6 @@ the host's name and clock. If files or calls cannot be restricted, `isolation="f
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import json
 import os
@@ -34,11 +33,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO, Any, Literal
 
+from ansatz_verify.own_time import OwnTime
+
 from ansatz.errors import ConfigError, StorageError
-from ansatz.files import not_written
-from ansatz.rewards.own_time import OwnTime
+from ansatz.files import OF_SPACE, not_written, remedy
 from ansatz.rewards.seccomp import build_filter
 from ansatz.temporary import folder_of_program
+from ansatz.trust import refuse_found
 
 Isolation = Literal["full", "available"]
 Role = Literal["run", "session", "program", "checker"]
@@ -131,16 +132,25 @@ def run(
 def check_disk(error: OSError) -> None:
     """Raise StorageError if the disk is full. Without this, the policy would be taught that its program was at
     fault."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if error.errno in OF_SPACE:
         raise StorageError(
-            f"the sandbox: {not_written(Path(tempfile.gettempdir()), error)} Free some space, or set TMPDIR to a "
+            f"the sandbox: {not_written(Path(tempfile.gettempdir()), error)} {remedy(error)}, or set TMPDIR to a "
             "folder on another disk, then continue."
         ) from error
 
 
-@functools.cache
 def require(isolation: Isolation) -> None:
-    """Raise ConfigError, saying what is missing, if this machine lacks that isolation. Runs one program to find out."""
+    """Raise ConfigError, saying what is missing, if this machine lacks that isolation. Runs one program to find out.
+
+    Raise UntrustedCodeError if a recipe that the user has not given asks for less than full isolation.
+    """
+    if isolation != "full":
+        refuse_found(isolation, kind="isolation")
+    _try_isolation(isolation)
+
+
+@functools.cache
+def _try_isolation(isolation: Isolation) -> None:
     if sys.platform != "linux":
         raise ConfigError(
             f"the sandbox needs Linux; this is {sys.platform}. Use rewards that run programs on a Linux machine."

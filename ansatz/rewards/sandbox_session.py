@@ -11,8 +11,9 @@ import subprocess
 import time
 from contextlib import ExitStack
 
+from ansatz_verify.own_time import OwnTime
+
 from ansatz.rewards import sandbox
-from ansatz.rewards.own_time import OwnTime
 from ansatz.rewards.sandbox import Ended, Isolation, ProgramRun, Role, SandboxLimits
 from ansatz.temporary import folder_of_program
 

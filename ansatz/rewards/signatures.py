@@ -7,18 +7,21 @@
 | verl | a parameter `solution_str` | one response at a time, as verl calls `compute_score` |
 | TRL | a parameter `completions` | all responses to one problem, as TRL's trainers call a reward function |
 
-In every form, keyword-only parameters are settings of the recipe. All others are filled in by name: see `columns`.
+A function can be `async`: then all responses to a problem, and several problems, are awaited at the same time. In every
+form, keyword-only parameters are settings of the recipe. All others are filled in by name: see `columns`.
 """
 
 from __future__ import annotations
 
+import dis
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from ansatz.errors import ConfigError
 from ansatz.registry import settings_of
-from ansatz.types import Problem, Rollout
+from ansatz.rewards.guarded_calls import await_all
+from ansatz.types import Problem, Rollout, golds_of
 
 _NAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _FORMS = (
@@ -68,13 +71,15 @@ def columns(problem: Problem) -> dict[str, Any]:
     These are question, answer (the gold answer; also as ground_truth), solution (the worked solution, or the gold
     answer if the source has none), id, source, split, level, and everything in the problem's meta.
     """
-    solution = problem.answer if problem.solution is None else problem.solution
+    golds = golds_of(problem.answer)
+    answer = golds[0] if len(golds) == 1 else problem.answer
+    solution = answer if problem.solution is None else problem.solution
     return {
         **problem.meta,
         "id": problem.id,
         "question": problem.question,
-        "answer": problem.answer,
-        "ground_truth": problem.answer,
+        "answer": answer,
+        "ground_truth": answer,
         "solution": solution,
         "source": problem.source,
         "split": problem.split,
@@ -85,23 +90,23 @@ def columns(problem: Problem) -> dict[str, Any]:
 def _response_call(function: Callable[..., Any], rollouts: Sequence[Rollout], values: dict[str, Any], name: str) -> Any:
     problem = columns(rollouts[0].prompt.problem)
     known = {**problem, "prompt": rollouts[0].prompt.text}
-    return [
-        function(**_arguments(function, {**known, "response": rollout.said}, name), **values) for rollout in rollouts
-    ]
+    return await_all(
+        [function(**_arguments(function, {**known, "response": rollout.said}, name), **values) for rollout in rollouts]
+    )
 
 
 def _verl_call(function: Callable[..., Any], rollouts: Sequence[Rollout], values: dict[str, Any], name: str) -> Any:
     problem = rollouts[0].prompt.problem
     known = {
         **columns(problem),
-        "data_source": problem.source,
+        "data_source": problem.origin,
         "extra_info": {**problem.meta, "split": problem.split, "question": problem.question, "id": problem.id},
     }
-    results: list[Any] = []
-    for rollout in rollouts:
-        result = function(**_arguments(function, {**known, "solution_str": rollout.said}, name), **values)
-        results.append(_verl_score(result, name))
-    return results
+    results = [
+        function(**_arguments(function, {**known, "solution_str": rollout.said}, name), **values)
+        for rollout in rollouts
+    ]
+    return [_verl_score(result, name) for result in await_all(results)]
 
 
 def _verl_score(result: Any, name: str) -> Any:
@@ -114,16 +119,37 @@ def _verl_score(result: Any, name: str) -> Any:
 
 
 def _trl_call(function: Callable[..., Any], rollouts: Sequence[Rollout], values: dict[str, Any], name: str) -> Any:
-    """Return the columns as lists with one entry per response. None, which TRL reads as "does not apply", adds nothing
-    here."""
-    known: dict[str, Any] = {key: [value] * len(rollouts) for key, value in columns(rollouts[0].prompt.problem).items()}
+    """Call with the columns as lists with one entry per response. A function that reads messages, as
+    `completion[0]["content"]` does, gets them, and one that does not gets text."""
+    problem = rollouts[0].prompt.problem
+    known: dict[str, Any] = {key: [value] * len(rollouts) for key, value in columns(problem).items()}
     known["prompts"] = [rollout.prompt.text for rollout in rollouts]
     known["completions"] = [rollout.said for rollout in rollouts]
     known["completion_ids"] = [list(rollout.token_ids) for rollout in rollouts]
-    results = function(**_arguments(function, known, name), **values)
-    if not isinstance(results, list):
-        return results
-    return [0.0 if value is None else value for value in cast(list[Any], results)]
+    as_messages = {
+        "prompts": [[*problem.earlier_turns, {"role": "user", "content": problem.question}] for _ in rollouts],
+        "completions": [[{"role": "assistant", "content": rollout.said}] for rollout in rollouts],
+    }
+    first, second = ({}, as_messages) if not _reads_messages(function) else (as_messages, {})
+    try:
+        return await_all(function(**_arguments(function, {**known, **first}, name), **values))
+    except (TypeError, AttributeError, KeyError, IndexError) as error:
+        try:
+            return await_all(function(**_arguments(function, {**known, **second}, name), **values))
+        except Exception:
+            raise error from None
+
+
+def _reads_messages(function: Callable[..., Any]) -> bool:
+    """Return whether the function's code has an expression such as `completion[0]["content"]`."""
+    codes = [getattr(inspect.unwrap(function), "__code__", None)]
+    for code in filter(None, codes):
+        steps = [each for each in dis.get_instructions(code) if each.opname not in ("CACHE", "EXTENDED_ARG")]
+        for item, name, field in zip(steps, steps[1:], steps[2:], strict=False):
+            if name.argval == "content" and all(each.opname.startswith("BINARY_") for each in (item, field)):
+                return True
+        codes += filter(inspect.iscode, code.co_consts)
+    return False
 
 
 def _arguments(function: Callable[..., Any], known: Mapping[str, Any], name: str) -> dict[str, Any]:

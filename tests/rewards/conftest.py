@@ -23,10 +23,11 @@ def rollout() -> MakeRollout:
         finish: Finish = Finish.STOP,
         sample: int = 0,
         prompt: str = "?",
+        source: str = "test",
         meta: Mapping[str, Any] | None = None,
         token_ids: Sequence[int] | None = None,
     ) -> Rollout:
-        question = Problem(id=problem, question="?", answer=gold, source="test", split="train", meta=meta or {})
+        question = Problem(id=problem, question="?", answer=gold, source=source, split="train", meta=meta or {})
         ids = tuple(range(tokens)) if token_ids is None else tuple(token_ids)
         return Rollout(
             prompt=Prompt(problem=question, text=prompt, token_ids=(1,)),

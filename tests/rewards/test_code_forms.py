@@ -7,6 +7,7 @@ import pytest
 from ansatz.errors import ConfigError, DataError
 from ansatz.rewards import sandbox
 from ansatz.rewards.code_forms import CheckedTest, CompareTest, read_forms
+from ansatz.rewards.code_safety import UnsafeTest
 from ansatz.rewards.code_tests import check_golds, code_tests
 from ansatz.types import Reason
 
@@ -341,3 +342,10 @@ def test_only_a_call_is_compared_without_a_process_for_the_test():
     assert {form(FORMS[name]) for name in ("a call and a literal", "LeetCode", "a keyword")} == {CompareTest}
     dunder, builtin = "assert f(2).__eq__(4) == True", "assert abs(f(2) - 4) == 0"
     assert {form(test) for test in (dunder, builtin, FORMS["a chain"])} == {CheckedTest}
+
+
+def test_a_long_test_is_refused_only_for_an_f_string():
+    long = f"assert f(2) == '{'a' * 200_000}'"
+    assert read_forms({"tests": [long]}, packages=False)
+    with pytest.raises(UnsafeTest, match="an f-string"):
+        read_forms({"tests": [f"{long} + f'{{a}}'"]}, packages=False)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from datetime import datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+
 import pytest
 
 from ansatz.errors import ConfigError, DataError
 from ansatz.rewards import sandbox
 from ansatz.rewards.code_runs import same_output
 from ansatz.rewards.code_tests import check_golds, code_tests
+from ansatz.rewards.plain_calls import Peer, Refused
 from ansatz.types import Reason
 
 DOUBLE = [{"stdin": "2\n", "stdout": "4\n"}, {"stdin": "-3\n", "stdout": "-6"}]
@@ -162,3 +168,57 @@ def test_a_problem_without_readable_tests_is_named(rollout, tests):
     bad = rollout("", problem="p3", meta={"tests": tests}).prompt.problem
     with pytest.raises(DataError, match=r"'p3'.*test"):
         check_golds([rollout("", meta={"tests": SQUARE}).prompt.problem, bad])
+
+
+def receive(packed):
+    """What a program's message becomes in the process that compares."""
+    peer = Peer(lambda sent: None, lambda: json.dumps({"values": [packed], "instances": []}), namespace={})
+    return peer.ask("names", [])
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        *({"Fraction": ["1e1000000000", 1]}, {"Fraction": ["1/3"]}, {"Fraction": [0.5, 1]}, {"Fraction": [True, 1]}),
+        *(
+            {"Fraction": [{"int": "f" * 20_000}, 1]},
+            {"complex": ["1"]},
+            {"Decimal": ["1e9999999"]},
+            {"Decimal": [[0, [1], 3]]},
+        ),
+        *(
+            {"int": "1_0"},
+            {"int": 5},
+            {"range": [0, 1e9, 1]},
+            {"timedelta": [0.1, 0, 0]},
+            {"date": [{"bytes": [7, 228, 1, 1]}]},
+        ),
+        *({"bytes": 10**9}, {"datetime": ["2020", 1, 1, 0, 0, 0, 0]}, {"mine": "1"}, {"int": "1", "range": [1]}),
+        {"set": [{"int": format(number * (2**61 - 1), "x")} for number in range(1, 200)]},
+        {"dict": [[{"int": format(number * (2**61 - 1), "x")}, 0] for number in range(1, 200)]},
+    ],
+)
+def test_a_value_that_no_constructor_may_get_is_refused(packed):
+    with pytest.raises(Refused):
+        receive(packed)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(
+            Fraction(10**30, 7),
+            Decimal("-12.50"),
+            Decimal("1E+5"),
+            Decimal("Infinity"),
+            7**3000,
+            -(2**60),
+            range(0, 9, 3),
+        ),
+        *(datetime(2020, 1, 2, 3, 4, 5, 6), timedelta(1, 2, 3), complex(1, -2.5), b"xy", bytearray(b"z")),
+        {"a": [(1, 2.5), {3, 4}, None], 5: frozenset({6})},
+    ],
+)
+def test_a_plain_value_is_the_same_on_the_other_side(value):
+    packed = Peer(lambda sent: None, lambda: "", namespace={})._pack(value, [])
+    assert (receive(packed), type(receive(packed))) == (value, type(value))

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 from chat_server import ChatServer
+from given import build_grader
 from tiny_models import tiny_token_classifier
 
 from ansatz.registry import settings_of
 from ansatz.rewards.base import INJECTED, rewards
-from ansatz.rewards.grader import build_grader
 
 PAGE = (Path(__file__).parents[2] / "docs" / "rewards.md").read_text()
 NEEDED = {

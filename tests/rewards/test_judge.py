@@ -16,12 +16,13 @@ from urllib.parse import quote
 import hypothesis.strategies as st
 import pytest
 from chat_server import ChatServer
+from given import build_grader
 from hypothesis import given, settings
 
 from ansatz.errors import ConfigError, RewardUnavailable
 from ansatz.rewards.chat_client import ChatClient, ChatFailed, ChatTimeout
-from ansatz.rewards.grader import build_grader
 from ansatz.rewards.judge import judge, read_verdict
+from ansatz.trust import TrustedText
 from ansatz.types import Reason
 
 
@@ -67,7 +68,10 @@ def test_what_the_rules_accept_is_not_asked_unless_wanted(rollout):
 
 
 def test_equal_answers_are_asked_once_and_remembered_in_a_file(rollout, tmp_path):
-    cache = str(tmp_path / "deep" / "judge.sqlite")
+    cache = TrustedText(tmp_path / "deep" / "judge.sqlite")
+    with ChatServer(says) as server:
+        judge([], url=server.url, model="m", cache=cache)
+    assert list(tmp_path.iterdir()) == []  # a check leaves nothing behind
     with ChatServer(says) as server:
         first = ask(server, ["odd", "odd", "divisible by two"], rollout, cache=cache)
         again = ask(server, ["divisible by two", "odd"], rollout, cache=cache)
@@ -130,6 +134,15 @@ def test_a_passing_failure_is_tried_again(rollout):
         ("It would be a mistake to say:\nCORRECT", None),
         ("The candidate claims:\nCORRECT", None),
         ("This is not:\nCORRECT", None),
+        ("This is far from\nCORRECT", None),
+        ("Anything but\n\nCORRECT", None),
+        ("I hesitate to call this\n---\nCORRECT", None),
+        ("One might think that it matches...\nCORRECT", None),
+        ("Far from it:\nCORRECT", None),
+        ("- candidate 4\nCORRECT", True),
+        ("The candidate matches the reference\nCORRECT", True),
+        ("## Final verdict\nCORRECT", True),
+        ("The values differ\nINCORRECT", False),
         ("My verdict:\nCORRECT", True),
         ("There is no difference, so the answer is:\nCORRECT", True),
         ("Reference: 4. Candidate: 4. Final verdict:\n\n**CORRECT**", True),
@@ -328,7 +341,7 @@ def test_an_answer_too_long_to_be_one_is_wrong_without_asking(rollout):
 def test_the_key_goes_into_the_header_from_the_environment(rollout, monkeypatch):
     monkeypatch.setenv("JUDGE_KEY", "sesame")
     with ChatServer(says) as server:
-        ask(server, ["odd"], rollout, api_key_env="JUDGE_KEY")
+        ask(server, ["odd"], rollout, api_key_env=TrustedText("JUDGE_KEY"))
         assert server.headers[0]["Authorization"] == "Bearer sesame"
 
 
@@ -343,7 +356,7 @@ def test_the_key_is_in_no_representation_and_in_no_error(rollout, monkeypatch, c
         for body in bodies:
             server = ChatServer(lambda request, reply=(status, body): reply)
             with server, pytest.raises(RewardUnavailable) as failure:
-                ask(server, ["odd"], rollout, api_key_env="JUDGE_KEY", patience_s=0.3)
+                ask(server, ["odd"], rollout, api_key_env=TrustedText("JUDGE_KEY"), patience_s=0.3)
             shown = "".join(traceback.format_exception(failure.value))
             assert "sesame" not in shown
             assert f"status {status}" in shown or "no chat completion" in shown or "given up" in shown
@@ -387,7 +400,7 @@ def test_a_recipe_with_a_judge_grades(rollout):
         ({"url": "http://127.0.0.1:9/v1", "model": "m", "api_key_env": "NO_SUCH_KEY"}, "NO_SUCH_KEY"),
         ({"url": "http://127.0.0.1:9/v1"}, "needs the setting 'model'"),
         ({"url": "http://127.0.0.1:9/v1", "model": "m", "timeout_s": 0}, "timeout_s"),
-        ({"url": "http://127.0.0.1:9/v1", "model": "m", "cache": "/dev/null/x"}, "cache"),
+        ({"url": "http://127.0.0.1:9/v1", "model": "m", "cache": TrustedText("/dev/null/x")}, "cache = "),
     ],
 )
 def test_a_wrong_recipe_is_refused_before_any_work(settings, message, monkeypatch):

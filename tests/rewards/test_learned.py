@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from given import build_grader
 
 from ansatz.errors import ConfigError, ModelError
-from ansatz.rewards.grader import build_grader
 from ansatz.rewards.learned import learned
 
 WORDS = ["<pad>", "<unk>", "what", "is", "one", "plus", "two", "three", "so", "it", "five", "user", "assistant"]

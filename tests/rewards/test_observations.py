@@ -10,6 +10,7 @@ from chat_server import ChatServer
 from ansatz.rewards.exact_steps import exact_steps
 from ansatz.rewards.format import format as format_reward
 from ansatz.rewards.grader import build_grader
+from ansatz.trust import TrustedText
 from ansatz.types import Problem, Prompt
 
 RIGHT = "<think>So.</think><answer>2+3</answer> \\boxed{5} the answer is 5\n#### 5\n```python\nprint(5)\n```\n"
@@ -69,7 +70,7 @@ def test_functions_of_users_get_what_the_policy_said(observed, tmp_path):
         "def trl(completions, **kwargs): return [float('boxed' in each) for each in completions]\n"
     )
     for name in ("plain", "verl", "trl"):
-        assert graded(f"{file}:{name}", observed).value == 0.0
+        assert graded(TrustedText(f"{file}:{name}"), observed).value == 0.0
 
 
 def test_steps_of_a_tool_are_not_the_policys(observed):

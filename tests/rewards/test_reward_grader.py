@@ -9,11 +9,12 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from given import build_grader
 from idle_workers import START
 
-from ansatz.errors import ConfigError, RewardError
+from ansatz.errors import ConfigError, DataError, RewardError
 from ansatz.rewards.base import rewards
-from ansatz.rewards.grader import RewardGrader, build_grader
+from ansatz.rewards.grader import RewardGrader, check_golds
 from ansatz.types import Reason, Rollout, Verdict
 
 MakeRollout = Callable[..., Rollout]
@@ -89,7 +90,6 @@ def broken_reward(folder, body: str) -> str:
         ("return numpy.array(1.0)", "returned the ndarray"),
         ("return 'x'", "returned the str 'x'"),
         ("return {0: 1.0}", "returned the dict"),
-        ("return [None]", "returned None for a rollout"),
         ("return ['1.0']", "returned the str '1.0' for a rollout"),
         ("return [1j]", "returned the complex"),
         ("return [Fraction(1, 2)]", "returned the Fraction"),
@@ -163,3 +163,24 @@ def test_the_worker_for_algebra_starts_with_the_grader_if_a_reward_needs_it(monk
 
 def processes_of(grader: RewardGrader) -> int:
     return grader._pool.started  # pyright: ignore[reportPrivateUsage]
+
+
+def test_a_reward_applies_to_the_sources_that_it_is_bound_to(rollout: MakeRollout):
+    recipe = {"math_answer": {"sources": ["math", "test"]}, "repetition": {"sources": "code"}}
+    with build_grader(recipe) as grader:
+        scored = [
+            grader.score([rollout(r"\boxed{5}", meta=meta)])[0].score for meta in ({}, {"data_source": "code"}, {})
+        ]
+        other = grader.score([rollout("5", source="essays")])[0].score
+    applied = [[name for name, value in score.parts.items() if not math.isnan(value)] for score in scored]
+    assert applied == [["math_answer"], ["math_answer", "repetition"], ["math_answer"]]
+    assert not other.applies
+    with pytest.raises(ConfigError, match=r"rewards.math_answer.sources = 3: expected a list of sources"):
+        build_grader({"math_answer": {"sources": 3}})
+
+
+def test_gold_answers_are_read_for_the_sources_that_a_reward_is_bound_to(rollout: MakeRollout):
+    unreadable = rollout("", gold=r"\frac{").prompt.problem
+    with pytest.raises(DataError):
+        check_golds({"math_answer": {}}, [unreadable])
+    check_golds({"math_answer": {"sources": ["math"]}}, [unreadable])

@@ -223,7 +223,7 @@ def test_installed_packages_may_be_asked_for():
 def test_without_a_filter_full_isolation_runs_nothing_and_available_runs(monkeypatch):
     monkeypatch.setattr(sandbox, "build_filter", lambda: None)
     sandbox._access.cache_clear()
-    sandbox.require.cache_clear()
+    sandbox._try_isolation.cache_clear()
     try:
         seen = run("print('ran')")
         assert (seen.ended, seen.stdout) == (Ended.NEVER_RAN, "")
@@ -232,7 +232,7 @@ def test_without_a_filter_full_isolation_runs_nothing_and_available_runs(monkeyp
         assert run("print('ran')", isolation="available").stdout == "ran\n"
     finally:
         sandbox._access.cache_clear()
-        sandbox.require.cache_clear()
+        sandbox._try_isolation.cache_clear()
 
 
 def test_an_unknown_machine_has_no_filter_and_each_known_one_its_own():

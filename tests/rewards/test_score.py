@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from ansatz_verify.pool import WorkerPool
+from toy_runs import REPOSITORY
 
 from ansatz.cli.score import score_file
 from ansatz.errors import ConfigError, DataError
-from ansatz.rewards.pool import WorkerPool
 
 
 def test_each_row_gets_its_verdict_and_the_reasons_are_counted(tmp_path: Path):
@@ -47,3 +50,19 @@ def test_the_worker_for_algebra_starts_before_the_first_row(tmp_path: Path, monk
     rows.write_text('{"answer": "5", "response": "\\\\boxed{5}"}\n')
     score_file([rows], None)
     assert waits == [False]
+
+
+def test_standard_input_is_scored_to_standard_output_and_a_file_says_where_its_rows_are(tmp_path: Path):
+    lines = "".join(json.dumps({"gold": 5, "text": text}) + "\n" for text in (r"\boxed{5}", "so"))
+    command = [sys.executable, "-m", "ansatz", "score", "-", "--answer-key", "gold", "--response-key", "text"]
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, check=True, cwd=REPOSITORY)
+    assert [json.loads(line)["verdict"]["correct"] for line in done.stdout.splitlines()] == [True, False]
+    assert "no_answer" in done.stderr
+
+
+def test_the_default_place_of_the_rows_is_printed(ansatz, tmp_path: Path):
+    (tmp_path / "saved.jsonl").write_text('{"answer": "5", "response": "5"}\n')
+    code, out, _ = ansatz("score", tmp_path / "saved.jsonl")
+    assert code == 0
+    assert f"Rows with their verdicts: {tmp_path / 'saved.scored.jsonl'}" in out
+    assert (tmp_path / "saved.scored.jsonl").is_file()

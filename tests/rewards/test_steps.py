@@ -6,15 +6,17 @@ import dataclasses
 import itertools
 
 import pytest
+from given import build_grader
 from tiny_models import tiny_token_classifier
 
 from ansatz.data.word_problems import word_problems
 from ansatz.errors import ConfigError, DataError, ModelError, RewardError
 from ansatz.rewards.base import RewardResult, rewards
 from ansatz.rewards.exact_steps import exact_steps
-from ansatz.rewards.grader import build_grader, check_golds
+from ansatz.rewards.grader import check_golds
 from ansatz.rewards.process import process
 from ansatz.rewards.reasoning_steps import encode_steps, exact_labels, first_error, first_wrong_character, step_ends
+from ansatz.trust import TrustedText
 from ansatz.types import Problem
 
 META = {"steps": [[12, "+", 3, 15], [15, "*", 2, 30]]}
@@ -146,7 +148,7 @@ GIVES_STEPS = True
 def test_which_rewards_give_steps_is_known_before_the_run():
     names = {name for name in rewards.names() if rewards.gives_steps(name)}
     assert names == {"exact_steps", "process"}
-    assert rewards.gives_steps(f"{__file__}:by_lines")
+    assert rewards.gives_steps(TrustedText(f"{__file__}:by_lines"))
 
 
 class Characters:
@@ -164,7 +166,7 @@ def test_a_step_is_read_at_the_token_with_its_last_character():
     encoded = encode_steps(Characters(), "pro", "abc\nde", step_ends("abc\nde"))
     # pr|oa|bc|\nd|e: one token of the prompt alone; the line end is in the fourth, the last character in the fifth
     assert (encoded.num_prompt, encoded.at) == (1, (3, 4))
-    assert [encoded.token_of(character) for character in range(6)] == [1, 2, 2, 3, 3, 4]
+    assert encoded.tokens_of(range(6)) == (1, 2, 2, 3, 3, 4)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,89 @@
+"""The command line: `ansatz-verify GOLD ANSWER`, `ansatz-verify score FILE...` and `ansatz-verify check FUNCTION`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from ansatz_verify import __version__
+
+_MODES = ("strict", "anchored", "last_number")
+_READS = "strict reads a box or tag, anchored also announcements, last_number also the last number"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command. Return 0 if the answer is right, if lines could be graded, or if nothing was found; 1 if not."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    command = _COMMANDS.get(given[0] if given else "")
+    parser = argparse.ArgumentParser(prog=f"ansatz-verify {given[0]}" if command else "ansatz-verify")
+    try:
+        return command(parser, given[1:]) if command else _answer(parser, given)
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+
+
+def _answer(parser: argparse.ArgumentParser, given: list[str]) -> int:
+    from ansatz_verify.grade import equivalent, verify
+
+    parser.description = "Say whether an answer equals the gold answer. Other commands: score FILE..., check FUNCTION."
+    parser.add_argument("gold", metavar="GOLD")
+    parser.add_argument("answer", metavar="ANSWER", help="an answer; with --mode a response that states it")
+    parser.add_argument("--mode", choices=_MODES, help=_READS)
+    parser.add_argument("--version", action="version", version=__version__)
+    texts = [f" {text}" if text[:1] == "-" != text[1:2] and text != "-h" else text for text in given]
+    chosen = parser.parse_args(texts)  # with a space in front, -x is an answer and no option
+    verdict = (
+        verify(chosen.gold, chosen.answer, mode=chosen.mode) if chosen.mode else equivalent(chosen.gold, chosen.answer)
+    )
+    read = f" read={verdict.extracted!r}" if chosen.mode else ""
+    print(f"{'right' if verdict else 'wrong'} reason={verdict.reason} stage={verdict.stage}{read}")
+    return 0 if verdict else 1
+
+
+def _score(parser: argparse.ArgumentParser, given: list[str]) -> int:
+    from ansatz_verify.score import Lines
+
+    parser.description = "Grade responses: rows with verdicts go to standard output, and counts to standard error."
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a file of JSON lines; - is standard input")
+    parser.add_argument("--gold-key", metavar="FIELD", help="the field of the gold answer; recognised by default")
+    parser.add_argument("--response-key", metavar="FIELD", action="append", default=[], help="the same of the response")
+    parser.add_argument("--mode", choices=_MODES, default="strict", help=_READS)
+    parser.add_argument("--out", type=Path, metavar="FILE", help="a file for the rows")
+    chosen = parser.parse_args(given)
+    if chosen.out and str(chosen.out) in chosen.files:
+        raise ValueError(f"--out {chosen.out} is a file that is read; name another one.")
+    lines = Lines(gold_key=chosen.gold_key, response_keys=chosen.response_key, mode=chosen.mode)
+    with ExitStack() as stack:
+        read = {
+            name: sys.stdin.buffer if name == "-" else stack.enter_context(open(name, "rb")) for name in chosen.files
+        }
+        out = stack.enter_context(chosen.out.open("w")) if chosen.out else sys.stdout
+        for name, file in read.items():
+            for row in lines.graded("standard input" if name == "-" else name, file):
+                print(json.dumps(row), file=out)
+    print(*lines.summary(), sep="\n", file=sys.stderr)
+    return 0 if lines.counts else 1
+
+
+def _check(parser: argparse.ArgumentParser, given: list[str]) -> int:
+    from ansatz_verify.check import check_function, load_function, report
+
+    parser.description = "Examine any reward function: what it pays and refuses wrongly, and how it behaves."
+    parser.add_argument("function", metavar="FUNCTION", help="MODULE:FUNCTION or FILE.py:FUNCTION")
+    named = parser.parse_args(given).function
+    findings = check_function(*load_function(named))
+    print(*report(named.rpartition(":")[2], findings), sep="\n")
+    return 0 if findings.is_clean() else 1
+
+
+_COMMANDS = {"score": _score, "check": _check}
+
+if __name__ == "__main__":
+    sys.exit(main())
