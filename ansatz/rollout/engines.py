@@ -18,7 +18,7 @@ from ansatz.config.schema import RolloutSection
 from ansatz.environments.base import EnvironmentSpec
 from ansatz.errors import ConfigError
 from ansatz.models.load import Policy
-from ansatz.registry import Registry, bind
+from ansatz.registry import Registry, bind, check_result
 from ansatz.rollout.base import Sampler
 
 ENGINES: Registry[Callable[..., Sampler]] = Registry(
@@ -38,13 +38,20 @@ def engine_of(engine: Mapping[str, Any], environment: EnvironmentSpec | None = N
     function, what = ENGINES.get(name), f"rollout.engine {name!r}"
     create = bind(function, settings, what=what)
     if environment is None:
-        return create
+        return functools.partial(_create_checked, create)
     if "environment" not in inspect.signature(function).parameters:
         raise ConfigError(
             f"{what} takes no environment, but the recipe has the environment {environment.name!r}. Give its function "
             "a second parameter `environment`, or use another engine."
         )
-    return functools.partial(create, environment=environment)
+    return functools.partial(_create_checked, functools.partial(create, environment=environment))
+
+
+def _create_checked(create: Callable[..., Sampler], policy: Policy) -> Sampler:
+    sampler = create(policy)
+    is_right = hasattr(sampler, "generate")
+    check_result(create, sampler, is_right=lambda: is_right, expected="a sampler (ansatz.rollout.base.Sampler)")
+    return sampler
 
 
 def check_engine(rollout: RolloutSection, environment: EnvironmentSpec | None = None) -> None:

@@ -7,9 +7,9 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 
+from ansatz import own_clock
 from ansatz.visible import say
 
 
@@ -21,13 +21,13 @@ class StallWatch:
 
     def __init__(self, stall_s: float, describe: Callable[[], str]) -> None:
         self._stall_s, self._describe = stall_s, describe
-        self._last, self._closed = time.monotonic(), threading.Event()
+        self._last, self._closed = own_clock.now(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="stall", daemon=True)
         self._thread.start()
 
     def progress(self) -> None:
         """Note that something has landed, or that weights have been updated."""
-        self._last = time.monotonic()
+        self._last = own_clock.now()
 
     def close(self) -> None:
         self._closed.set()
@@ -37,12 +37,12 @@ class StallWatch:
         reported_at = -1.0
         while not self._closed.wait(min(1.0, self._stall_s / 10)):
             last = self._last
-            quiet_s = time.monotonic() - last
+            quiet_s = own_clock.now() - last
             if quiet_s >= self._stall_s and reported_at != last:
                 reported_at = last
                 self._report(quiet_s)
             if quiet_s >= 2 * self._stall_s:
-                print("ansatz: nothing has happened since then, so the run ends.", file=sys.stderr, flush=True)
+                say("ansatz: nothing has happened since then, so the run ends.", file=sys.stderr, flush=True)
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
 

@@ -10,8 +10,6 @@ other old versions are dropped. The newest version always stays.
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -24,8 +22,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ansatz.errors import RolloutError, StorageError
-from ansatz.files import make_private, not_written
+from ansatz.files import not_written, remedy, storage_errors
 from ansatz.json_text import read_object
+from ansatz.links import copy_tree, list_folder, make_folder, make_new_folder, open_file, remove, rename
 from ansatz.models.weights import SelfStoringWeights, WeightSource, fingerprint, store_tensors
 
 META_FILE = "version.json"
@@ -135,20 +134,22 @@ class FileWeightStore(_Pins):
     def publish(self, version: int, source: WeightSource) -> str:
         draft, final = self._draft(version), self.path(version)
         try:
-            make_private(self.folder)
-            draft.mkdir()
-            stored = self._store(source, draft)
+            make_folder(self.folder, private=True)
+            make_new_folder(draft)
+            with storage_errors(draft):
+                stored = self._store(source, draft)
             meta = {"version": version, "policy_version": source.version, "fingerprint": stored}
-            (draft / META_FILE).write_text(json.dumps(meta), encoding="utf-8")
-        except (OSError, SafetensorError) as error:  # safetensors reports a full disk in its own way
-            shutil.rmtree(draft, ignore_errors=True)
+            with open_file(draft / META_FILE, "x", encoding="utf-8") as file:
+                json.dump(meta, file)
+        except (OSError, SafetensorError) as error:  # a failure that has no number
+            remove(draft, ignore_errors=True)
             cause = error if isinstance(error, OSError) else OSError(str(error))
             raise StorageError(
                 f"{not_written(final, cause, needed=_num_bytes(source))} Samplers need these weights, so the run ends. "
-                "The last checkpoint is intact. Free some space, then continue with --resume."
+                f"The last checkpoint is intact. {remedy(cause)}, then continue with --resume."
             ) from error
         self._drop(version)
-        draft.rename(final)
+        rename(draft, final)
         self._drop_unused()
         return stored
 
@@ -160,7 +161,7 @@ class FileWeightStore(_Pins):
     def load(self, version: int, *, verify: bool = True) -> StoredWeights:
         meta = self._meta(version)
         try:
-            files = sorted(self.path(version).glob("*.safetensors"))
+            files = list_folder(self.path(version), "*.safetensors")
             tensors = {name: value for file in files for name, value in load_file(file).items()}
         except (OSError, SafetensorError) as error:
             raise RolloutError(f"the weights in {self.path(version)} cannot be read: {error}.") from error
@@ -185,35 +186,34 @@ class FileWeightStore(_Pins):
     def save(self, folder: Path, versions: Iterable[int]) -> None:
         """Save by hard links where the file system allows them, and by copies elsewhere: nothing changes a published
         file."""
-        make_private(folder)
+        make_folder(folder, private=True)
         for version in versions:
             self._meta(version)
-            shutil.copytree(self.path(version), folder / self.path(version).name, copy_function=_link_or_copy)
+            copy_tree(self.path(version), folder / self.path(version).name, hard_links=True)
 
     def restore(self, folder: Path) -> None:
         self.close()
-        make_private(self.folder)
+        make_folder(self.folder, private=True)
         for version in _versions_in(folder):
             source = folder / self.path(version).name
             draft = self._draft(version)
-            shutil.copytree(source, draft, copy_function=_link_or_copy)
-            draft.rename(self.path(version))
+            remove(draft)
+            copy_tree(source, draft, hard_links=True)
+            rename(draft, self.path(version))
 
     def close(self) -> None:
         self._pins.clear()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove(self.folder, ignore_errors=True)
 
     def _draft(self, version: int) -> Path:
-        """Return where a version is written, without what a killed process may have left there."""
-        draft = self.folder / f".version-{version:06d}.draft"
-        shutil.rmtree(draft, ignore_errors=True)
-        return draft
+        """Return where a version is written. A killed process may have left something there."""
+        return self.folder / f".version-{version:06d}.draft"
 
     def _drop(self, version: int) -> None:
         if self.path(version).exists():
             doomed = self.folder / f".version-{version:06d}.old"  # a half-removed version must not look whole
-            shutil.rmtree(doomed, ignore_errors=True)
-            shutil.rmtree(self.path(version).rename(doomed))
+            remove(doomed, ignore_errors=True)
+            remove(rename(self.path(version), doomed))
 
     def _meta(self, version: int) -> dict[str, Any]:
         file = self.path(version) / META_FILE
@@ -232,14 +232,7 @@ def _num_bytes(source: WeightSource) -> int:
 
 
 def _versions_in(folder: Path) -> tuple[int, ...]:
-    return tuple(sorted(int(path.name.removeprefix("version-")) for path in folder.glob("version-*")))
-
-
-def _link_or_copy(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
+    return tuple(sorted(int(path.name.removeprefix("version-")) for path in list_folder(folder, "version-*")))
 
 
 def _not_there(version: int, versions: tuple[int, ...]) -> RolloutError:

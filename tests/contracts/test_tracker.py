@@ -102,7 +102,7 @@ def test_an_evaluation_with_a_gap_or_a_nan_is_refused(both):
     tracker, has = both
     with pytest.raises(ValueError, match="lacks pass@k"):
         tracker.evaluation({k: v for k, v in row(1).items() if k != "pass@k"})
-    with pytest.raises(NonFiniteError, match="greedy of all levels is nan"):
+    with pytest.raises(NonFiniteError, match="greedy of all problems is nan"):
         tracker.evaluation(row(1, greedy=math.nan))
     assert has.evaluations == []
 

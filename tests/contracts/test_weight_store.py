@@ -57,6 +57,11 @@ def test_a_version_is_loaded_as_it_was_published(store: WeightStore) -> None:
         assert torch.equal(stored.tensors[name], value)
 
 
+def test_only_the_user_can_read_published_weights(tmp_path: Path) -> None:
+    FileWeightStore(tmp_path / "weights").publish(1, Numbers(1))
+    assert (tmp_path / "weights").stat().st_mode & 0o777 == 0o700
+
+
 def test_what_is_published_does_not_change_with_the_source(store: WeightStore) -> None:
     value = torch.zeros(3)
 

@@ -21,9 +21,9 @@ from avx2 import load_for_avx2
 from tiny_models import some_prompts, tiny_policy
 from torch import Tensor, nn
 
+from ansatz.models.load import Policy, cast
 from ansatz.rollout.base import Sampling
-from ansatz.rollout.native import NativeSampler, cpu_kernels, step_choice
-from ansatz.rollout.native.equal_rows import blocks_of
+from ansatz.rollout.native import NativeSampler, cpu_kernels, equal_rows, step_choice
 from ansatz.rollout.native.forward import FastDecodeStep
 from ansatz.rollout.native.fused import CompiledDecodeStep, _join
 from ansatz.rollout.sampling import draw_noise, draw_seeds
@@ -224,8 +224,6 @@ def test_the_compiled_step_samples_what_the_plain_one_does(name: str, dtype: tor
 @pytest.mark.parametrize("dtype", KINDS)
 def test_a_response_has_the_same_bits_however_threads_share_the_rows(dtype: torch.dtype) -> None:
     policy = dataclasses.replace(tiny_policy(dtype=dtype, device="cpu"), end_ids=(END_ID, 5, 9))
-    if dtype == torch.float32 and blocks_of(policy) is not None:
-        pytest.skip("torch's own products depend on the number of threads on this processor")
     sampling = Sampling(num_samples=3, max_response_tokens=40, seed=7, step=4)
     rollouts = []
     for threads, max_concurrent, is_small in [
@@ -244,11 +242,19 @@ def test_a_response_has_the_same_bits_however_threads_share_the_rows(dtype: torc
     assert all(each == rollouts[0] for each in rollouts[1:])
 
 
-def test_a_step_whose_products_fail_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def multiplied_by_torch(monkeypatch: pytest.MonkeyPatch) -> Policy:
+    """A policy in bfloat16 as on a CPU with AMX, where no weights are packed."""
+    monkeypatch.setattr(equal_rows, "_has_amx", lambda: True)
     policy = tiny_policy(device="cpu")
+    cast(policy, torch.bfloat16)
+    return policy
+
+
+def test_a_step_whose_products_fail_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = multiplied_by_torch(monkeypatch)
     sampler = NativeSampler(policy, max_concurrent=100)
     refuse = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3)(lambda *_: 1)
-    table = type(cpu_kernels.find_products(torch.float32))(*cpu_kernels.find_products(torch.float32))
+    table = type(cpu_kernels.find_products(policy.dtype))(*cpu_kernels.find_products(policy.dtype))
     table[2] = ctypes.cast(refuse, ctypes.c_void_p).value
     monkeypatch.setattr(cpu_kernels, "find_products", lambda dtype: table)
     with pytest.raises(RuntimeError, match="did not multiply"):
@@ -269,7 +275,10 @@ def test_models_with_llamas_layout_use_the_kernels_unless_a_layer_has_a_window_o
 def test_without_products_of_torch_for_c_the_plain_step_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_kernels, "_IN_TORCH", (*cpu_kernels._IN_TORCH, "of_another_version"))
     monkeypatch.setattr(cpu_kernels, "find_products", cpu_kernels.find_products.__wrapped__)
-    assert isinstance(step_choice.choose_decode_step(tiny_policy(device="cpu")), FastDecodeStep)
+    policy = multiplied_by_torch(monkeypatch)
+    assert isinstance(step_choice.choose_decode_step(policy), FastDecodeStep)
+    cast(policy, torch.float32)
+    assert isinstance(step_choice.choose_decode_step(policy), CompiledDecodeStep)
 
 
 def test_without_a_compiler_or_with_one_that_fails_the_plain_step_runs(

@@ -8,7 +8,7 @@ from torch import nn
 
 from ansatz.models.load import cast, load_policy
 from ansatz.rollout.base import Sampling
-from ansatz.rollout.native import equal_rows
+from ansatz.rollout.native import cpu_kernels, equal_rows
 from ansatz.rollout.native.equal_rows import in_blocks
 
 SIZES = (1, 31, 48, 64, 96, 200)
@@ -46,8 +46,54 @@ def test_log_probs_are_equal_in_every_batch(tmp_path, sizes, dtype):
     parts = [generate(policy, prompts[start : start + 8], sampling) for start in range(0, len(prompts), 8)]
     alone = by_key([rollout for part in parts for rollout in part])
     assert alone.keys() == whole.keys()
+    single = Sampling(num_samples=1, max_response_tokens=24, seed=7, step=4)
+    alone |= by_key([generate(policy, prompts[number : number + 1], single)[0] for number in (0, 40, 79)])
     differing = [key for key, each in alone.items() if each.behavior_logps != whole[key].behavior_logps]
     assert differing == []
+
+
+@pytest.mark.skipif(cpu_kernels.library() is None, reason="there is no compiler")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("columns", "terms"), [(192, 576), (576, 1536), (65, 386), (3, 2)])
+def test_a_row_of_a_packed_product_does_not_depend_on_rows_threads_and_places(columns, terms, dtype):
+    generator = torch.Generator().manual_seed(columns)
+    weight, bias = (torch.randn(*shape, generator=generator).to(dtype) for shape in ((columns, terms), (columns,)))
+    rows = torch.randn(300, terms, generator=generator).to(dtype)
+    expected = rows.double() @ weight.double().T + bias.double()
+    before = torch.get_num_threads()
+    found = dict[int, torch.Tensor]()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            panels = cpu_kernels.pack(weight)
+            found[threads] = cpu_kernels.multiply(rows, panels, bias, columns)
+            for size in (1, 2, 5, 6, 31, 33, 97, 128):
+                for first in (0, 7, 300 - size):
+                    part = cpu_kernels.multiply(rows[first : first + size], panels, bias, columns)
+                    assert part.equal(found[threads][first : first + size]), (size, first)
+    finally:
+        torch.set_num_threads(before)
+    assert found[1].equal(found[2])
+    of_torch = (nn.functional.linear(rows, weight, bias).double() - expected).abs().mean()
+    assert (found[1].double() - expected).abs().mean() <= 1.2 * of_torch + 1e-12
+    assert cpu_kernels.multiply(rows.view(3, 100, terms), panels, None, columns).shape == (3, 100, columns)
+
+
+def test_weights_are_packed_within_the_block_only_and_those_of_4_bits_not_at_all(tmp_path, monkeypatch):
+    policy = load_policy(tiny_folder(tmp_path))
+    layer = policy.model.base_model.layers[0].mlp.up_proj
+    row = torch.randn(1, layer.in_features)
+    with equal_rows.equal_rows(policy):
+        assert (equal_rows.panels_of(layer) is not None) == equal_rows.packs(policy)
+        packed = layer(row)
+    assert equal_rows.panels_of(layer) is None
+    assert "forward" not in vars(layer)
+    assert packed.allclose(layer(row), atol=1e-5)
+    layer.__class__ = type("Other", (nn.Linear,), {})  # its forward may do anything
+    monkeypatch.setattr(equal_rows, "_depend_on_rows", lambda: True)
+    with equal_rows.equal_rows(policy):
+        assert equal_rows.panels_of(layer) is None
+        assert "forward" in vars(layer)
 
 
 def test_blocks_are_used_where_products_depend_on_the_number_of_rows(tmp_path, monkeypatch):

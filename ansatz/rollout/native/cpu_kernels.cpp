@@ -3,12 +3,12 @@
 // They compute what those of kernels.py and gumbel_kernels.py do. Sums are float32, and results are rounded to the
 // model's type where training rounds them on a CPU, so that both give nearly the same log-probs. A row, or a row and a
 // key/value head, is computed by one thread in an order that only sizes of the model determine, so it has the same bits
-// in every batch. The products are torch's own.
+// in every batch. The products are those of packed_products.h, or torch's own where no weights are packed.
 //
 // Sizes: rows, heads = key/value heads, group = query heads per key/value head, head = head size, span = cached
 // positions of a slot, columns = cached positions of a shared prompt.
 
-#include "cpu_numbers.h"
+#include "packed_products.h"
 
 #include <algorithm>
 #include <cmath>
@@ -18,14 +18,7 @@
 
 namespace {
 
-#ifdef __AVX512F__
-constexpr int LANES = 16;  // of one register
-#else
-constexpr int LANES = 8;
-#endif
-typedef float Floats __attribute__((vector_size(4 * LANES)));
 typedef int32_t Places __attribute__((vector_size(4 * LANES)));
-typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
 typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
 
 inline Floats load(const float* source) {
@@ -372,7 +365,7 @@ struct Matrix {
 };
 
 template <class T> struct Linear {
-    const T *weight, *bias;  // bias: null for none
+    const T *weight, *bias, *panels;  // bias: null for none; panels: the packed weight, null where torch multiplies
 };
 
 template <class T> struct Layer {
@@ -384,7 +377,7 @@ template <class T> struct Layer {
     const T *prompt_key, *prompt_value;
 };
 
-// What all rows of a step share. block: products with at least min_terms terms have this number of rows, because their
+// What all rows of a step share. torch: null if every weight is packed. block: products with at least min_terms terms have this number of rows, because their
 // bits depend on it; 0 if no product is so.
 template <class T> struct Step {
     const Torch* torch;
@@ -395,7 +388,12 @@ template <class T> struct Step {
     double epsilon, head_epsilon, scale;
     int64_t rows, num_layers, hidden, heads, group, head, intermediate, span, columns, block, min_terms;
 
-    bool linear(const Linear<T>& linear, const T* input, T* output, int64_t count, int64_t terms, int64_t width) const {
+    bool linear(const Linear<T>& linear, const T* input, T* output, int64_t count, int64_t terms, int64_t width,
+                int threads) const {
+        if (linear.panels) {
+            multiply(input, linear.panels, linear.bias, output, count, terms, width, threads);
+            return true;
+        }
         const int64_t step = block && terms >= min_terms ? block : count;
         Matrix weight(*torch, linear.weight, width, terms, true), bias(*torch, linear.bias, 1, width);
         for (int64_t first = 0; first < count; first += step) {  // the last block goes on beyond the rows
@@ -424,9 +422,9 @@ template <class T> struct Step {
         add_and_normalise<T>(state, nullptr, layers[0].norm_before, normed, epsilon, count, hidden, threads);
         for (int64_t index = 0; index < num_layers; ++index) {
             const Layer<T>& layer = layers[index];
-            if (!linear(layer.query, normed, query, count, hidden, queries) ||
-                !linear(layer.key, normed, key, count, hidden, keys) ||
-                !linear(layer.value, normed, value, count, hidden, keys))
+            if (!linear(layer.query, normed, query, count, hidden, queries, threads) ||
+                !linear(layer.key, normed, key, count, hidden, keys, threads) ||
+                !linear(layer.value, normed, value, count, hidden, keys, threads))
                 return false;
             rotate_and_write<T>(query, key, value, cosine, sine, layer.query_norm, layer.key_norm, head_epsilon,
                                 absolute + first, place + first, layer.cached_key + own, layer.cached_value + own, count,
@@ -434,13 +432,13 @@ template <class T> struct Step {
             attend_for<T>(head)(query, layer.cached_key + own, layer.cached_value + own, layer.prompt_key, layer.prompt_value,
                         place + first, prompt + first, shared + first, seen, scale, count, heads, group, head, span,
                         columns, threads);
-            if (!linear(layer.output, seen, delta, count, queries, hidden)) return false;
+            if (!linear(layer.output, seen, delta, count, queries, hidden, threads)) return false;
             add_and_normalise<T>(state, delta, layer.norm_after, normed, epsilon, count, hidden, threads);
-            if (!linear(layer.gate, normed, gates, count, hidden, intermediate) ||
-                !linear(layer.up, normed, ups, count, hidden, intermediate))
+            if (!linear(layer.gate, normed, gates, count, hidden, intermediate, threads) ||
+                !linear(layer.up, normed, ups, count, hidden, intermediate, threads))
                 return false;
             gate<T>(gates, ups, count, intermediate, threads);
-            if (!linear(layer.down, gates, delta, count, intermediate, hidden)) return false;
+            if (!linear(layer.down, gates, delta, count, intermediate, hidden, threads)) return false;
             const bool is_last = index + 1 == num_layers;
             add_and_normalise<T>(state, delta, is_last ? norm : layers[index + 1].norm_before,
                                  is_last ? out + first * hidden : normed, epsilon, count, hidden, threads);
@@ -590,6 +588,13 @@ extern "C" void noise_float32(const uint32_t* seeds, double* out, int64_t rows, 
                                   int64_t group, int64_t head, int64_t span, int64_t columns, int threads) {           \
         attend_for<T>(head)(query, key, value, prompt_key, prompt_value, place, prompt, shared, out, float(scale),     \
                             rows, heads, group, head, span, columns, threads);                                        \
+    }                                                                                                                  \
+    extern "C" void pack_##NAME(const T* weight, T* panels, int64_t columns, int64_t terms, int threads) {             \
+        pack<T>(weight, panels, columns, terms, threads);                                                              \
+    }                                                                                                                  \
+    extern "C" void multiply_##NAME(const T* rows, const T* panels, const T* bias, T* out, int64_t count,              \
+                                    int64_t terms, int64_t columns, int threads) {                                     \
+        multiply<T>(rows, panels, bias, out, count, terms, columns, threads);                                          \
     }                                                                                                                  \
     extern "C" int64_t decode_##NAME(const Step<T>* step, int64_t share, int threads) {                                \
         return decode<T>(*step, share, threads);                                                                       \

@@ -14,8 +14,11 @@ import torch
 from torch import Tensor
 
 from ansatz.models.compiled import TYPES, call, load_kernels
+from ansatz.models.packing import round_up
 
 SOURCE = Path(__file__).with_suffix(".cpp")
+_PANEL = 32
+"""Columns that a panel has at most."""
 _IN_TORCH = ("create_tensor_from_blob", "delete_tensor_object", "cpu_mm_out", "cpu_addmm_out")
 
 
@@ -54,12 +57,28 @@ def decode(
     dtype = tensors[0].dtype
     places = [0 if each is None else each.data_ptr() for each in itertools.chain(*layers)]
     table, torch_table = (ctypes.c_int64 * len(places))(*places), find_products(dtype)
-    assert torch_table is not None
-    heads = ctypes.addressof(torch_table), ctypes.addressof(table), *(each.data_ptr() for each in tensors)
-    packed = struct.pack(f"{len(heads)}q3d{len(sizes)}q", *heads, *epsilons, scale, *sizes)
+    heads = ctypes.addressof(torch_table) if torch_table else 0, ctypes.addressof(table)
+    numbers = *heads, *(each.data_ptr() for each in tensors), *epsilons, scale, *sizes
+    packed = struct.pack(f"{len(heads) + len(tensors)}q3d{len(sizes)}q", *numbers)
     function = getattr(library(), f"decode_{TYPES[dtype]}")
     if function(packed, ctypes.c_int64(share), ctypes.c_int(torch.get_num_threads())):
         raise RuntimeError("torch did not multiply the matrices of a decode step")
+
+
+def pack(weight_NK: Tensor) -> Tensor:
+    """Pack a weight for `multiply`. In bfloat16, the number of terms must be even."""
+    (columns, terms), weight_NK = weight_NK.shape, weight_NK.detach().contiguous()
+    panels = weight_NK.new_empty(round_up(columns, _PANEL) * terms)
+    call(library(), "pack", weight_NK, weight_NK, panels, columns, terms)
+    return panels
+
+
+def multiply(input: Tensor, panels: Tensor, bias_N: Tensor | None, columns: int) -> Tensor:
+    """Map an input [..., K] to [..., N] by a packed weight."""
+    rows_MK = input.reshape(-1, input.shape[-1]).contiguous()
+    out_MN = rows_MK.new_empty(len(rows_MK), columns)
+    call(library(), "multiply", rows_MK, rows_MK, panels, bias_N, out_MN, *rows_MK.shape, columns)
+    return out_MN.view(*input.shape[:-1], columns)
 
 
 def find_winners(logits_BV: Tensor, seed_B22: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,8 +1,12 @@
 """Matrix products that give a row the same bits whatever other rows are in the batch.
 
-On CPUs with AMX, oneDNN divides the sum of a bfloat16 product into blocks whose size depends on the number of rows, if
-the sum has at least 512 terms. MKL's float32 products with AVX2 depend on the number of rows as well. A response could
-then depend on its company. Products of a fixed number of rows do not.
+A response could otherwise depend on its company. On a CPU with a compiler, weights are packed once per call and
+multiplied by `packed_products.h`, which adds up the terms of every row in one order. It is also faster for few rows.
+
+Torch's own products remain where no weights are packed: without a compiler, for weights of 4 bits, and for bfloat16 on
+CPUs with AMX, which they use. There, oneDNN divides a sum of at least 512 terms into blocks whose size depends on the
+number of rows. MKL's float32 products with AVX2 depend on the number of rows as well. Products of a fixed number of
+rows do not.
 
 Axes: M rows, K terms of a sum, N columns.
 """
@@ -19,7 +23,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ansatz.models.compiled import TYPES
 from ansatz.models.load import Policy
+from ansatz.rollout.native import cpu_kernels
 
 
 class Blocks(NamedTuple):
@@ -32,21 +38,37 @@ class Blocks(NamedTuple):
 _OF_AMX = Blocks(rows=128, terms=512)
 _OF_MKL = Blocks(rows=96, terms=1)
 """A share of 96 rows for each of 1, 2, 4, 8 or 16 threads is a multiple of 6 rows, which MKL computes alike."""
+_NOWHERE = Blocks(rows=0, terms=sys.maxsize)
+_PANELS = "panels"
+"""Where a linear layer has its packed weight."""
 
 
-def blocks_of(policy: Policy) -> Blocks | None:
-    """Return in which blocks a product has to be computed; None if it may have any number of rows."""
+def packs(policy: Policy) -> bool:
+    """Tell whether weights of the policy are packed."""
+    return policy.device.type == "cpu" and can_pack(policy.dtype)
+
+
+def can_pack(dtype: torch.dtype) -> bool:
+    """Tell whether this machine packs weights of a type. With AMX, torch multiplies those in bfloat16."""
+    return dtype in TYPES and cpu_kernels.library() is not None and not (dtype == torch.bfloat16 and _has_amx())
+
+
+def panels_of(linear: nn.Module) -> Tensor | None:
+    """Return the packed weight of a linear layer; None if torch multiplies it."""
+    return vars(linear).get(_PANELS)
+
+
+def blocks_of(policy: Policy) -> Blocks:
+    """Return in which blocks torch's products have to be computed."""
     if policy.device.type != "cpu":
-        return None
+        return _NOWHERE
     if policy.dtype == torch.bfloat16:
-        return _OF_AMX if torch.cpu.get_capabilities().get("amx_bf16") else None
-    return _OF_MKL if _depend_on_rows() else None
+        return _OF_AMX if _has_amx() else _NOWHERE
+    return _OF_MKL if _depend_on_rows() else _NOWHERE
 
 
-def for_rows(policy: Policy, function: Callable[[Tensor], Tensor], terms: int) -> Callable[[Tensor], Tensor]:
-    """Return a function of rows, with sums of this many terms, such that a row has the same bits in every batch."""
-    blocks = blocks_of(policy)
-    return function if blocks is None or terms < blocks.terms else partial(in_blocks, function, blocks.rows)
+def _has_amx() -> bool:
+    return bool(torch.cpu.get_capabilities().get("amx_bf16"))
 
 
 @functools.cache
@@ -65,17 +87,31 @@ def _depend_on_rows() -> bool:
 
 @contextmanager
 def equal_rows(policy: Policy) -> Iterator[None]:
-    """Make the linear layers of the policy give a row the same bits in every batch, within the block."""
-    least = (blocks_of(policy) or Blocks(0, sys.maxsize)).terms
-    linears = [module for module in policy.model.modules() if isinstance(module, nn.Linear)]
-    replaced = [linear for linear in linears if linear.in_features >= least]
-    for linear in replaced:
-        vars(linear)["forward"] = for_rows(policy, linear.forward, linear.in_features)
+    """Make the linear layers of the policy give a row the same bits in every batch, within the block.
+
+    The weights must not change meanwhile.
+    """
+    is_packed, blocks = packs(policy), blocks_of(policy)
+    changed = list[nn.Linear]()
     try:
+        for linear in (module for module in policy.model.modules() if isinstance(module, nn.Linear)):
+            fits = type(linear) is nn.Linear and linear.weight.dtype == policy.dtype and linear.in_features % 2 == 0
+            if is_packed and fits:
+                changed.append(linear)
+                vars(linear)[_PANELS] = cpu_kernels.pack(linear.weight)
+                vars(linear)["forward"] = partial(_multiply, linear)
+            elif linear.in_features >= blocks.terms:
+                changed.append(linear)
+                vars(linear)["forward"] = partial(in_blocks, linear.forward, blocks.rows)
         yield
     finally:
-        for linear in replaced:
-            del linear.forward
+        for linear in changed:
+            vars(linear).pop(_PANELS, None)
+            vars(linear).pop("forward", None)
+
+
+def _multiply(linear: nn.Linear, input: Tensor) -> Tensor:
+    return cpu_kernels.multiply(input, vars(linear)[_PANELS], linear.bias, linear.out_features)
 
 
 def in_blocks(function: Callable[[Tensor], Tensor], rows: int, input: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from ansatz.models.packing import round_up
 from ansatz.models.threads import SMALL_MODEL
 from ansatz.rollout.native import cpu_kernels
 from ansatz.rollout.native.cache import ROW_STEP, SlotCache
-from ansatz.rollout.native.equal_rows import blocks_of
+from ansatz.rollout.native.equal_rows import blocks_of, panels_of
 from ansatz.rollout.native.forward import RotaryTable
 
 _ALIGNMENT = 256  # bytes
@@ -86,7 +86,7 @@ class FusedDecodeStep:
 
 
 class CompiledDecodeStep:
-    """A `DecodeStep` on a CPU, in one call: `cpu_kernels.cpp` with torch's own products.
+    """A `DecodeStep` on a CPU, in one call of `cpu_kernels.cpp`.
 
     The operations of a small model are short, and threads that share each of them spend most of their time waiting for
     each other. Instead, each thread takes its share of the rows through all layers.
@@ -109,14 +109,16 @@ class CompiledDecodeStep:
         columns = (cache.stored_prompts(0) or cache.stored(0))[0].shape[2]
         attention = first.self_attn
         sizes = len(token_B), len(layers), out_BH.shape[1], heads, attention.q_proj.out_features // (heads * head), head
-        blocks = blocks_of(self.policy) or (0, 0)
+        is_packed = panels_of(first.self_attn.q_proj) is not None
+        blocks = (0, 0) if is_packed else blocks_of(self.policy)
+        share = -(-len(token_B) // torch.get_num_threads()) if self._is_small else 0
         cpu_kernels.decode(
             layers,
             (embedding_VH, base.norm.weight, *rotation, *places, out_BH),
             (base.norm.variance_epsilon, attention.q_norm.variance_epsilon if hasattr(attention, "q_norm") else 0.0),
             attention.scaling,
             (*sizes, first.mlp.gate_proj.out_features, span, columns, *blocks),
-            share=round_up(-(-len(token_B) // torch.get_num_threads()), ROW_STEP) if self._is_small else 0,
+            share=share if is_packed else round_up(share, ROW_STEP),
         )
         return out_BH
 
@@ -126,11 +128,12 @@ def _tensors_of(layer: Any, cache: SlotCache, index: int) -> list[Tensor | None]
     attention, mlp, stored = layer.self_attn, layer.mlp, cache.stored(index)
     norms = [getattr(getattr(attention, name, None), "weight", None) for name in ("q_norm", "k_norm")]
     projections = [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj]
+    mlps = [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
     return [
         layer.input_layernorm.weight,
-        *(each for linear in projections for each in (linear.weight, linear.bias)),
+        *(each for linear in projections for each in (linear.weight, linear.bias, panels_of(linear))),
         *(*norms, layer.post_attention_layernorm.weight),
-        *(each for linear in (mlp.gate_proj, mlp.up_proj, mlp.down_proj) for each in (linear.weight, linear.bias)),
+        *(each for linear in mlps for each in (linear.weight, linear.bias, panels_of(linear))),
         *(*stored, *(cache.stored_prompts(index) or stored)),
     ]
 

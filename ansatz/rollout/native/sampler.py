@@ -24,6 +24,7 @@ from ansatz.rollout.native.slots import Slots
 from ansatz.rollout.native.step_choice import choose_decode_step
 from ansatz.rollout.response_rules import ResponseRules, build_rules
 from ansatz.rollout.sampling import kernels_on
+from ansatz.special_tokens import special_tokens
 from ansatz.types import Prompt, Rollout
 
 DEFAULT_SLOTS = 256
@@ -51,6 +52,8 @@ class NativeSampler:
         self.max_concurrent = max_concurrent
         self.version = version
         self.environment = environment
+        self.on_tokens: Callable[[Sequence[int]], object] | None = None
+        """Is called after every decode step with the tokens of the first row, so that a person can read along."""
         self._step = choose_decode_step(policy)
         self._token_bytes = token_bytes(policy) if policy.device.type == "cuda" else 0
         has_kernels = policy.device.type == "cuda" and kernels_on(policy.device) is not None
@@ -106,6 +109,7 @@ class NativeSampler:
                 rules=rules_for(self.policy, sampling, self.environment),
                 calls=calls,
                 capture=self._capture,
+                on_tokens=self.on_tokens,
             )
             endings = Endings(calls, report)  # reports a rollout once its environment, if any, has given its reward
             for response in responses:
@@ -154,7 +158,7 @@ class NativeSampler:
         )
 
     def _text(self, token_ids: Sequence[int]) -> str:
-        return self.policy.tokenizer.decode(token_ids, skip_special_tokens=True)
+        return special_tokens(self.policy.tokenizer).read(token_ids, self.policy.end_ids)
 
 
 def rules_for(policy: Policy, sampling: Sampling, environment: EnvironmentSpec | None = None) -> ResponseRules | None:
@@ -175,6 +179,7 @@ def decode(
     rules: ResponseRules | None,
     calls: EnvironmentCalls | None = None,
     capture: Capture | None = None,
+    on_tokens: Callable[[Sequence[int]], object] | None = None,
 ) -> Iterator[FinishedResponse]:
     """Yield each response as soon as it ends. calls: what answers the turns of responses; None without environment.
 
@@ -192,6 +197,8 @@ def decode(
             slots.admit(entering)
         elif slots.active:
             slots.decode()
+        if on_tokens is not None and slots.active:
+            on_tokens(slots.token_SN[0, : int(slots.column["num_tokens"][0])].tolist())
         if parking:
             parking.answer_turns()
         yield from slots.take_finished()

@@ -16,13 +16,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ansatz.models.load import Policy, head_logits
+from ansatz.models.load import Policy, finish_logits
 from ansatz.models.logps import mask_end_tokens, rows_per_chunk
 from ansatz.models.packing import round_up
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native.cache import ROW_STEP, SPAN_STEP, PrefillCache, RowPlaces, SlotCache
-from ansatz.rollout.native.equal_rows import for_rows
+from ansatz.rollout.native.equal_rows import panels_of
 from ansatz.rollout.native.forward import DecodeStep, FastDecodeStep, ReferenceDecodeStep
+from ansatz.rollout.native.fused import CompiledDecodeStep
 from ansatz.rollout.native.graphs import Capture, StepGraph
 from ansatz.rollout.native.requests import FinishedResponse, PartialResponse, SampleRequest
 from ansatz.rollout.response_rules import ResponseRules, ResponseState
@@ -101,7 +102,10 @@ class Slots:
         self.parked: list[ParkedRow] = []
         group_size = max(request.num_rows for request in requests)
         self.num_slots = min(max(max_slots, group_size), sum(request.num_rows for request in requests))
-        num_rows = round_up(self.num_slots, ROW_STEP)
+        # Without packed weights, products of a few rows would round differently. Graphs want few shapes.
+        is_packed = capture is None and isinstance(step, CompiledDecodeStep) and panels_of(policy.head) is not None
+        self.row_step, self.prefill_step = (1, 1) if is_packed else (ROW_STEP, _PREFILL_STEP)
+        num_rows = round_up(self.num_slots, self.row_step)
         self.graph = None if capture is None else StepGraph(capture)
         # Fused steps read as much of the cache as each row has; the other two read all of it, under a mask.
         self.reads_lengths = not isinstance(step, FastDecodeStep | ReferenceDecodeStep)
@@ -147,7 +151,7 @@ class Slots:
         """Prefill each request once, and sample the next token of each of its rows."""
         device = self.policy.device
         length_R = torch.tensor([len(request.context_ids) for request in requests], device=device)
-        shape = round_up(len(requests), _PREFILL_STEP), round_up(int(length_R.max()), SPAN_STEP)
+        shape = round_up(len(requests), self.prefill_step), round_up(int(length_R.max()), SPAN_STEP)
         token_RL = torch.zeros(shape, dtype=torch.long)
         for row, request in enumerate(requests):
             token_RL[row, : len(request.context_ids)] = torch.tensor(request.context_ids)
@@ -284,7 +288,7 @@ class Slots:
 
         Rows that only round the batch up compute on what they last held, and nothing reads their results.
         """
-        num_rows = round_up(self.active, ROW_STEP)
+        num_rows = round_up(self.active, self.row_step)
         position_bound = self._make_room()
         self._read_rules()
         if self.graph is None:
@@ -408,12 +412,11 @@ class Slots:
         return None
 
     def _logits(self, hidden_CH: Tensor) -> Tensor:
-        """Compute logits over the temperature. `for_rows` keeps a row's bits the same whatever its batch."""
+        """Compute logits over the temperature. Within `equal_rows`, a row has the same bits in every batch."""
         temperature = self.sampling.temperature or 1.0
         if temperature == 1.0 and self.policy.softcap is None and hidden_CH.is_cuda and kernels_on(hidden_CH.device):
             return nn.functional.linear(hidden_CH, self.policy.head.weight)  # which the kernels read as float32
-        head = self.policy.head.weight, temperature, self.policy.softcap
-        return for_rows(self.policy, lambda block_CH: head_logits(block_CH, *head), hidden_CH.shape[1])(hidden_CH)
+        return finish_logits(self.policy.head(hidden_CH), temperature, self.policy.softcap)
 
     def _draw(self, slots: Tensor | slice, logits_BV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return what `sample_tokens` returns for the next token of these slots."""

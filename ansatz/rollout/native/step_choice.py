@@ -14,6 +14,7 @@ from ansatz.models import layer_operations
 from ansatz.models.load import Policy
 from ansatz.rollout.native import cpu_kernels
 from ansatz.rollout.native.cache import PrefillCache, RowPlaces, SlotCache
+from ansatz.rollout.native.equal_rows import equal_rows, packs
 from ansatz.rollout.native.forward import DecodeStep, FastDecodeStep, ReferenceDecodeStep
 from ansatz.rollout.native.fused import CompiledDecodeStep, FusedDecodeStep
 from ansatz.rollout.sampling import kernels_on
@@ -35,7 +36,7 @@ def choose_decode_step(policy: Policy) -> DecodeStep:
     if not _probe(policy, fast).equal(_probe(policy, reference)):
         return reference
     if (fused := _choose_fused(policy)) is not None:
-        with _first_layers(policy.model.base_model):
+        with _first_layers(policy.model.base_model), equal_rows(policy):
             expected, found = _probe(policy, fast), _probe(policy, fused)
         if _differ_by_rounding(found, expected):
             return fused
@@ -67,7 +68,7 @@ def _choose_fused(policy: Policy) -> DecodeStep | None:
     if policy.window is not None:
         return None
     if policy.device.type == "cpu":
-        can_run = cpu_kernels.library() is not None and cpu_kernels.find_products(policy.dtype) is not None
+        can_run = packs(policy) or (cpu_kernels.library() and cpu_kernels.find_products(policy.dtype))
         return CompiledDecodeStep(policy) if can_run and _are_alike(policy) else None
     if torch.version.cuda is None or kernels_on(policy.device) is None:
         return None

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ansatz.errors import MissingExtraError
+from ansatz.errors import MissingExtraError, install_command
 from ansatz.rollout.vllm.work import EngineWork
 
 MINOR = "0.32"
@@ -116,11 +116,11 @@ def vllm_platform() -> Any:
         platform = importlib.import_module("vllm.platforms").current_platform
     except ImportError as error:
         raise MissingExtraError(
-            f"rollout.engine.name = vllm: vLLM cannot be imported ({error}). Install it: pip install 'ansatz-rl[vllm]'."
+            f"rollout.engine.name = vllm: vLLM cannot be imported ({error}). Install it: {install_command('vllm')}"
         ) from error
     if not vllm.__version__.startswith(f"{MINOR}."):
         raise MissingExtraError(
             f"rollout.engine.name = vllm: vLLM {vllm.__version__} is installed, but weight updates are known "
-            f"to be correct only with {MINOR}.*. Install that version: pip install 'ansatz-rl[vllm]'."
+            f"to be correct only with {MINOR}.*. Install that version: {install_command('vllm')}"
         )
     return platform

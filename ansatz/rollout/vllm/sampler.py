@@ -22,6 +22,7 @@ from ansatz.rollout.vllm.engine import Engine, EngineLost
 from ansatz.rollout.vllm.response import PendingResponse, Seed, shared_params
 from ansatz.rollout.vllm.weights import Publisher
 from ansatz.rollout.vllm.work import EngineWork
+from ansatz.special_tokens import special_tokens
 from ansatz.types import Prompt, Rollout
 
 _ADVICE = (
@@ -198,4 +199,4 @@ class VllmSampler:
         self._started = False
 
     def _text(self, token_ids: Sequence[int]) -> str:
-        return self.policy.tokenizer.decode(token_ids, skip_special_tokens=True)
+        return special_tokens(self.policy.tokenizer).read(token_ids, self.policy.end_ids)

@@ -24,6 +24,7 @@ from typing import IO, Any
 
 from ansatz.errors import RolloutError
 from ansatz.json_text import parse_json
+from ansatz.own_clock import Deadline
 from ansatz.rollout.vllm.access import KEY_VARIABLE, RequireKey
 from ansatz.rollout.vllm.engine import EngineLost, EngineSettings, environment, vllm_platform
 from ansatz.rollout.vllm.processes import all_alive, descendants, end, free_port, shared_memory
@@ -74,7 +75,7 @@ class ServerEngine:
             own["CUDA_VISIBLE_DEVICES"] = self._devices
         self._log = tempfile.NamedTemporaryFile(prefix="ansatz-vllm-", suffix=".log")  # noqa: SIM115 kept until kill
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "ansatz.rollout.vllm.serve", *flags({**server_arguments, **arguments})],
+            [sys.executable, "-P", "-m", "ansatz.rollout.vllm.serve", *flags({**server_arguments, **arguments})],
             env={**os.environ, **environment(cpu=self._cpu), **own},
             stdin=subprocess.PIPE,
             stdout=self._log,
@@ -218,14 +219,14 @@ class ServerEngine:
 
     def _await_health(self) -> None:
         assert self._process is not None
-        deadline = time.monotonic() + self._start_timeout_s
+        deadline = Deadline(self._start_timeout_s)
         while True:
             if (code := self._process.poll()) is not None:
                 raise RolloutError(f"the vLLM server ended during its start (exit code {code}): {self._log_tail()}")
             with contextlib.suppress(EngineLost):
                 if self._http("GET", "/health", None)[0] == 200:
                     return
-            if time.monotonic() > deadline:
+            if deadline.is_over():
                 raise RolloutError(
                     f"the vLLM server has not answered within rollout.engine.start_timeout_s = "
                     f"{self._start_timeout_s:.0f}: {self._log_tail()}"

@@ -15,6 +15,7 @@ from ansatz.rollout.vllm.engine import EngineSettings
 from ansatz.rollout.vllm.sampler import VllmSampler
 from ansatz.rollout.vllm.server import ServerEngine
 from ansatz.rollout.vllm.weights import DevicePublisher, FilePublisher
+from ansatz.trust import refuse_found, require
 
 _MODE_SETTINGS = {"colocated": {"sleep"}, "server": {"devices", "timeout_s", "start_timeout_s"}}
 
@@ -53,6 +54,10 @@ def vllm(
     max_restarts: how often an engine that dies is restarted within one call.
     options: further arguments of vLLM's engine.
     """
+    refuse_found(folder, kind="rollout.engine.folder")
+    for option in options or {}:  # such as trust_remote_code, or the class of the workers
+        require(option, kind="option of vLLM")
+    _refuse_text_part(policy)
     context = min(max_context or policy.max_context, policy.max_context)
     settings = EngineSettings(
         model=policy.path,
@@ -94,4 +99,12 @@ def check_recipe(rollout: RolloutSection) -> None:
             "does not report how many candidates each token was sampled from, and the update needs that number. Set "
             "rollout.top_k as well (the candidates are then counted), set rollout.engine.options to "
             "{return_sampling_mask: true} (on a GPU, not as a server), or switch both off (1.0 and 0.0)."
+        )
+
+
+def _refuse_text_part(policy: Policy) -> None:
+    if policy.text_part is not None:
+        raise ConfigError(
+            f"rollout.engine.name = vllm with model.path = {policy.path!r}: vLLM would load the part for images, too, "
+            "and know the weights by other names. Use rollout.engine.name native."
         )

@@ -7,6 +7,7 @@ import fcntl
 import importlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -78,9 +79,12 @@ class FilePublisher:
 def _remove_abandoned(parent: Path) -> None:
     """Remove the folders of publishers whose processes have ended. What is not ours or has no lock file stays."""
     for folder in parent.glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError), (folder / LOCK_FILE).open("r") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            if (about := folder.lstat()).st_uid != os.geteuid() or not stat.S_ISDIR(about.st_mode):
+                continue  # without this, a pipe of somebody else as its lock would be waited for without end
+            with (folder / LOCK_FILE).open("r") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 class DevicePublisher:
