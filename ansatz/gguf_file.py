@@ -1,0 +1,159 @@
+"""GGUF files, the format of llama.cpp: read once and kept as an ordinary model folder in the user's cache.
+
+The folder is ~/.cache/ansatz/gguf/NAME-DIGEST, with the first digits of the file's SHA-256, so a changed file becomes
+another folder. It has the values that the file stores, in float32: what was lost when the file was made stays lost.
+
+The file may be anybody's. Sizes and offsets are checked against the file before transformers reads it, nothing in it is
+run, and its tokenizer and chat template are tried like those of a folder when they are loaded (`trial`).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from ansatz.errors import MissingExtraError, ModelError, install_command, is_failure
+from ansatz.files import file_digest, storage_errors, sync, write_text
+from ansatz.links import read_text
+from ansatz.temporary import folder_of_program
+from ansatz.visible import say
+
+_MOST_TOKEN_BYTES = 1024
+"""A tokenizer without merges is rebuilt in a time that grows with the square of its longest token."""
+_NOTE = "README.md"
+_PROBE = "It's 12 + 345 = 357.\n\n  def f(x):\treturn x*x  # \u00e9 \u65e5"
+
+
+def folder_of_gguf(file: Path, *, key: str = "model.path") -> Path:
+    """Return the model folder of a GGUF file, which is written unless the cache has it, and say what it holds.
+
+    Raise ModelError for a file that is damaged or that transformers cannot read, and MissingExtraError without the
+    packages that read it.
+    """
+    about = file.stat()
+    return _folder(file.resolve(), (about.st_size, about.st_mtime_ns), key)
+
+
+@functools.lru_cache
+def _folder(file: Path, _version: tuple[int, int], key: str) -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ansatz" / "gguf"
+    name = re.sub(r"[^\w.-]", "_", file.stem)[:100].lstrip(".")
+    final = cache / f"{name}-{file_digest(file)[:16]}"
+    if not (final / "config.json").is_file():
+        cache.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with folder_of_program("gguf", str(cache)) as place, storage_errors(cache):
+            draft = Path(place, "model")
+            _convert(file, draft, named=f"{key} = {str(file)!r}")
+            for written in draft.iterdir():
+                sync(written)
+            if not final.exists():  # otherwise, another process was faster
+                draft.rename(final)
+        sync(cache)
+    say(read_text(final / _NOTE).strip(), f"Its folder: {final}", file=sys.stderr)
+    return final
+
+
+def _convert(file: Path, folder: Path, *, named: str) -> None:
+    try:
+        importlib.import_module("gguf")
+        importlib.import_module("accelerate")
+        importlib.import_module("transformers.integrations.gguf")
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{named} is a file, which is read as GGUF with packages that are missing ({error}). Install them: "
+            f"{install_command('gguf')}"
+        ) from error
+    try:
+        tensors = _read_tensors(file)
+        same = _write(file, folder, tensors)
+        note = _note(file, folder, tensors)
+        if not same:
+            note += " The tokenizer of its family splits text by other rules than the file names, and is the one used."
+        write_text(folder / _NOTE, note + "\n")
+    except OSError:
+        raise
+    except BaseException as error:  # a wrong value fails anywhere in transformers, with any kind of error
+        if not is_failure(error):
+            raise
+        reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
+        raise ModelError(
+            f"{named} cannot be read as a GGUF file: {reason}. Give another copy or another model; a Hugging Face "
+            "folder of the same model works too."
+        ) from error
+
+
+def _read_tensors(file: Path) -> Any:
+    """Return what the file says about its tensors. Raise ValueError unless it holds all that it announces."""
+    size = file.stat().st_size
+    if size < 24:
+        raise ValueError(f"it has only {size} bytes")
+    reader: Any = importlib.import_module("transformers.integrations.gguf")
+    metadata, _ = reader.read_gguf_metadata(str(file), ("tokenizer.ggml.tokens",))  # never reads beyond the file
+    longest = max((len(token) for token in metadata.get("tokenizer.ggml.tokens", ())), default=0)
+    if longest > _MOST_TOKEN_BYTES:
+        raise ValueError(f"its tokenizer has a token of {longest} characters, expected at most {_MOST_TOKEN_BYTES}")
+    try:
+        return importlib.import_module("gguf").GGUFReader(str(file)).tensors
+    except ValueError as error:
+        raise ValueError(f"its tensors do not fit into its {size} bytes, as in a truncated file ({error})") from error
+
+
+def _write(file: Path, folder: Path, tensors: Any) -> bool:
+    """Write config, weights and tokenizer. Tell whether the written tokenizer splits text as the one in the file.
+
+    While the file is read, only a link to it lies in the folder, so nothing else next to the file counts.
+    """
+    transformers: Any = importlib.import_module("transformers")
+    torch: Any = importlib.import_module("torch")
+    folder.mkdir()
+    link = folder / "model.gguf"
+    link.symlink_to(file)
+    source = {"gguf_file": link.name, "local_files_only": True, "trust_remote_code": False}
+    config = transformers.AutoConfig.from_pretrained(folder, **source)
+    layers = getattr(config, "num_hidden_layers", 0)
+    stored = sum(tensor.n_elements for tensor in tensors)
+    if layers > len(tensors):
+        raise ValueError(f"it names {layers} layers and has only {len(tensors)} tensors")
+    with torch.device("meta"):
+        empty = transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    if (needed := sum(weight.numel() for weight in empty.parameters())) > stored:
+        raise ValueError(f"a model of its sizes has {needed} weights, and the file has {stored}")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **source)
+    model, report = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, output_loading_info=True, **source
+    )
+    if missing := sorted(report["missing_keys"]):
+        raise ValueError(f"it lacks {len(missing)} weights, such as {missing[0]}")
+    link.unlink()
+    empty.config.dtype = torch.float32
+    empty.generation_config = model.generation_config
+    empty.save_pretrained(folder, state_dict=model.state_dict())  # the model that was read is marked as quantised
+    tokenizer.save_pretrained(folder)
+    again = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    return again.encode(_PROBE) == tokenizer.encode(_PROBE)  # some classes bring their own rules, whatever was saved
+
+
+def _note(file: Path, folder: Path, tensors: Any) -> str:
+    """Return the sentences about what the file has kept of the model."""
+    weights, size = Counter[str](), 0
+    for tensor in tensors:
+        weights[tensor.tensor_type.name] += tensor.n_elements
+        size += tensor.n_bytes
+    total = weights.total()
+    types = ", ".join(f"{100 * count / total:.2g} % in {name}" for name, count in weights.most_common())
+    loss = (
+        "These are the rounded values, not those of the original model."
+        if set(weights) - {"F32", "F16", "BF16"}
+        else ""
+    )
+    template = "a chat template" if (folder / "chat_template.jinja").is_file() else "no chat template"
+    return (
+        f"{file.name}: {total:,} weights ({types}; {8 * size / total:.2g} bits each), kept in float32. {loss} Its "
+        f"tokenizer and {template} came with it."
+    ).replace("  ", " ")
