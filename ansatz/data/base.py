@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 from ansatz.errors import DataError
-from ansatz.registry import bind, check_required, find_in_package, names_in_package
+from ansatz.registry import bind, check_required, check_result, find_in_package, names_in_package
 from ansatz.types import Problem
 
 Source = Callable[..., Iterable[Problem]]
@@ -74,7 +74,13 @@ def load_problems(name: str, *, split: str, settings: Mapping[str, Any] | None =
     what = f"data source {name!r}"
     call = bind_source(name, settings or {})
     result = call(split=split)
+    is_iterable = isinstance(result, Iterable) and not isinstance(result, str | Mapping)
+    expected = "problems (ansatz.types.Problem), as a list or by yield"
+    check_result(call, result, is_right=lambda: is_iterable, expected=expected)
     problems = result if isinstance(result, Sequence) else list(result)
+    if not isinstance(problems, ComputedProblems):
+        odd = [each for each in problems if not isinstance(each, Problem)][:1]
+        check_result(call, odd[0] if odd else None, is_right=lambda: not odd, expected=expected)
     if not problems:
         raise DataError(
             f"{what} has no problem in split {split!r}; expected at least one. Check its path, split and limit."

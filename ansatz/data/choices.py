@@ -8,7 +8,6 @@ the correct answer always came first, a model that prefers the letter A would se
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from string import ascii_uppercase
@@ -27,7 +26,7 @@ def with_choices(problem: Problem, row: Row, answer_key: str) -> Problem:
     Unchanged if the answer comes from another field than "Correct Answer", or if the row has no field for wrong
     answers. Raise RowError if two options are the same or none is wrong.
     """
-    names = [name for name in row.values if name.strip().casefold().startswith(WRONG.casefold())]
+    names = [name for name in row.values if is_choice(name)]
     if answer_key.casefold() != CORRECT.casefold() or not names:
         return problem
     wrong = [str(row.values[name]).strip() for name in names if str(row.values[name] or "").strip()]
@@ -43,10 +42,16 @@ def with_choices(problem: Problem, row: Row, answer_key: str) -> Problem:
     )
 
 
+def is_choice(name: str) -> bool:
+    """Return whether a field holds a wrong answer."""
+    return name.strip().casefold().startswith(WRONG.casefold())
+
+
 def without_choices(question: str) -> str:
     """Return the question without the options that `with_choices` adds, so that it can be compared with open
     questions."""
-    return re.sub(rf"\n\nA\) .*\n\n{re.escape(REQUEST)}$", "", question, flags=re.DOTALL)
+    start = question.find("\n\nA) ")
+    return question[:start] if start >= 0 and question.endswith(f"\n\n{REQUEST}") else question
 
 
 def shuffled(question: str, options: Sequence[str]) -> list[str]:

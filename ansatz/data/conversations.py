@@ -21,7 +21,7 @@ from ansatz.data.record_formats import (
     turns_of,
     without_instructions,
 )
-from ansatz.data.rows import ABSENT, Row, short
+from ansatz.data.rows import ABSENT, Row, short, structured
 from ansatz.types import SYSTEM_ROLES, Problem
 
 FIELD = "earlier_turns"
@@ -80,7 +80,7 @@ def template_fields(row: Row) -> dict[str, Any]:
     return {
         name: value
         for name, of_form in (("tools", _are_schemas), ("chat_template_kwargs", _are_arguments))
-        if of_form(value := row.find(name))
+        if of_form(value := structured(row.find(name)))
     }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
-from ansatz.data.files import lines_of, problem_files, source_name
+from ansatz.data.files import lines_of, problem_files, read_as, source_name
 from ansatz.data.row_problems import row_source
 from ansatz.data.rows import Row, row_of
 from ansatz.errors import ConfigError, DataError
@@ -38,7 +38,7 @@ def read_rows(file: Path, *, delimiter: str = ",") -> Iterator[Row]:
     lines = _decode(file)
     header = next(lines, "")
     if header.lstrip().startswith("{"):
-        raise DataError(f"{file}: the first line is a JSON object, so this is not a CSV file. Rename it to .jsonl.")
+        raise DataError(f"{file}: the first line is a JSON object, so this is not a CSV file. {read_as(file, 'jsonl')}")
     if delimiter == "," and "," not in header:
         delimiter = next((other for other in ";\t" if other in header), ",")
     reader = standard_csv.reader(chain([header], lines), delimiter=delimiter, strict=True)
@@ -48,7 +48,7 @@ def read_rows(file: Path, *, delimiter: str = ",") -> Iterator[Row]:
             if not names:
                 names = values
             elif values:
-                row = row_of(file, start, dict(zip(names, values, strict=False)))
+                row = row_of(file, start, dict(zip(names, values, strict=False)), typed=False)
                 if len(values) != len(names):
                     row.fail(
                         f"the row has {len(values)} fields, but the header names {len(names)} ({', '.join(names)}). "

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ansatz.errors import CheckpointError, ConfigError
-from ansatz.registry import Registry, bind
+from ansatz.registry import Registry, bind, check_result
 from ansatz.types import Problem
 
 Floats = NDArray[np.float64]
@@ -171,7 +171,12 @@ class Curriculum:
         """Return the indices of the next n problems that this step has not taken yet; fewer if the pool has fewer
         left."""
         rng = np.random.default_rng([self._seed, self._step, self._round])
-        key_P = samplers.get(self.settings.sampler)(self._posterior(), rng)
+        sampler, expected = (
+            samplers.get(self.settings.sampler),
+            f"{len(self._problems)} finite numbers, one per problem",
+        )
+        key_P = sampler(self._posterior(), rng)
+        check_result(sampler, key_P, is_right=lambda: _are_numbers(key_P, len(self._problems)), expected=expected)
         tier_P = np.where(self._dropped_P, 2, np.where(self._paused_until_P > self._step, 1, 0))
         tier_P[list(self._taken.values())] = 3
         order_P = np.lexsort((key_P, np.where(tier_P == 1, self._paused_until_P, 0), tier_P))
@@ -257,6 +262,14 @@ class Curriculum:
             visits_P=self._visits_P.astype(np.float64),
             level_P=self._level_P,
         )
+
+
+def _are_numbers(values: Any, count: int) -> bool:
+    try:
+        numbers = np.asarray(values, dtype=float)
+    except (TypeError, ValueError):
+        return False
+    return numbers.shape == (count,) and bool(np.isfinite(numbers).all())
 
 
 def _level_ranks(problems: Sequence[Problem]) -> Floats:

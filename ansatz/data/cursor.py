@@ -13,19 +13,26 @@ from ansatz.types import Problem
 
 class ProblemStream:
     """An endless stream of problems, `take(n)` at a time. Every problem comes once per epoch, in an order that depends
-    on (seed, epoch).
+    on (seed, epoch). in_order: in their own order instead.
 
     With a curriculum, the curriculum selects the problems instead, by the outcomes that `observe` receives after each
     step. `state()` is a small JSON object for the checkpoint. After `restore(state)`, a stream over the same problems
     returns exactly the problems that the first stream would have returned.
     """
 
-    def __init__(self, problems: Sequence[Problem], *, seed: int, curriculum: CurriculumSettings | None = None) -> None:
+    def __init__(
+        self,
+        problems: Sequence[Problem],
+        *,
+        seed: int,
+        curriculum: CurriculumSettings | None = None,
+        in_order: bool = False,
+    ) -> None:
         if not problems:
             raise DataError(
                 "a problem stream needs at least one problem, got none. Check path, split and limit of the source."
             )
-        self._problems, self._seed = problems, seed
+        self._problems, self._seed, self._in_order = problems, seed, in_order
         self._epoch, self._position = 0, 0
         self._order = self._order_of(0)
         self._curriculum = Curriculum(problems, curriculum, seed=seed) if curriculum else None
@@ -67,7 +74,8 @@ class ProblemStream:
 
     def state(self) -> dict[str, Any]:
         curriculum = {} if self._curriculum is None else {"curriculum": self._curriculum.state()}
-        return {**self._identity(), "epoch": self._epoch, "position": self._position, **curriculum}
+        identity = {key: value for key, value in self._identity().items() if value is not None}
+        return {**identity, "epoch": self._epoch, "position": self._position, **curriculum}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Raise CheckpointError if the state belongs to other problems or to another order: problems would be
@@ -100,7 +108,10 @@ class ProblemStream:
             "first_id": self._problems[0].id,
             "last_id": self._problems[-1].id,
             "seed": self._seed,
+            "in_order": True if self._in_order else None,  # older checkpoints do not say
         }
 
     def _order_of(self, epoch: int) -> Sequence[int]:
+        if self._in_order:
+            return range(len(self._problems))
         return KeyedRandom(self._seed, "epoch", epoch).shuffled(range(len(self._problems)))

@@ -7,9 +7,10 @@ import re
 _THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
 
 
-_STATED = re.compile(r"\b(?:the|final) answer is:?[ \t]*(.+)", re.IGNORECASE)
+_STATED = re.compile(r"\b(?:the|final) answer is:?(?=.)[ \t]*+(.*)", re.IGNORECASE)
 
 
+_BRACE = re.compile(r"[{}]")
 _BOX = re.compile(r"\\(?:boxed|fbox)(?:\s*\{|\s+(?P<bare>-?\d[\d.,/]*))")
 
 
@@ -29,14 +30,17 @@ def last_box(text: str) -> str | None:
 
     A number can also stand without braces, as in \\boxed 2.
     """
+    opened, closing = list[int](), dict[int, int]()
+    for brace in _BRACE.finditer(text):
+        if brace[0] == "{":
+            opened.append(brace.end())
+        elif opened:
+            closing[opened.pop()] = brace.start()
     for match in reversed(list(_BOX.finditer(text))):
         if match["bare"]:
             return match["bare"].rstrip(".,/")
-        depth = 1
-        for end in range(match.end(), len(text)):
-            depth += (text[end] == "{") - (text[end] == "}")
-            if depth == 0:
-                return text[match.end() : end].strip() or None
+        if match.end() in closing:
+            return text[match.end() : closing[match.end()]].strip() or None
     return None
 
 

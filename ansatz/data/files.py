@@ -11,7 +11,7 @@ from glob import glob, has_magic
 from pathlib import Path
 from typing import IO, Any, NoReturn, cast
 
-from ansatz.errors import DataError, MissingExtraError, MissingFileError
+from ansatz.errors import DataError, MissingExtraError, MissingFileError, install_command
 from ansatz.files import is_special
 from ansatz.files import replacing as atomic_file
 
@@ -31,9 +31,7 @@ def problem_file(path: str | Path, *, expected: str) -> Path:
             problem = "is a pipe, a device or a socket, which cannot be read twice"
         elif file.is_symlink():
             problem = "is a link that leads nowhere"
-        raise kind(
-            f"problem file {str(path)!r} {problem}; expected {expected}. Set the data setting 'path' to such a file."
-        )
+        raise kind(f"problem file {str(path)!r} {problem}; expected {expected}. Give the path of such a file.")
     return file
 
 
@@ -54,6 +52,12 @@ def problem_files(path: str | Path | Sequence[str | Path], *, expected: str) -> 
             )
         files += [problem_file(match, expected=expected) for match in matches]
     return files
+
+
+def read_as(file: Path, kind: str) -> str:
+    """Say how to read a file of this kind: by its extension at the command line, by its source in a recipe."""
+    source = f"In a recipe, use source: {'csv' if kind == 'tsv' else kind}."
+    return source if file.suffix.lower() == f".{kind}" else f"Rename it to .{kind}. {source}"
 
 
 def source_name(file: Path) -> str:
@@ -163,5 +167,5 @@ def replacing(path: Path) -> Iterator[IO[str]]:
 def missing_extra(why: str, package: str, extra: str, error: ImportError) -> NoReturn:
     """Raise a MissingExtraError that names the package to install. why: the sentence's start, without a stop."""
     raise MissingExtraError(
-        f"{why}, which needs the package {package!r}. Install it: pip install 'ansatz-rl[{extra}]'."
+        f"{why}, which needs the package {package!r}. Install it: {install_command(extra)}"
     ) from error

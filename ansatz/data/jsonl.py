@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ansatz.data.files import lines_of
+from ansatz.data.files import lines_of, read_as
 from ansatz.data.row_problems import file_source
 from ansatz.data.rows import Row, row_of, short
 from ansatz.errors import DataError
@@ -32,14 +32,13 @@ def _check_is_no_table(file: Path, line: bytes, number: int) -> None:
     """Raise DataError if the first line is the header of a table, or the beginning of a list that spans lines."""
     text = line.decode(errors="replace").strip("\ufeff \t\r\n")
     if number == 1 and text.startswith("["):
-        raise DataError(f"{file}: the file is a JSON list, not one JSON object per line. Rename it to .json.")
+        raise DataError(f"{file}: the file is a JSON list, not one JSON object per line. {read_as(file, 'json')}")
     delimiter = next((each for each in ",;\t" if each in text), "")
     names = [name.strip(' "') for name in text.split(delimiter)] if delimiter else []
     if number == 1 and names and all(re.fullmatch(r"[^\W\d][\w .-]*", name) for name in names):
         kind = "tsv" if delimiter == "\t" else "csv"
         raise DataError(
-            f"{file}: the first line {short(text)} is the header of a table, not a JSON object. Rename the file to "
-            f".{kind}, and use source: csv in a recipe."
+            f"{file}: the first line {short(text)} is the header of a table, not a JSON object. {read_as(file, kind)}"
         )
 
 

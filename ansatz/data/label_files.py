@@ -22,8 +22,9 @@ from ansatz.data.conversations import FIELD, earlier_turns
 from ansatz.data.given_rows import GivenRows
 from ansatz.data.pair_files import PROMPTS
 from ansatz.data.record_formats import CONVERSATIONS, turns_of
+from ansatz.data.row_problems import find_lost_fields
 from ansatz.data.rows import ABSENT, Row, short, worked_text
-from ansatz.data.unfit import read_each
+from ansatz.data.unfit import note_lost, read_each
 from ansatz.errors import DataError
 from ansatz.types import Problem
 
@@ -71,7 +72,7 @@ def _problem(row: Row, labelled: _Labelled, source: str, join: Callable[[Sequenc
     except DataError as error:
         row.fail(str(error))
     context = earlier_turns(row, labelled.key) if labelled.question is None else []
-    return Problem(
+    problem = Problem(
         id=f"{source}-{row.line}",
         question=row.question(labelled.key) if labelled.question is None else labelled.question,
         answer="",
@@ -80,6 +81,9 @@ def _problem(row: Row, labelled: _Labelled, source: str, join: Callable[[Sequenc
         solution=solution,
         meta={"line": row.line, LABELS: list(labelled.labels), **({FIELD: context} if context else {})},
     )
+    read = ("input", "question", "label", LABELS, *RESPONSES, *STEPS, *CONVERSATIONS)
+    note_lost(lambda: find_lost_fields(row, [labelled.key, *read], problem))
+    return problem
 
 
 def _response(row: Row) -> _Labelled:

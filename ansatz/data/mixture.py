@@ -11,7 +11,7 @@
 
 `apportion` computes how many rows each part, topic and level gets. Rows are taken evenly over the length of a source
 and interleaved, so the shares also hold for every prefix of the mixture. A part can itself be a mixture; this gives
-one part other topic shares than the next.
+one part other topic shares than the next. With `whole`, parts keep their sizes: those are held-out sets.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ansatz.data.apportion import ANY, Cell, Shares, fits, max_rows, rows_per_ce
 from ansatz.data.base import ComputedProblems, load_problems
 from ansatz.data.keyed_random import KeyedRandom
 from ansatz.errors import ConfigError, DataError
-from ansatz.types import Problem
+from ansatz.types import ORIGIN, TEMPLATE, Problem
 
 SHOWN = 10  # cells with too few problems that an error message lists
 
@@ -41,15 +41,19 @@ def mixture(
     count: int | None = None,
     repeat: int = 1,
     seed: int = 0,
+    whole: bool = False,
 ) -> Sequence[Problem]:
     """Return problems of several sources in fixed shares.
 
     parts: each {source, weight, ...settings of that source}. The weight is 1 by default; a part can name its own split.
+    With a `name`, its problems are scored under that name, and rewards can be bound to it. `template` is the prompt
+    template of its problems, or with a chat template their user's turn, instead of the recipe's.
     topics, levels: weights. Problems with other topics or levels are left out. The topic of a problem is the field
     `topic_key` of its `meta`.
     count: number of rows; by default the largest number that is possible with these shares.
     repeat: how often a problem can occur. The n-th occurrence has an id that ends with #n.
     seed: decides which rows are taken if not all of them are.
+    whole: take every problem of every part once, in turns and in order, instead of shares.
 
     Without topics and levels, each problem is made only when it is accessed.
     Raise ConfigError for a setting outside its range. Raise DataError, with the wanted and available numbers, if a
@@ -58,6 +62,8 @@ def mixture(
     for name, value in (("count", count), ("repeat", repeat)):
         if value is not None and value < 1:
             raise ConfigError(f"mixture: {name} = {value}, expected 1 or more.")
+    if whole and (count is not None or repeat != 1 or any("weight" in part for part in parts)):
+        raise ConfigError("mixture: whole takes every problem once, so count, repeat and weights have no effect.")
     shares = Shares(
         part=shares_of({place: part.get("weight", 1) for place, part in enumerate(parts)}, "part"),
         topic=shares_of({ANY: 1} if topics is None else _with_text_keys(topics), "topic"),
@@ -65,25 +71,40 @@ def mixture(
     )
     sources = [_source(part, place, split) for place, part in enumerate(parts)]
     cells = [cell for place, source in enumerate(sources) for cell in _cells(place, source, shares, topic_key)]
+    names = [_texts(part, place) for place, part in enumerate(parts)]
+    if whole:
+        return Mixture(sources, cells, [len(cell.rows) for cell in cells], names=names, seed=seed, in_turns=True)
     if count is None or not fits(count, cells, shares, repeat=repeat):
         max_count = max_rows(cells, shares, repeat=repeat)
         if count is not None or not max_count:
             wanted = rows_per_cell(count, cells, shares) if count else [1] * len(cells)
             raise DataError(_too_few(cells, wanted, count, max_count, repeat))
         count = max_count
-    return Mixture(sources, cells, rows_per_cell(count, cells, shares), seed=seed)
+    return Mixture(sources, cells, rows_per_cell(count, cells, shares), names=names, seed=seed)
 
 
 class Mixture(ComputedProblems):
-    """The problems of the mixture in order. counts: number of rows per cell."""
+    """The problems of the mixture in order. counts: number of rows per cell. names: what the parts add to
+    the `meta` of their problems.
+    in_turns: one row of each cell after the other, instead of rows that are spread evenly."""
 
     def __init__(
-        self, sources: Sequence[Sequence[Problem]], cells: Sequence[Cell], counts: Sequence[int], *, seed: int
+        self,
+        sources: Sequence[Sequence[Problem]],
+        cells: Sequence[Cell],
+        counts: Sequence[int],
+        *,
+        names: Sequence[Mapping[str, str]],
+        seed: int,
+        in_turns: bool = False,
     ) -> None:
-        self._sources, self.cells, self.counts = sources, tuple(cells), tuple(counts)
+        self._sources, self.cells, self.counts, self._names = sources, tuple(cells), tuple(counts), tuple(names)
         pairs = [(cell, count) for cell, count in zip(cells, counts, strict=True) if count]
         entries = [_entries(cell, count, KeyedRandom("mixture", seed, cell)) for cell, count in pairs]
-        position = np.concatenate([(np.arange(len(of_cell)) + 0.5) / len(of_cell) for of_cell in entries])
+        sizes = [1 if in_turns else len(of_cell) for of_cell in entries]
+        position = np.concatenate(
+            [(np.arange(len(of_cell)) + 0.5) / size for of_cell, size in zip(entries, sizes, strict=True)]
+        )
         self._entries = np.concatenate(entries)[np.argsort(position, kind="stable")]
 
     def __len__(self) -> int:
@@ -92,6 +113,8 @@ class Mixture(ComputedProblems):
     def make(self, index: int) -> Problem:
         part, row, before = map(int, self._entries[index])
         problem = self._sources[part][row]
+        if more := self._names[part]:
+            problem = replace(problem, meta={**problem.meta, **more})
         return replace(problem, id=f"{problem.id}#{before + 1}") if before else problem
 
 
@@ -130,13 +153,23 @@ def _rows_by_kind(
 
 
 def _source(part: Mapping[str, Any], place: int, split: str) -> Sequence[Problem]:
-    settings = {key: value for key, value in part.items() if key not in ("source", "weight", "split")}
+    settings = {
+        key: value for key, value in part.items() if key not in ("source", "name", "template", "weight", "split")
+    }
     source = part.get("source")
     if not isinstance(source, str):
         raise ConfigError(
             f"mixture: part {place} has source = {source!r}, expected the name of a data source, such as jsonl."
         )
     return load_problems(source, split=str(part.get("split", split)), settings=settings)
+
+
+def _texts(part: Mapping[str, Any], place: int) -> dict[str, str]:
+    """Return what a part adds to the `meta` of its problems: its name and its template, where it has them."""
+    for key in ("name", "template"):
+        if not isinstance(part.get(key, "-"), str) or part.get(key) == "":
+            raise ConfigError(f"mixture: part {place} has {key} = {part[key]!r}, expected a text.")
+    return {field: part[key] for key, field in (("name", ORIGIN), ("template", TEMPLATE)) if key in part}
 
 
 def _with_text_keys(weights: Mapping[Any, float]) -> dict[str, float]:

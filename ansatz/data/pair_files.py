@@ -19,8 +19,9 @@ from ansatz.data.conversations import FIELD, earlier_turns
 from ansatz.data.given_rows import GivenRows
 from ansatz.data.pairs import pair_of
 from ansatz.data.record_formats import turns_of
+from ansatz.data.row_problems import find_lost_fields
 from ansatz.data.rows import ABSENT, Row, short, worked_text
-from ansatz.data.unfit import read_each
+from ansatz.data.unfit import note_lost, read_each
 from ansatz.types import Problem
 
 PROMPTS = ("prompt", "question", "instruction", "problem", "query")
@@ -101,6 +102,7 @@ def _pair(row: Row, chosen: Any, rejected: Any, source: str) -> Problem:
         split="pairs",
         meta={"line": row.line, **({FIELD: context} if context else {})},
     )
+    note_lost(lambda: find_lost_fields(row, [key, "chosen", "rejected", *RESPONSES, *SCORES], problem))
     return pair_of(problem, name="", chosen=texts["chosen"], rejected=texts["rejected"])
 
 

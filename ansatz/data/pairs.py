@@ -22,7 +22,7 @@ from ansatz.types import Problem
 
 REJECTED = "rejected"
 """The key of a pair's `meta` with the rejected response."""
-_REJECTED_OBSERVATIONS = "rejected_observations"
+_REJECTED_OBSERVATIONS, _REJECTED_IDS = "rejected_observations", "rejected_ids"
 PICKS = ("hardest", "random")
 
 
@@ -37,12 +37,14 @@ def pair_of(problem: Problem, *, name: str, chosen: str, rejected: str) -> Probl
 def _pair_samples(problem: Problem, *, name: str, chosen: Answered, rejected: Answered) -> Problem:
     """Return the pair of two sampled responses, with what of them an environment has answered."""
     pair = pair_of(
-        problem.answered(chosen.text, chosen.observations), name=name, chosen=chosen.text, rejected=rejected.text
+        problem.answered(chosen.text, chosen.observations, chosen.token_ids),
+        name=name,
+        chosen=chosen.text,
+        rejected=rejected.text,
     )
-    if not rejected.observations:
-        return pair
     spans = [list(span) for span in rejected.observations]
-    return dataclasses.replace(pair, meta={**pair.meta, _REJECTED_OBSERVATIONS: spans})
+    of_rejected = {_REJECTED_OBSERVATIONS: spans, _REJECTED_IDS: list(rejected.token_ids)}
+    return dataclasses.replace(pair, meta={**pair.meta, **{key: value for key, value in of_rejected.items() if value}})
 
 
 def rejected_of(pair: Problem) -> Problem:
@@ -50,14 +52,14 @@ def rejected_of(pair: Problem) -> Problem:
     rejected = pair.meta.get(REJECTED)
     if not isinstance(rejected, str):
         raise DataError(f"problem {pair.id!r} has no rejected response, so it is not a pair. Remove the file of pairs.")
-    rejected_pair = pair.answered(rejected, pair.meta.get(_REJECTED_OBSERVATIONS, ()))
+    rejected_pair = pair.answered(rejected, pair.meta.get(_REJECTED_OBSERVATIONS, ()), pair.meta.get(_REJECTED_IDS, ()))
     return dataclasses.replace(rejected_pair, id=f"{pair.id}:{REJECTED}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
     """A graded response. answer: the one that was extracted from it, as text; None without one. tokens: its length, end
-    token included. observations: see `Problem.observations`."""
+    token included. observations, token_ids: see `Problem.observations` and `Problem.response_ids`."""
 
     sample: int
     text: str
@@ -65,6 +67,7 @@ class Answered:
     correct: bool
     answer: str | None
     observations: Sequence[Sequence[int]] = ()
+    token_ids: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,8 +26,8 @@ from ansatz.errors import DataError
 from ansatz.types import Problem
 
 _ANNOTATION = re.compile(r"<<([^<>=]+)=([^<>=]+)>>")
-_EQUATION = re.compile(r"^([^=\n]*[-+*/][^=\n]*)=([^=\n]+)$", re.MULTILINE)
-_NUMBER = re.compile(r"(?<![\w.])(?:\d+\.?\d*|\.\d+)(?![\w.])")
+_EQUATION = re.compile(r"^(?=[^-+*/=\n]*+[-+*/])([^=\n]++)=([^=\n]++)$", re.MULTILINE)
+_NUMBER = re.compile(r"(?<![\w.])(?:\d++(?:\.\d*+)?+|\.\d++)(?![\w.])")
 _EXPRESSION = re.compile(r"[\d.+\-*/() ]+")
 _LONGEST_EXPRESSION = 200  # characters
 _MOST_LINES = len(ascii_lowercase)
@@ -75,6 +75,8 @@ def _calculations(solution: str) -> Iterator[tuple[str, str]]:
 
 
 def _number(text: str) -> Fraction | None:
+    if len(text) > _LONGEST_EXPRESSION or "e" in text.lower():  # 1e999999999 would take hours
+        return None
     try:
         return Fraction(text.strip().replace(",", "").removeprefix("$"))
     except (ValueError, ZeroDivisionError):

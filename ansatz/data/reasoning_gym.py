@@ -12,7 +12,7 @@ from typing import Any
 
 from ansatz.config.fields import Count
 from ansatz.data.generated import LazyProblems
-from ansatz.errors import ConfigError, MissingExtraError
+from ansatz.errors import ConfigError, MissingExtraError, install_command
 from ansatz.registry import suggest
 from ansatz.types import Problem
 
@@ -51,7 +51,7 @@ def load() -> Any:
         return importlib.import_module("reasoning_gym")
     except ImportError as error:
         raise MissingExtraError(
-            f"reasoning_gym needs the package reasoning-gym ({error}): pip install 'ansatz-rl[reasoning-gym]'."
+            f"reasoning_gym needs the package reasoning-gym ({error}): {install_command('reasoning-gym')}"
         ) from error
 
 

@@ -12,6 +12,7 @@ Open-Reasoner     [{"from": "human", "value"}, {"from": "assistant", "ground_tru
 AReaL-boba        {"prompt", "solutions": ["\\boxed{3}"], "query_id"}
 GPQA              {"Question", "Correct Answer", "Incorrect Answer 1", 2, 3, "Record ID"}
 Countdown         {"nums", "target"}, or verl's columns with "ground_truth": {"numbers", "target"}
+Alpaca            {"instruction", "input", "output"}: the question is the instruction and its input
 chat, ShareGPT    {"messages": [{"role", "content"}]} or {"conversations": [{"from", "value"}]}; "system" next to them
 
 Some of these wrap the question in an instruction about the form of the answer. It is removed, because here the prompt
@@ -21,10 +22,12 @@ template gives that instruction.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
+
+from ansatz_verify.responses import GOLDS
 
 from ansatz.files import read_yaml
 from ansatz.json_text import parse_json
@@ -35,17 +38,25 @@ def _flatten(names: Iterable[Any]) -> tuple[str, ...]:
 
 
 _TABLE: dict[str, Any] = read_yaml(Path(__file__).with_suffix(".yaml"))
-CONVERSATIONS, WORKED, SYSTEM, RESPONSES = (
-    _flatten(_TABLE[key]) for key in ("conversations", "worked", "system", "responses")
+CONVERSATIONS, WORKED, SYSTEM, THOUGHTS, _TURN, _LABELS, _CONTENT = (
+    _flatten(_TABLE[key]) for key in ("conversations", "worked", "system", "thoughts", "turn", "labels", "content")
 )
 """Fields that hold a chat; a worked solution or a whole response, in which the answer has to be searched for; a system
-prompt outside of the messages; a response, or a list of responses, that is to be graded."""
+prompt outside of the messages; the thought of a turn."""
+_MEDIA, _MEDIA_MARK = (re.compile(_TABLE[key], re.IGNORECASE) for key in ("media", "media_marks"))
 FIELDS = {what: _flatten(names) for what, names in _TABLE["fields"].items()}
+FIELDS["answer"] = tuple(dict.fromkeys((*GOLDS, *WORKED)))
 """Field names by what they hold, in order of preference. Upper and lower case are not distinguished."""
 HINTS: dict[str, list[str]] = _TABLE["hints"]
 """Other common names, which an error message suggests. They are ambiguous, so a setting must name them."""
+META: tuple[str, ...] = _flatten(_TABLE["meta"])
+"""Fields that rewards and environments of the package read."""
+FOLLOWING: dict[str, str] = _TABLE["following"]
+"""By the field of a question: the field with its second part, if a row has one."""
 _ROLES = {name: role for role, names in _TABLE["roles"].items() for name in _flatten(names)}
 _TEXT_OF_TURN = ("content", "value", "text")
+_LONG_TEXT = 8
+"""Characters. A shorter text may be part of another one by chance."""
 
 
 class Turn(NamedTuple):
@@ -66,8 +77,72 @@ class Turn(NamedTuple):
 
 
 def recognised(what: str, known: Callable[[str], bool]) -> str | None:
-    """Return the first field name in FIELDS[what] that is known; None if none is."""
-    return next((name for name in FIELDS[what] if known(name)), None)
+    """Return the first field name in FIELDS[what] that is known, or Alpaca's if all of its fields are; None if none
+    is."""
+    names = list(FIELDS[what])
+    if what in _TABLE["alpaca"] and all(map(known, _TABLE["alpaca"].values())):
+        names.append(_TABLE["alpaca"][what])
+    return next((name for name in names if known(name)), None)
+
+
+def find_lost_texts(values: Any, kept: Collection[str], *, of_turn: bool = False) -> Iterator[str]:
+    """Yield the names of fields that hold a text or a thought which is in none of the texts that are kept.
+
+    Labels, such as a source or a subject, and texts of one or two words are not lost: nobody reads them. values: the
+    fields that nothing uses. of_turn: they are those of a turn of a chat.
+    """
+    for name, value in cast("dict[str, Any]", values).items() if isinstance(values, dict) else ():
+        folded = str(name).casefold()
+        if of_turn and folded in _TURN:
+            continue
+        texts = [text for text in _texts_in(value) if not _is_kept(text, kept)]
+        shortest = 1 if folded in _CONTENT else 9 if folded in _LABELS or folded.endswith("id") else 3
+        if any(_num_words(text) >= shortest for text in texts):
+            yield str(name)
+
+
+def find_lost_texts_of_turns(chat: Any, kept: Collection[str]) -> Iterator[str]:
+    """Yield the same of the turns of a chat."""
+    for turn in cast("list[Any]", chat) if isinstance(chat, list) else []:
+        said = _ROLES.get(str(_field(turn, "role", "from")).lower()) == "assistant"
+        yield from find_lost_texts(turn, [*kept, _find_thought(turn)] if said else kept, of_turn=True)
+
+
+def media_in(values: Any) -> str | None:
+    """Return the name of the first field that holds a picture, a film or sound, also of the turns of a chat; None if
+    there is none."""
+    for name, value in cast("dict[str, Any]", values).items() if isinstance(values, dict) else ():
+        is_file = isinstance(value, dict) and {"bytes", "path"} <= set(cast("dict[str, Any]", value))
+        if is_file or (_MEDIA.fullmatch(str(name)) and any(_texts_in(value))):
+            return str(name)
+        turns = cast("list[Any]", value) if isinstance(value, list) and str(name).casefold() in CONVERSATIONS else []
+        if (found := next(filter(None, map(media_in, turns)), None)) is not None:
+            return f"{name}: {found}"
+    return None
+
+
+def media_mark_in(text: str) -> str | None:
+    """Return the first mark of a picture, a film or sound in a text, such as <image>; None if there is none."""
+    mark = _MEDIA_MARK.search(text)
+    return mark and mark[0]
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str) and value.strip():
+        yield value.strip()
+    elif isinstance(value, dict | list):
+        items = cast("dict[str, Any]", value).values() if isinstance(value, dict) else cast("list[Any]", value)
+        for item in items:
+            yield from _texts_in(item)
+
+
+def _is_kept(text: str, kept: Collection[str]) -> bool:
+    return any(text == each.strip() or (len(text) > _LONG_TEXT and text in each) for each in kept)
+
+
+def _num_words(text: str) -> int:
+    """Count words; a text of a language without spaces counts by its characters."""
+    return max(len(text.split()), sum(ord(character) > 0x2E80 for character in text) // 2)
 
 
 def without_instructions(question: str) -> str:
@@ -82,9 +157,10 @@ def only_instructions(text: str) -> bool:
 
 
 def _remove_instructions(text: str) -> str:
+    text = text.strip()
     for pattern in _TABLE["instructions"]:
-        text = re.sub(pattern, "", text)
-    return text.strip()
+        text = re.sub(pattern, "", text).strip()
+    return text
 
 
 def turns_of(value: Any) -> list[Turn] | None:
@@ -100,13 +176,23 @@ def turns_of(value: Any) -> list[Turn] | None:
         if not isinstance(role, str):
             return None
         content = _field(item, *_TEXT_OF_TURN)
-        thought = _text_of(_field(item, "reasoning_content"))
-        text = f"<think>\n{thought}\n</think>\n\n{_text_of(content)}" if thought else _text_of(content)
+        text = _text_of(content)
+        if (
+            _ROLES.get(role.lower()) == "assistant"
+            and (thought := _find_thought(item))
+            and not text.startswith("<think>")
+        ):
+            text = f"<think>\n{thought}\n</think>\n\n{text}"
         fields = _tool_fields(item)
         if role.lower() in _TABLE["calls"] and "tool_calls" in fields:
             text = ""  # it is the call
         turns.append(Turn(_ROLES.get(role.lower(), role.lower()), text, fields))
     return turns
+
+
+def _find_thought(turn: Any) -> str:
+    """Return the first of the fields of an assistant's turn that holds its thought as text; empty if none does."""
+    return next(filter(None, (_text_of(_field(turn, name)) for name in THOUGHTS)), "")
 
 
 def _tool_fields(turn: Any) -> dict[str, Any]:

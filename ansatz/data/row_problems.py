@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from ansatz.data.choices import with_choices
+from ansatz.data.choices import is_choice, with_choices
 from ansatz.data.conversations import (
     FIELD,
     RESPONSE_FIELD,
@@ -29,12 +29,24 @@ from ansatz.data.conversations import (
 )
 from ansatz.data.extract import after_sentence, last_box
 from ansatz.data.files import problem_files, source_name
-from ansatz.data.record_formats import CONVERSATIONS, FIELDS, HINTS, WORKED, puzzle_of, recognised
+from ansatz.data.record_formats import (
+    CONVERSATIONS,
+    FOLLOWING,
+    HINTS,
+    META,
+    SYSTEM,
+    WORKED,
+    find_lost_texts,
+    find_lost_texts_of_turns,
+    puzzle_of,
+    recognised,
+    turns_of,
+)
 from ansatz.data.rows import ABSENT, EXTRACT, Row, short, worked_text
-from ansatz.data.unfit import RowError, UnfitRow, unfit_rows
+from ansatz.data.unfit import RowError, UnfitRow, note_lost, unfit_rows
 from ansatz.errors import ConfigError, DataError
 from ansatz.registry import settings_of
-from ansatz.types import Problem
+from ansatz.types import Problem, golds_of
 
 IN_RECIPE = {"question_key": "question_key: FIELD", "answer_key": "answer_key: FIELD"}
 """How a recipe names the fields of a question and of an answer, in an entry of `data`."""
@@ -165,7 +177,7 @@ def check_roles(
     """
     missing = {role: getattr(settings, f"{role}_key") for role in roles}
     for row in first:
-        missing = {role: key for role, key in missing.items() if row.first([key] if key else FIELDS[role]) is None}
+        missing = {role: key for role, key in missing.items() if not _has(row, role, key)}
     if not first or not missing:
         return
     fields = list(dict.fromkeys(name for row in first for name in row.values))
@@ -183,6 +195,13 @@ def check_roles(
         f"{first[0].file}: {' and '.join(wrong)}; the fields are {', '.join(map(repr, fields)) or 'none'}.{perhaps} "
         f"{advice}"
     )
+
+
+def _has(row: Row, role: str, key: str | None) -> bool:
+    """Return whether the row has a field for the role: the one that the user named, or one that is recognised."""
+    if key is not None:
+        return row.find(key) is not ABSENT
+    return recognised(role, lambda name: row.find(name) is not ABSENT) is not None
 
 
 def _first_rows(rows: Iterator[Row]) -> tuple[list[Row], DataError | None]:
@@ -264,6 +283,7 @@ def _problem(row: Row, named: RowSettings, keys: RowSettings, split: str, source
         meta=_meta(row, keys),
     )
     problem = with_choices(problem, row, keys.answer_key)
+    note_lost(lambda: find_lost_fields(row, _list_used(keys), problem))
     for name in ("id", "question", "answer", "solution", "level"):
         _check_characters(row, name, getattr(problem, name) or "")
     for turn in (*problem.earlier_turns, *problem.response_turns):
@@ -271,6 +291,21 @@ def _problem(row: Row, named: RowSettings, keys: RowSettings, split: str, source
     for name in template_fields(row):
         _check_characters(row, name, json.dumps(problem.meta.get(name), ensure_ascii=False))
     return problem
+
+
+def find_lost_fields(row: Row, used: Iterable[str], problem: Problem) -> Iterator[str]:
+    """Yield the fields of a row, and of the turns of its chats, whose text is in none of the fields that are used and
+    that nothing reads: see `record_formats.find_lost_texts`."""
+    used = [*used]
+    said = [turn.get("content") or "" for turn in (*problem.earlier_turns, *problem.response_turns)]
+    kept = [problem.question, problem.solution or "", *golds_of(problem.answer), *map(str, said)]
+    kept += [text for key in used for text in map(worked_text, [row.find(key)])]
+    of_reader = (*SYSTEM, FIELD, *template_fields(row), *META)
+    rest = row.rest([*used, *of_reader])
+    chats = [key for key in (*used, FIELD) if turns_of(row.find(key)) is not None]
+    yield from find_lost_texts({name: value for name, value in rest.items() if not is_choice(name)}, kept)
+    for key in chats:
+        yield from (f"{key}: {name}" for name in find_lost_texts_of_turns(row.find(key), kept))
 
 
 def _check_characters(row: Row, name: str, text: str) -> None:
@@ -285,10 +320,14 @@ def _check_characters(row: Row, name: str, text: str) -> None:
         raise RowError(UnfitRow(row.place, reason)) from error
 
 
+def _list_used(keys: RowSettings) -> list[str]:
+    used = (keys.question_key, keys.answer_key, keys.id_key, keys.level_key, keys.solution_key)
+    return [*filter(None, used), *filter(None, [FOLLOWING.get(keys.question_key or "")])]
+
+
 def _meta(row: Row, keys: RowSettings) -> dict[str, Any]:
     """Return the unused fields, the line, the turns before the question, and the numbers of a Countdown puzzle."""
-    used = (keys.question_key, keys.answer_key, keys.id_key, keys.level_key, keys.solution_key)
-    meta = row.rest([*(key for key in used if key), FIELD])
+    meta = row.rest([*_list_used(keys), FIELD])
     of_template = template_fields(row)
     if keys.keep_earlier_turns:
         meta |= of_template

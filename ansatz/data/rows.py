@@ -1,7 +1,8 @@
 """One row of a problem file: access to its fields, with error messages that name the file and the line.
 
 A field name can be a path with dots ("reward_model.ground_truth"). Upper and lower case are not distinguished.
-Text that holds JSON, as in a CSV file, is read as what it holds.
+Text that holds JSON is read as what it holds where a file has no types (CSV), and where only a chat can be meant.
+Everywhere else a text is a text: a gold answer can be JSON.
 An answer can be text, a number, or a list of them, any of which is right.
 A question can be text, or a chat, of which the last user turn counts. A solution can be text, a list of solutions, of
 which the first counts, or a chat, of which the last assistant turn counts.
@@ -9,18 +10,30 @@ which the first counts, or a chat, of which the last assistant turn counts.
 
 from __future__ import annotations
 
-import ast
+import json
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from ansatz.data.extract import after_hashes, after_sentence, last_box
-from ansatz.data.record_formats import HINTS, WORKED, as_object, puzzle_of, turns_of, without_instructions
+from ansatz.data.record_formats import (
+    FOLLOWING,
+    HINTS,
+    WORKED,
+    as_object,
+    media_in,
+    media_mark_in,
+    puzzle_of,
+    turns_of,
+    without_instructions,
+)
 from ansatz.data.unfit import RowError, UnfitRow
 from ansatz.errors import DataError
 from ansatz.json_text import parse_json
+from ansatz.python_text import parse_literal
 from ansatz.types import joined_golds
 
 ABSENT = object()
@@ -33,10 +46,13 @@ _EXPECTED = {"####": "'#### ANSWER' at its end", "boxed": "\\boxed{ANSWER} in it
 
 
 class Row:
-    """The values of a row and its position in the file. unit: what the file is counted in, "line" or "row"."""
+    """The values of a row and its position in the file. unit: what the file is counted in, "line" or "row". typed:
+    False if the file only has texts, as CSV."""
 
-    def __init__(self, file: str | Path, line: int, values: dict[str, Any], *, unit: str = "line") -> None:
-        self.file, self.line, self.values, self.unit = file, line, values, unit
+    def __init__(
+        self, file: str | Path, line: int, values: dict[str, Any], *, unit: str = "line", typed: bool = True
+    ) -> None:
+        self.file, self.line, self.values, self.unit, self.typed = file, line, values, unit, typed
 
     @property
     def place(self) -> str:
@@ -46,13 +62,16 @@ class Row:
         raise RowError(UnfitRow(self.place, message))
 
     def find(self, key: str) -> Any:
-        """Return the value of the field, or ABSENT. The text of a chat or an object is read as such."""
+        """Return the value of the field, or ABSENT. The text of a chat is read as such, and that of an object in which
+        a field is named; without types also that of another object or list."""
         value: Any = self.values
         for part in [key] if key in self.values else key.split("."):
+            value = structured(value)
             name = _find_spelling(value, part)
             if name is None:
                 return ABSENT
-            value = structured(value[name])
+            value = value[name]
+            value = structured(value) if not self.typed or is_broken_chat(value) else value
         return value
 
     def first(self, names: Iterable[str]) -> str | None:
@@ -81,9 +100,21 @@ class Row:
         return str(value).strip()
 
     def question(self, key: str) -> str:
+        """Return the text of a question, also of Alpaca's two fields. Raise RowError if the row shows a picture, a film
+        or sound."""
+        question = self._question(key)
+        if (name := media_in(self.values)) is not None:
+            self.fail(f"the field {name!r} has a picture, a film or sound, expected only text. Remove the row.")
+        if (mark := media_mark_in(question)) is not None:
+            self.fail(f"the question contains {mark}, expected only text. Remove the row.")
+        return question
+
+    def _question(self, key: str) -> str:
         value = self.get(key, "question_key")
         if not isinstance(value, list):
             text = self.text(key, "question_key")
+            if key in FOLLOWING and isinstance(given := self.find(FOLLOWING[key]), str) and given.strip():
+                text = f"{text}\n\n{given.strip()}"
             if is_broken_chat(text):
                 self.fail(
                     f"the field {key!r} begins as a list of messages, but is not valid JSON, got {short(text)}. Write "
@@ -117,13 +148,31 @@ class Row:
     def answer_texts(self, key: str) -> list[str]:
         """Return the text of the answer field; of a chat, the text that counts; of a Countdown puzzle, its target; of a
         list, the text of each item, any of which is right."""
-        value = self.get(key, "answer_key")
+        value = self._find_stated(key)
         if (puzzle := puzzle_of(value)) is not None:
             return [str(puzzle[1])]
         is_chat = turns_of(value) is not None
         items = [worked_text(value)] if is_chat else value if isinstance(value, list) and value else [value]
+        if isinstance(value, dict) or (not is_chat and items and all(isinstance(item, dict) for item in items)):
+            return [json.dumps(value, ensure_ascii=False)]  # a call of a function, or several
         cells = (Row(self.file, self.line, {key: item}, unit=self.unit) for item in items)
         return [cell.text(key, "answer_key") for cell in cells]
+
+    def _find_stated(self, key: str) -> Any:
+        """Return the value of the answer field; a text stays one, except in a field of chats and responses, and
+        without types."""
+        value = self.get(key, "answer_key")
+        if not self.typed or key in WORKED or not is_broken_chat(as_written := self._as_written(key)):
+            return value
+        return as_written
+
+    def _as_written(self, key: str) -> Any:
+        """Return the value of a field that the row has, not parsed."""
+        value: Any = self.values
+        for part in [key] if key in self.values else key.split("."):
+            value = structured(value)
+            value = value[_find_spelling(value, part)]
+        return value
 
     def answer(self, texts: Sequence[str], key: str, answer_from: str) -> str:
         """Return the final answers in the texts of the answer field, as `joined_golds` writes them; empty if a response
@@ -165,15 +214,15 @@ LONGEST_ANSWER = 100
 """Characters. A longer text in a field of worked solutions is a response without a final answer, not an answer."""
 
 
-def row_of(file: str | Path, line: int, value: Any, *, unit: str = "line") -> Row:
-    """Return the value as a row. Raise DataError if it is not an object."""
+def row_of(file: str | Path, line: int, value: Any, *, unit: str = "line", typed: bool = True) -> Row:
+    """Return the value as a row. typed: see `Row`. Raise DataError if it is not an object."""
     values = as_object(value)
     if not isinstance(values, dict):
         raise DataError(
             f"{file} {unit} {line}: got {short(value)}, expected a JSON object such as "
             f'{{"question": "...", "answer": "..."}}. Repair the {unit} or remove it.'
         )
-    return Row(file, line, cast("dict[str, Any]", values), unit=unit)
+    return Row(file, line, cast("dict[str, Any]", values), unit=unit, typed=typed)
 
 
 def worked_text(value: Any) -> str:
@@ -230,17 +279,19 @@ def structured(value: Any) -> Any:
     return _parse(value) if isinstance(value, str) and _STRUCTURED.match(value) else value
 
 
-def is_broken_chat(text: str) -> bool:
-    """Return whether a text that is still text begins as a chat: it is cut off, or its JSON is not valid."""
-    return _CHAT.match(text) is not None
+def is_broken_chat(value: Any) -> bool:
+    """Return whether a value is text that begins as a chat. After `structured`, it is cut off or its JSON not valid."""
+    return isinstance(value, str) and _CHAT.match(value) is not None
 
 
 @lru_cache(maxsize=16)  # a row asks for the same field several times
 def _parse(text: str) -> Any:
+    value: Any = None
     try:
         value = parse_json(text)
     except ValueError:
-        value = _literal(text)
+        with suppress(ValueError):
+            value = parse_literal(text)
     if isinstance(value, dict):
         return cast("dict[str, Any]", value)
     if isinstance(value, list) and value:
@@ -248,10 +299,3 @@ def _parse(text: str) -> Any:
         if any(all(isinstance(item, kind) for item in items) for kind in (dict, str)):
             return items
     return text
-
-
-def _literal(text: str) -> Any:
-    try:
-        return ast.literal_eval(text.strip())
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return None

@@ -1,4 +1,5 @@
-"""Rows that a run cannot use: a missing field, an unreadable gold answer, a text that is too long.
+"""Rows that a run cannot use (a missing field, an unreadable gold answer, a text that is too long), and their fields
+that nothing uses.
 
 Normally the first such row is an error. Within `collect_unfit`, sources leave such rows out and record them instead, so
 that all of them can be reported at once, or dropped.
@@ -7,7 +8,8 @@ that all of them can be reported at once, or dropped.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple, TypeVar
@@ -56,6 +58,34 @@ def collect_unfit() -> Iterator[list[UnfitRow]]:
 def unfit_rows() -> list[UnfitRow] | None:
     """Return the list of the enclosing `collect_unfit`; None outside of one."""
     return _collected.get()
+
+
+_lost: ContextVar[Counter[str] | None] = ContextVar("lost fields", default=None)
+
+
+@contextmanager
+def collect_lost() -> Iterator[Counter[str]]:
+    """Count the rows of each field that holds a text or a thought and is used by nothing, within the block."""
+    fields = Counter[str]()
+    token = _lost.set(fields)
+    try:
+        yield fields
+    finally:
+        _lost.reset(token)
+
+
+def note_lost(names: Callable[[], Iterable[str]]) -> None:
+    """Count the fields of a row for the enclosing `collect_lost`. names: called only within one."""
+    if (fields := _lost.get()) is not None:
+        fields.update(set(names()))
+
+
+def describe_lost(fields: Mapping[str, int], *, total: int) -> str:
+    """Return the sentence about fields that nothing uses; empty without any. total: the number of rows."""
+    if not fields:
+        return ""
+    shown = ", ".join(f"{name!r} ({count} of {total} rows)" for name, count in sorted(fields.items()))
+    return f"nothing uses the text of the field{'s' if len(fields) > 1 else ''} {shown}"
 
 
 def read_each(rows: Iterable[In], read: Callable[[In], Out]) -> Iterator[Out]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-import time
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
@@ -15,6 +14,7 @@ from typing import Any, Generic, TypeVar
 from ansatz.environments.base import EnvironmentSpec, Observation, is_overridden
 from ansatz.environments.episode import Episode
 from ansatz.errors import RolloutError, StorageError
+from ansatz.own_clock import Deadline
 from ansatz.types import EnvironmentReward, Problem
 
 T = TypeVar("T")
@@ -154,24 +154,25 @@ class _Running(Generic[T]):
 
     def finished_soon(self, number: int, *, patience_s: float) -> list[tuple[Any, T]]:
         """Return the results that have arrived, and up to `number` that arrive within patience_s seconds."""
-        results, deadline = list[tuple[Any, T]](), time.monotonic() + patience_s
+        results, deadline = list[tuple[Any, T]](), Deadline(patience_s)
         with suppress(queue.Empty):
             while len(results) < min(number, self.num_running):
-                results.append(self._take(max(deadline - time.monotonic(), 0.0)))
+                results.append(self._take(deadline.left_s))
         self.num_running -= len(results)
         return results
 
     def _next(self) -> tuple[Any, T]:
-        try:
-            return self._take(self._limit_s)
-        except queue.Empty:
-            raise RolloutError(
-                f"environment {self._spec.name!r} has not answered for {self._limit_s:g} s, although "
-                f"environment.timeout_s = {self._spec.settings.timeout_s:g}: one of its async methods blocks. Write it "
-                "as a plain method, or await."
-            ) from None
+        deadline = Deadline(self._limit_s)
+        while not deadline.is_over():
+            with suppress(queue.Empty):
+                return self._take(deadline.left_s)
+        raise RolloutError(
+            f"environment {self._spec.name!r} has not answered for {self._limit_s:g} s, although "
+            f"environment.timeout_s = {self._spec.settings.timeout_s:g}: one of its async methods blocks. Write it "
+            "as a plain method, or await."
+        )
 
-    def _take(self, timeout_s: float) -> tuple[Any, T]:
+    def _take(self, timeout_s: float | None) -> tuple[Any, T]:
         key, result = self.arrived.get(timeout=timeout_s)
         if isinstance(result, StorageError):
             raise result

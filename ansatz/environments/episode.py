@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 from ansatz.environments.base import Environment, EnvironmentSpec, Observation, is_overridden
 from ansatz.environments.rewarding import failed_reward, reward_of
 from ansatz.errors import StorageError
+from ansatz.own_clock import TimeLimit
+from ansatz.process import keep_settings
 from ansatz.types import EnvironmentReward, Problem, Reason
 from ansatz.visible import error_text, whole
 
@@ -198,11 +200,13 @@ class Episode:
         call."""
         try:
             if self._spec.sample.instant or not is_overridden(method):
-                return method(*arguments)
-            async with asyncio.timeout(self._spec.settings.timeout_s + self._spec.sample.grace_s):
-                if inspect.iscoroutinefunction(method):
-                    return await method(*arguments)
-                return await in_thread(instance.in_use(lambda: method(*arguments)))
+                with keep_settings(f"environment {self._spec.name!r}"):
+                    return method(*arguments)
+            async with TimeLimit(self._spec.settings.timeout_s + self._spec.sample.grace_s):
+                with keep_settings(f"environment {self._spec.name!r}"):
+                    if inspect.iscoroutinefunction(method):
+                        return await method(*arguments)
+                    return await in_thread(instance.in_use(lambda: method(*arguments)))
         except TimeoutError:
             if self._instance is instance:
                 self._instance = None  # what a late call still does to it must not reach later turns

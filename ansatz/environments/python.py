@@ -74,6 +74,6 @@ def python(
         environment = AsyncTagEnvironment(tool, call=call, result=result, close=session.close)
     else:
         environment = AsyncToolEnvironment([python], close=session.close)
-    environment.parallel = len(os.sched_getaffinity(0))
+    environment.parallel = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     environment.grace_s = _GRACE_S
     return environment

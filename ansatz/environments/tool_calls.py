@@ -23,7 +23,6 @@ marker, or match the same spaces in two ways.
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -31,6 +30,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ansatz.json_text import parse_json
+from ansatz.python_text import parse_arguments, parse_calls
 from ansatz.visible import whole
 
 THOUGHT_END = "</think>"
@@ -118,15 +118,13 @@ def _parameters(body: str, start: int) -> Iterator[tuple[str, Any]]:
 def _python_tag(rest: str) -> Iterator[ToolCall]:
     """Yield the calls of Llama 3: objects, or the call of one of its own tools."""
     text = without_end(rest)
-    method = re.match(r"\s*+([\w.]+)\.call\(", text)
+    method = re.match(r"\s*+([\w.]+)\.call(?=\()", text)
     if method is None:
         yield from _json_calls(text)
         return
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
-        assert isinstance(tree, ast.Call)
-        yield ToolCall(name=method[1], arguments=_keywords(tree))
-    except (SyntaxError, ValueError, TypeError, AssertionError, RecursionError, MemoryError):
+        yield ToolCall(name=method[1], arguments=parse_arguments(text[method.end() :]))
+    except ValueError:
         yield ToolCall(name=method[1], error=f'the call is not complete. Write {method[1]}.call(key="value").')
 
 
@@ -178,28 +176,13 @@ def _read_unmarked(said: str, names: Collection[str]) -> Iterator[ToolCall]:
             yield from calls
     elif text.startswith("[") and text.endswith(")]"):
         try:
-            tree = ast.parse(text, mode="eval").body
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            named = parse_calls(text)
+        except ValueError:
             return
-        items = tree.elts if isinstance(tree, ast.List) else []
-        if items and all(isinstance(item, ast.Call) and ast.unparse(item.func) in names for item in items):
-            for item in cast("list[ast.Call]", items):
-                yield _python_call(item)
-
-
-def _python_call(item: ast.Call) -> ToolCall:
-    name = ast.unparse(item.func)
-    try:
-        return ToolCall(name=name, arguments=_keywords(item))
-    except (ValueError, TypeError, RecursionError, MemoryError):
-        return ToolCall(name=name, error=f"the arguments of {name} are not values. Write {name}(key=value).")
-
-
-def _keywords(call: ast.Call) -> dict[str, Any]:
-    """Return the keyword arguments. Raise ValueError for positional ones, and for expressions."""
-    if call.args or any(keyword.arg is None for keyword in call.keywords):
-        raise ValueError("a positional argument")
-    return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+        if named and all(call.name in names for call in named):
+            for name, arguments in named:
+                error = f"the arguments of {name} are not values. Write {name}(key=value)."
+                yield ToolCall(name=name, arguments=arguments or {}, error=error if arguments is None else "")
 
 
 def _json_calls(text: str) -> Iterator[ToolCall]:

@@ -1,70 +1,66 @@
-"""Environments of the package verifiers: their turns, tools and stop conditions, with their rubric as the reward.
+"""Tasks of the package verifiers (0.4): their toolsets are what a response can call, their rewards its reward.
 
-The environment's own loop (`Environment.rollout`) runs in an event loop of its own. Where it would ask a model, it gets
-the policy's turn, and what it then adds to the conversation is the observation.
+The toolsets run in this process, in an event loop of their own. A response is written down as a trace of the package,
+which the task scores. What needs a runtime of the package (a container, a shell) is refused before a run starts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import copy
+import functools
+import importlib
+import inspect
 import json
-import logging
 import threading
-import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
-from ansatz.data.verifiers import load_environment, load_package
+from ansatz.data.verifiers import load_package, load_taskset
 from ansatz.environments.base import Environment, Message
-from ansatz.environments.tool_calls import read_turn, without_end
-from ansatz.environments.tools import call_id
-from ansatz.errors import ConfigError
+from ansatz.environments.tool_calls import ToolCall, read_turn, without_end
+from ansatz.environments.tools import call_id, described
+from ansatz.errors import AnsatzError, ConfigError
 from ansatz.rewards.base import RewardResult
 from ansatz.types import Problem
 
-_FAILURES = contextvars.ContextVar[list[str] | None]("failures", default=None)
-"""Errors of reward functions, which a rubric only logs and counts as 0."""
+_TRACE = contextvars.ContextVar[Any]("trace")
+"""The trace of the response that calls a tool, whose state the tool shares."""
 
 
 def verifiers(*, environment: str, arguments: dict[str, Any] | None = None) -> VerifiersEnvironment:
-    """Return an environment of the package verifiers (extra `verifiers`).
+    """Return an environment that plays tasks of the package verifiers (extra `verifiers`).
 
-    environment: an installed one, as `verifiers.load_environment` takes it, or `path/to/file.py:function`, a function
-    that returns one. arguments: of its function, such as {max_turns: 3}. Single turns work with every prompt template;
-    tools and several turns need the template chat. Raise ConfigError for an environment whose rubric compares
-    responses.
+    environment: the id of an installed taskset, or `path/to/file.py:Name`, a subclass of `verifiers.v1.Taskset` or a
+    function that returns a taskset. arguments: the fields of its configuration, such as {task: {...}}, or those of the
+    function. Tasks without tools work with every prompt template; tools need the template chat. Raise ConfigError for
+    tasks that need more of the package than toolsets and rewards.
     """
-    return VerifiersEnvironment(load_environment(environment, arguments))
+    return VerifiersEnvironment(*load_taskset(environment, arguments))
 
 
 class VerifiersEnvironment(Environment):
-    """One rollout of a `verifiers.Environment`."""
+    """One response to a task. taskset, task: see `data.verifiers.load_taskset`."""
 
     opens = False  # its data hold the whole prompt
 
-    def __init__(self, environment: Any) -> None:
-        package = load_package()
-        if environment.requires_group_rollouts:
-            raise ConfigError(
-                "environment 'verifiers': the rubric compares the responses of a group, and an environment belongs to "
-                "one response. Use a reward of Ansatz that compares responses."
-            )
-        self._environment = environment
-        self.tools = [_schema(tool) for tool in environment.tool_defs or ()]
+    def __init__(self, taskset: Any, task: Any) -> None:
+        self._taskset, self._task = taskset, task
+        self.tools = _check_tools(taskset, task)
+        self._names = [tool["function"]["name"] for tool in self.tools]
         if self.tools:
             self.roles = ("tool",)
-        elif not isinstance(environment, package.SingleTurnEnv):
-            self.roles = ("user",)
-        self._client: Any = None
-        self._rollout: asyncio.Task[Any] | None = None
+        self._trace: Any = None
+        self._own: list[_Server] = []
+        self._servers: list[_Server] = []
 
     async def reset(self, problem: Problem) -> None:
-        await _in_loop(self._start(_input_of(problem)))
+        await _in_loop(self._start(problem))
 
     async def step(self, response: str) -> list[Message] | None:
-        return await _in_loop(self._answer(response, is_cut_off=False))
+        return await _in_loop(self._answer(response))
 
     async def reward(self) -> RewardResult:
         return await _in_loop(self._score())
@@ -72,94 +68,223 @@ class VerifiersEnvironment(Environment):
     async def close(self) -> None:
         await _in_loop(self._stop())
 
-    async def _start(self, row: dict[str, Any]) -> None:
-        self._client = _client_type()()
-        self._rollout = asyncio.create_task(self._environment.rollout(row, self._client, "policy"))
-        await self._next_request()
+    async def _start(self, problem: Problem) -> None:
+        package, states = load_package(), importlib.import_module("verifiers.v1.state")
+        task = self._task = _task_of(problem, self._task)
+        self._trace = package.Trace(
+            task=package.TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash),
+            agent=package.AgentInfo(config=package.AgentConfig()),
+            state=states.state_cls(type(task))(),
+        )
+        types, given = _types(), task.data.prompt
+        if task.data.system_prompt is not None:
+            self._add(types.SystemMessage(content=task.data.system_prompt))
+        for message in [types.UserMessage(content=given)] if isinstance(given, str) else given or []:
+            self._add(message)
+        shared = await asyncio.shield(_start_shared(self._taskset))
+        self._own = [_Server(toolset) for toolset in type(task).toolsets(task.config)]
+        for server in self._own:
+            await server.start(task.data)
+        self._servers = [*self._own, *shared]
 
-    async def _answer(self, response: str, *, is_cut_off: bool) -> list[Message] | None:
-        """Give the policy's turn to the environment. Returns the messages that it adds; None: it has ended."""
-        rollout, client = self._rollout, self._client
-        assert rollout is not None
-        if rollout.done():
+    async def _answer(self, response: str) -> list[Message] | None:
+        """Run the calls of a turn. Returns their results; None: the response has ended."""
+        calls = self._take(response, reason="stop")
+        _TRACE.set(self._trace)
+        results = [await self._call(call) for call in calls]
+        if not calls or await self._has_stopped():
             return None
-        known = len(client.prompt) + 1
-        client.turn.set_result((_assistant(response, [tool["function"]["name"] for tool in self.tools]), is_cut_off))
-        if not await self._next_request():
-            return None
-        return [_simplify(message) for message in client.prompt[known:]]
+        messages = list[Message]()
+        for index, (call, result) in enumerate(zip(calls, results, strict=True)):
+            told = {"name": call.name, "tool_call_id": call_id(index, call), "content": result}
+            self._add(_types().ToolMessage(**told))
+            messages.append({"role": "tool", **told})
+        return messages
 
-    async def _next_request(self) -> bool:
-        """Wait until the environment asks for a turn. False: it has ended."""
-        rollout, asked = self._rollout, asyncio.ensure_future(self._client.asked.wait())
-        assert rollout is not None
-        await asyncio.wait({rollout, asked}, return_when=asyncio.FIRST_COMPLETED)
-        asked.cancel()
-        self._client.asked.clear()
-        if rollout.done():
-            rollout.result()  # raises what the environment has raised
-        return not rollout.done()
+    def _take(self, response: str, *, reason: str) -> list[ToolCall]:
+        """Write a turn of the policy down. Returns its calls. A call that cannot be read has arguments that say so."""
+        read = read_turn(response, self._names)
+        calls = list(read.calls if self._names else ())
+        shown = [
+            {
+                "id": call_id(index, call),
+                "name": call.name or "unknown",
+                "arguments": call.error or json.dumps(dict(call.arguments)),
+            }
+            for index, call in enumerate(calls)
+        ]
+        content = without_end(read.content if calls else response)
+        self._add(_types().AssistantMessage(content=content, tool_calls=shown or None), is_sampled=True)
+        called = "tool_calls" if calls else reason
+        self._trace.calls.append(load_package().ModelCall(node=len(self._trace.nodes) - 1, finish_reason=called))
+        return calls
+
+    async def _call(self, call: ToolCall) -> str:
+        if call.error:
+            return f"error: {call.error}"
+        for server in self._servers:
+            if call.name in server.names:
+                try:
+                    return await server.call(call)
+                except (Exception, SystemExit) as error:  # a tool is code of another project
+                    return described(error)
+        return f"error: there is no tool {call.name!r:.60}. The tools are: {', '.join(self._names)}."
+
+    async def _has_stopped(self) -> bool:
+        session = importlib.import_module("verifiers.v1.session")
+        for hook in self._task.hooks("stop"):
+            if await session.call_hook(hook, {load_package().Trace: self._trace}):
+                self._trace.stop(hook.__name__)
+                return True
+        return False
 
     async def _score(self) -> RewardResult:
-        rollout = self._rollout
-        assert rollout is not None
-        if not rollout.done() and self.open_turn:
-            await self._answer(self.open_turn, is_cut_off=True)
-        if not rollout.done():  # it would go on, but the response has ended
-            self._client.turn.set_result(None)
-        state = await rollout
-        if state.get("error") is not None:
-            raise RuntimeError(f"the environment stopped with {state['error']!r:.200}")
-        failures = list[str]()
-        _FAILURES.set(failures)
-        _collect_failures()
-        await self._environment.rubric.score_rollout(state)
-        if failures:
-            raise RuntimeError(failures[0])
-        return RewardResult(value=float(state["reward"]))
+        if self.open_turn:
+            self._take(self.open_turn, reason="length")
+        await self._task.score(self._trace)
+        return RewardResult(value=float(self._trace.reward))
 
     async def _stop(self) -> None:
-        if self._rollout is not None and not self._rollout.done():
-            self._rollout.cancel()
+        for server in self._own:
+            await server.close()
+
+    def _add(self, message: Any, *, is_sampled: bool = False) -> None:
+        nodes = self._trace.nodes
+        parent = len(nodes) - 1 if nodes else None
+        nodes.append(load_package().MessageNode(parent=parent, message=message, sampled=is_sampled))
+
+
+def _types() -> Any:
+    return importlib.import_module("verifiers.v1.types")
+
+
+class _Server:
+    """The tools of one toolset, under the names that the package's chat harness gives them.
+
+    The toolset shares its state with the trace of the response that calls, as its own process would by the network.
+    """
+
+    def __init__(self, toolset: Any) -> None:
+        self.toolset, self.names = toolset, dict[str, Any]()
+        with_state = toolset._with_state
+        toolset._with_state = lambda function: with_state(_in_thread(function))
+        toolset._pull_state = _state
+
+    async def start(self, data: Any = None) -> _Server:
+        """Prepare the toolset, for the data of a task unless it is shared, and look up its tools."""
+        await self.toolset.setup()
+        if data is not None:
+            await self.toolset.setup_task(data)
+        return await self.look_up()
+
+    async def look_up(self) -> _Server:
+        prefix = f"{self.toolset.server_name}_" if self.toolset.server_name else ""
+        self._server = importlib.import_module("mcp.server.mcpserver").MCPServer(type(self.toolset).__name__)
+        self.toolset.register(self._server)
+        self.names = {prefix + tool.name: tool for tool in await self._server.list_tools()}
+        return self
+
+    @property
+    def schemas(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "type": "function",
+                "function": {"name": name, "description": tool.description or "", "parameters": tool.input_schema},
+            }
+            for name, tool in self.names.items()
+        ]
+
+    async def call(self, call: ToolCall) -> str:
+        result = await self._server.call_tool(self.names[call.name].name, dict(call.arguments))
+        return "\n".join(part.text if part.type == "text" else str(part) for part in result.content)
+
+    async def close(self) -> None:
+        await self.toolset._exit_stack.aclose()
+
+
+async def _state() -> Any:
+    return _TRACE.get().state
+
+
+def _in_thread(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a tool that delays no other response: a plain function runs in a thread."""
+    if inspect.iscoroutinefunction(function):
+        return function
+
+    @functools.wraps(function)
+    async def run(*arguments: Any, **settings: Any) -> Any:
+        return await asyncio.to_thread(function, *arguments, **settings)
+
+    return run
 
 
 @cache
-def _client_type() -> Any:
-    """Return the client that the environment asks for turns of the policy. `asked` is set when it waits for one."""
-    package = load_package()
-    types = __import__("verifiers.types", fromlist=["Response"])
+def _start_shared(taskset: Any) -> asyncio.Future[list[_Server]]:
+    """Return the servers of the taskset's own toolsets, which all responses share."""
+    servers = map(_Server, type(taskset).toolsets(taskset.config))
+    return asyncio.gather(*(server.start() for server in servers))
 
-    class PolicyClient(package.Client):
-        __abstractmethods__ = frozenset()
 
-        def __init__(self) -> None:
-            super().__init__(None)
-            self.asked = asyncio.Event()
-            self.prompt: Sequence[Any] = ()
-            self.turn: asyncio.Future[tuple[dict[str, Any], bool] | None] = asyncio.Future()
-
-        async def get_response(self, prompt: Any, model: str, *_: Any, **__: Any) -> Any:
-            self.prompt, self.turn = list(prompt), asyncio.get_running_loop().create_future()
-            self.asked.set()
-            given = await self.turn
-            if given is None:
-                raise package.OverlongPromptError("the response has ended")
-            message, is_cut_off = given
-            reason = "length" if is_cut_off else "tool_calls" if message["tool_calls"] else "stop"
-            return types.Response(
-                id="policy",
-                created=int(time.time()),
-                model=model,
-                message=types.ResponseMessage(**message, finish_reason=reason, is_truncated=is_cut_off),
+@cache
+def _check_tools(taskset: Any, task: Any) -> list[dict[str, Any]]:
+    """Return the schemas of all tools. Raise ConfigError for what cannot be played."""
+    try:
+        toolsets = [*type(task).toolsets(task.config), *type(taskset).toolsets(taskset.config)]
+        if obstacle := next(_obstacles(task, toolsets), None):
+            raise ConfigError(
+                f"environment 'verifiers': {type(task).__name__} has {obstacle}. Ansatz plays prompts, toolsets, stops "
+                "and rewards of a trace; leave this out of the tasks."
             )
+        servers = asyncio.run_coroutine_threadsafe(_look_up(toolsets), _loop()).result()
+    except AnsatzError:
+        raise
+    except Exception as error:  # code of another project can raise anything
+        kind, what = type(task).__name__, " ".join(f"{type(error).__name__}: {error}".split())
+        raise ConfigError(f"environment 'verifiers': {kind} cannot be examined ({what:.300}). Correct it.") from error
+    schemas = [schema for server in servers for schema in server.schemas]
+    names = [schema["function"]["name"] for schema in schemas]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"environment 'verifiers': {', '.join(twice)} names several tools. Set TOOL_PREFIX in each.")
+    return schemas
 
-    PolicyClient.__abstractmethods__ = frozenset()  # only `get_response` is called
-    return PolicyClient
+
+async def _look_up(toolsets: list[Any]) -> list[_Server]:
+    return [await _Server(toolset).look_up() for toolset in toolsets]
+
+
+def _obstacles(task: Any, toolsets: list[Any]) -> Iterator[str]:
+    """Name what of a task the package itself would have to run."""
+    package, session = load_package(), importlib.import_module("verifiers.v1.session")
+    kind = type(task)
+    for name in ("setup", "finalize"):
+        if getattr(kind, name) is not getattr(package.Task, name):
+            yield f"a method {name}, which needs a runtime of the package (Toolset.setup_task needs none)"
+    if kind.NEEDS_CONTAINER:
+        yield "NEEDS_CONTAINER set"
+    judges = {judge.reward_name: judge.score for judge in task.plugged_judges()}
+    rewards = {reward.__name__: reward for reward in task.hooks("reward")} | judges
+    for name, reward in rewards.items():
+        runtime = inspect.signature(reward).parameters.get("runtime")
+        if runtime is not None and runtime.default is inspect.Parameter.empty:
+            yield f"the reward {name}, which needs a runtime of the package"
+    if not rewards:
+        yield "no reward"
+    for hook in task.hooks("stop"):
+        if session.hook_boundary(hook, allow_trace=True) is not package.Trace:
+            yield f"the stop {hook.__name__}, which reads requests or responses of a server"
+    decorators = importlib.import_module("verifiers.v1.utils.decorators")
+    for hook in decorators.discover_decorated(task, "intercept"):
+        yield f"the interception {hook.__name__}, which changes requests or responses of a server"
+    for toolset in toolsets:
+        if getattr(toolset.config, "url", None):
+            yield f"the toolset {type(toolset).__name__} at a url"
+        if (runtime := getattr(toolset.config, "runtime", None)) and runtime.type != "subprocess":
+            yield f"the toolset {type(toolset).__name__}, which needs a runtime of the package ({runtime.type})"
 
 
 @cache
 def _loop() -> asyncio.AbstractEventLoop:
-    """Return the event loop of all environments of the package: some keep connections that belong to a loop."""
+    """Return the event loop of all toolsets: some keep connections that belong to a loop."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="verifiers", daemon=True).start()
     return loop
@@ -169,53 +294,12 @@ async def _in_loop(call: Coroutine[Any, Any, Any]) -> Any:
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, _loop()))
 
 
-class _Failures(logging.Handler):
-    """Keeps what rubrics log about reward functions that raise."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        failures = _FAILURES.get()
-        if failures is not None and "reward function" in (text := record.getMessage()):
-            failures.append(text)
-
-
-@cache
-def _collect_failures() -> None:
-    logging.getLogger("verifiers").addHandler(_Failures(level=logging.ERROR))
-
-
-def _input_of(problem: Problem) -> dict[str, Any]:
-    """Return the row of the environment's data that a problem is, or one that is made of a problem of another
-    source."""
-    if isinstance(row := problem.meta.get("input"), str) and problem.source == "verifiers":
-        return json.loads(row)
-    prompt = [*map(dict, problem.earlier_turns), {"role": "user", "content": problem.question}]
-    return {"prompt": prompt, "answer": problem.answer, "info": {}, "example_id": problem.id}
-
-
-def _assistant(turn: str, names: Sequence[str]) -> dict[str, Any]:
-    """Return a turn of the policy as the environment takes it. A call that cannot be read has arguments that say so."""
-    read = read_turn(turn, names)
-    calls = [
-        {
-            "id": call_id(index, call),
-            "name": call.name or "unknown",
-            "arguments": call.error or json.dumps(dict(call.arguments)),
-        }
-        for index, call in enumerate(read.calls if names else ())
-    ]
-    content = without_end(read.content if calls else turn)
-    return {"role": "assistant", "content": content, "tool_calls": calls or None}
-
-
-def _simplify(message: Any) -> Message:
-    fields = dict(message if isinstance(message, Mapping) else message.model_dump(exclude_none=True))
-    content = fields.get("content")
-    if isinstance(content, list):
-        parts = cast("list[Any]", content)
-        fields["content"] = "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, Mapping))
-    return {key: fields[key] for key in ("role", "content", "tool_call_id", "name") if key in fields}
-
-
-def _schema(tool: Any) -> dict[str, Any]:
-    described = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
-    return {"type": "function", "function": described}
+def _task_of(problem: Problem, sample: Any) -> Any:
+    """Return the task that a problem is, or one that is made of a problem of another source. sample: any task."""
+    kind, task = type(sample.data), copy.copy(sample)
+    if problem.source == "verifiers" and isinstance(stored := problem.meta.get("task"), str):
+        task.data = kind.model_validate_json(stored)
+    else:
+        prompt = [*map(dict, problem.earlier_turns), {"role": "user", "content": problem.question}]
+        task.data = kind.model_validate({"id": problem.id, "prompt": prompt, "answer": problem.answer})
+    return task

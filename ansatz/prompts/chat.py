@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from ansatz.special_tokens import special_tokens
 from ansatz.types import SYSTEM_ROLES, Problem
 
 THOUGHT, THOUGHT_END = "<think>", "</think>"
+EMPTY_THOUGHT = re.compile(r"\s*<think>\s*</think>\s*")
+"""As some templates, such as Qwen3's, add it to a response without a thought."""
 _WITHOUT_TURNS = " The data setting keep_earlier_turns: false leaves out the turns before the question."
 
 
@@ -69,7 +72,7 @@ class ChatRenderer:
         A system prompt of the problem replaces that of the recipe: it belongs to this question, and the recipe's is for
         all questions without one.
         """
-        text = template_text(self.chat.user) if user_text is None else user_text
+        text = template_text(problem.template or self.chat.user) if user_text is None else user_text
         special = special_tokens(self.tokenizer)
         turns = [
             *map(special.hide_turn, problem.earlier_turns),
@@ -110,6 +113,10 @@ class ChatRenderer:
             if as_text == list(turns):
                 raise
             return self.tokenizer.apply_chat_template(as_text, tokenize=False, **settings)
+
+    def asks_for_thought(self, problem: Problem) -> bool:
+        """Tell whether the recipe or the row asks for a thought: enable_thinking is true."""
+        return {**self.chat.arguments, **problem.template_arguments}.get("enable_thinking") is True
 
     def _tools(self, problem: Problem) -> Sequence[Mapping[str, Any]]:
         return special_tokens(self.tokenizer).hide_value(problem.tools) or self.chat.tools

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ansatz.end_of_turn import end_of_turn
 from ansatz.errors import ModelError
-from ansatz.prompts.chat import THOUGHT, THOUGHT_END, ChatRenderer, shows, shows_calls
+from ansatz.prompts.chat import EMPTY_THOUGHT, THOUGHT, THOUGHT_END, ChatRenderer, shows, shows_calls
 from ansatz.prompts.chat_turns import TurnRenderer, end_text
 from ansatz.prompts.tokenizer import Tokenizer, ids_of_parts
 from ansatz.special_tokens import special_tokens
@@ -59,6 +59,8 @@ def _response(
     """Return a turn of the assistant up to its end, after the turns `before`, whose text is `asked`."""
     whole = renderer.apply([*before, turn], problem, for_response=False)
     response = _up_to(end, whole[len(asked) :]) if end and whole.startswith(asked) else ""
+    if renderer.asks_for_thought(problem) and THOUGHT not in turn["content"]:
+        response = EMPTY_THOUGHT.sub("", response, count=1) if EMPTY_THOUGHT.match(response) else response
     if shows(response, turn["content"]) and shows_calls(response, turn):
         return response
     if "tool_calls" in turn:

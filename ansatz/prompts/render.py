@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 from ansatz.config.chat import ChatTemplate, Template
@@ -54,6 +55,7 @@ def _text(problem: Problem, template: Template, tokenizer: Tokenizer) -> str:
     template = spelled_out(template)  # "chat" as a ChatTemplate with its defaults
     if isinstance(template, ChatTemplate):
         return ChatRenderer(tokenizer, template).prompt(problem)
+    template = problem.template or template
     check_shows_all(problem, template)
     return template_text(template).replace(QUESTION, special_tokens(tokenizer).hide(problem.question))
 
@@ -112,7 +114,11 @@ def render_demonstration(
             f"the solution of problem {problem.id!r} calls tools, which the prompt template {template!r} cannot "
             "show. Use the template chat, or remove the row."
         )
-    if isinstance(template, str) or problem.observations:
+    special = special_tokens(tokenizer)
+    if not every_response and (ids := special.ids_of_sample(problem.solution, problem.response_ids)) is not None:
+        parts = [Part(list(prompt.token_ids), False), Part(ids, True)]
+        num_tokens = len(ids)
+    elif isinstance(template, str) or problem.observations:
         parts = [Part(list(prompt.token_ids), False), *_solution_parts(problem, problem.solution, tokenizer, template)]
         num_tokens = sum(len(part.ids) for part in parts[1:])
     else:
@@ -125,6 +131,27 @@ def render_demonstration(
             f"{max_response_tokens}. Raise rollout.max_response_tokens, or remove the problem."
         )
     return _demonstration(prompt, parts)
+
+
+def show_prompt(prompt: Prompt, tokenizer: Tokenizer) -> str:
+    """Return a prompt as the policy sees it, special tokens visible."""
+    text = special_tokens(tokenizer).decode(prompt.token_ids)
+    return f"prompt of problem {prompt.problem.id!r}, {len(prompt.token_ids)} tokens:\n{text}"
+
+
+def show_demonstration(demonstration: Demonstration, tokenizer: Tokenizer) -> str:
+    """Return a demonstration in parts, special tokens visible; each line says whether the part is taught."""
+    ids, mask = demonstration.response_ids, demonstration.assistant_mask
+    masked = [(token, False) for token in demonstration.prompt.token_ids]
+    masked += zip(ids, mask or [True] * len(ids), strict=True)
+    taught = sum(is_taught for _, is_taught in masked)
+    lines = [
+        f"demonstration of problem {demonstration.prompt.problem.id!r}, {taught} of {len(masked)} tokens are taught:"
+    ]
+    for is_taught, part in groupby(masked, key=lambda token: token[1]):
+        text = special_tokens(tokenizer).decode([token for token, _ in part])
+        lines += [f"{'taught' if is_taught else 'not taught':10} | {line}" for line in text.split("\n")]
+    return "\n".join(lines)
 
 
 def _demonstration(prompt: Prompt, parts: Sequence[Part]) -> Demonstration:

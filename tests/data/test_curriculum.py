@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ansatz.data.curriculum import Curriculum, CurriculumSettings, ProblemOutcome, curriculum_settings, samplers
 from ansatz.data.cursor import ProblemStream
 from ansatz.errors import CheckpointError, ConfigError
+from ansatz.trust import TrustedText
 from ansatz.types import Problem
 
 SAMPLERS = ("uniform", "easy_to_hard", "one_minus_success", "variance", "thompson")
@@ -219,7 +220,7 @@ def test_wrong_settings_are_refused(recipe: dict[str, object], sentence: str) ->
 
 def test_a_user_brings_a_sampler_by_its_path(tmp_path) -> None:
     (tmp_path / "own.py").write_text("def last(posterior, rng):\n    return -(posterior.visits_P + 1).cumsum()\n")
-    curriculum = make(3, sampler=f"{tmp_path / 'own.py'}:last")
+    curriculum = make(3, sampler=TrustedText(f"{tmp_path / 'own.py'}:last"))
     assert curriculum.take(2) == [2, 1]
 
 

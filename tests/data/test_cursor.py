@@ -74,3 +74,13 @@ def test_the_state_of_another_stream_is_refused(other: ProblemStream, named: str
 def test_an_empty_stream_is_refused() -> None:
     with pytest.raises(DataError, match="at least one"):
         ProblemStream([], seed=0)
+
+
+def test_problems_can_come_in_the_order_of_their_file_in_every_epoch():
+    stream = ProblemStream(problems(5), seed=0, in_order=True)
+    assert ids(stream.take(7)) == [f"p{number}" for number in (0, 1, 2, 3, 4, 0, 1)]
+    again = ProblemStream(problems(5), seed=0, in_order=True)
+    again.restore(stream.state())
+    assert ids(again.take(4)) == ["p2", "p3", "p4", "p0"]
+    with pytest.raises(CheckpointError, match="in_order = True, but this run has None"):
+        ProblemStream(problems(5), seed=0).restore(stream.state())

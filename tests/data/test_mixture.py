@@ -132,3 +132,22 @@ def test_a_stream_over_a_mixture_resumes(tmp_path: Path) -> None:
 def test_settings_out_of_range_are_named(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_problems("mixture", split="train", settings=settings)
+
+
+def test_whole_parts_come_in_turns_and_a_name_is_the_origin_of_their_problems(tmp_path: Path) -> None:
+    a, b = rows_file(tmp_path, "a", ("", "", 1)), rows_file(tmp_path, "b", ("", "", 3))
+    problems = mixed([{**a, "name": "easy"}, b], whole=True)
+    assert [row.origin.rpartition("/")[2] for row in problems] == ["easy", "b", "b", "b"]
+    assert [row.question for row in problems] == ["a 0?", "b 0?", "b 1?", "b 2?"]
+    assert problems[0].source.endswith("/a")  # what a reward of one source looks for
+    for settings in ({"count": 2}, {"repeat": 2}):
+        with pytest.raises(ConfigError, match="whole takes every problem once, so count, repeat and weights"):
+            mixed([a, b], whole=True, **settings)
+    with pytest.raises(ConfigError, match="part 1 has name = 3, expected a text"):
+        mixed([a, {**b, "name": 3}])
+
+
+def test_a_part_has_a_prompt_template_of_its_own(tmp_path: Path) -> None:
+    a, b = rows_file(tmp_path, "a", ("", "", 1)), rows_file(tmp_path, "b", ("", "", 1))
+    first, second = mixed([a, {**b, "template": "program"}], whole=True)
+    assert (first.template, second.template) == (None, "program")

@@ -163,7 +163,6 @@ SHAPES: dict[str, tuple[Any, str | None]] = {  # row, solution
     "sharegpt_text": ({"conversations": [{"from": "human", "text": ASKED}, {"from": "bot", "text": BOXED}]}, BOXED),
     "chat_as_json": ({"messages": json.dumps(TURNS)}, BOXED),
     "verl_as_json": ({"prompt": json.dumps(user(ASKED)), "reward_model": '{"ground_truth": "2"}'}, None),
-    "solutions_as_json": ({"prompt": ASKED, "solutions": json.dumps([BOXED])}, BOXED),
     "chat_as_python": ({"prompt": str(user(ASKED)), "completion": str(TURNS[1:])}, BOXED),
 }
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansatz_verify.grade import equivalent, verify
 
 from ansatz.data.formats import open_rows
 from ansatz.data.hygiene.normalize import same_answer
@@ -14,8 +15,7 @@ from ansatz.data.row_problems import RowSettings, rows_with_problems
 from ansatz.data.store import read_problems, write_problems
 from ansatz.errors import ConfigError, DataError
 from ansatz.registry import bind
-from ansatz.rewards.math_answer.gold import check_golds
-from ansatz.rewards.math_answer.verify import equivalent, verify
+from ansatz.rewards.math_answer import check_golds
 from ansatz.types import Problem, Reason, golds_of, joined_golds, shown_golds
 
 

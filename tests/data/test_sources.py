@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from given import load_problems
 
-from ansatz.data.base import find_source, load_problems, source_names
+from ansatz.data.base import find_source, source_names
 from ansatz.data.word_problems import WordProblems, word_problems
 from ansatz.errors import ConfigError, DataError
 

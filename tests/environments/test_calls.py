@@ -10,12 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from given import bind_environment
 
 from ansatz.environments import episode as episode_module
-from ansatz.environments.base import Environment, EnvironmentSpec, TurnSettings, bind_environment
+from ansatz.environments.base import Environment, EnvironmentSpec, TurnSettings
 from ansatz.environments.calls import EnvironmentCalls, environment_calls
 from ansatz.environments.episode import Episode, cut
-from ansatz.errors import ConfigError
+from ansatz.errors import ConfigError, UserCodeError
 from ansatz.types import Problem
 
 PROBLEM = Problem(id="p", question="?", answer="7", source="test", split="train")
@@ -285,11 +286,11 @@ def test_an_environment_is_found_by_name_or_in_a_file() -> None:
         ({"name": "calculator", "turn": 3}, r"environment 'calculator' has no setting 'turn'"),
         ({"name": "calculator", "turns": 0}, r"environment: turns = 0: input should be greater than 0"),
         ({"name": "calculator", "timeout_s": "x"}, r"environment: timeout_s = 'x'"),
-        ({"name": f"{__file__}:spec_of"}, r"cannot be created \(TypeError: spec_of\(\) missing"),
+        ({"name": f"{__file__}:spec_of"}, r"spec_of' raised TypeError: spec_of\(\) missing"),
         ({"name": f"{__file__}:Problem"}, r"needs the setting 'id'"),
         ({"name": f"{__file__}:threading"}, r"not a function"),
     ],
 )
 def test_a_wrong_section_is_refused_in_a_sentence(section: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises((ConfigError, UserCodeError), match=message):
         bind_environment(section)

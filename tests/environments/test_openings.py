@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from chat_families import template_ids, tokenizer
 from fake_sampler import FakeSampler
+from given import bind_environment
 
 from ansatz.config.chat import ChatTemplate
 from ansatz.config.load import check, load_recipe
-from ansatz.environments.base import EnvironmentSpec, bind_environment
+from ansatz.environments.base import EnvironmentSpec
 from ansatz.environments.openings import with_openings
 from ansatz.errors import ConfigError, ModelError
 from ansatz.loop.lengths import LengthChecker

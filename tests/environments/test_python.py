@@ -137,5 +137,5 @@ def test_a_full_disk_is_not_what_the_policy_sees_of_its_program(
     monkeypatch.setattr(sandbox, "holding", full)
     with pytest.raises(StorageError, match=r"^the sandbox: .* could not be written .* are free on this disk\)"):
         answers(calls, "print(1)")
-    with pytest.raises(StorageError, match="Free some space, or set TMPDIR"):
+    with pytest.raises(StorageError, match="or set TMPDIR to a folder on another disk"):
         sandbox.run("print(1)")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from fake_sampler import FakeSampler
+from given import build_grader
 from made_up import problem
 
 from ansatz.environments.base import (
@@ -26,7 +27,6 @@ from ansatz.environments.calls import environment_calls
 from ansatz.environments.episode import Episode
 from ansatz.errors import ConfigError, RewardError
 from ansatz.rewards.base import RewardResult
-from ansatz.rewards.grader import build_grader
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.ticket import Kind, digest, issue_tickets, landed, landed_from_json, landed_to_json
 from ansatz.types import (

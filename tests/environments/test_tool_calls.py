@@ -157,6 +157,23 @@ def test_an_answer_is_not_a_call(turn: str) -> None:
     assert read.content == turn
 
 
+@pytest.mark.parametrize("number", [300, 3_000, 30_000])
+@pytest.mark.parametrize(
+    ("begin", "piece", "end"),
+    [
+        ("[", "a.", "f(x=1)]"),
+        ("[f", "()", "]"),
+        ("[f(x=", "-", "1)]"),
+        ("[f(x=", "(", ")]"),
+        ("[f(x=f'", "{a}", "')]"),
+        ("<|python_tag|>f.call(x=a", "[0]", ")"),
+    ],
+)
+def test_no_nesting_of_a_call_is_an_error_of_the_trainer(begin: str, piece: str, end: str, number: int) -> None:
+    calls = read_turn(begin + piece * number + end, ["f"]).calls
+    assert all(call.error for call in calls)
+
+
 def test_any_text_is_read_without_an_error() -> None:
     markers = [
         "<tool_call>",
@@ -250,6 +267,7 @@ def read_all(turn: str) -> None:
     TagEnvironment(str, call="calc", result="result").call_in(turn)
 
 
+@pytest.mark.slow  # tests/test_linear_time.py reads some of such turns in every run
 def test_the_work_of_reading_a_turn_grows_with_its_length_and_not_with_its_square() -> None:
     nests = [first + second for first, second in itertools.product(MARKERS, ("", "a", " "))]
     grown = dict[tuple[str, str, str], tuple[float, float]]()

@@ -67,7 +67,7 @@ def test_what_the_data_answered_is_not_taught_with_a_sampled_response() -> None:
     words = tokenizer("Qwen2.5")
     ids = words.encode("It is 201950.", add_special_tokens=False)
     result = taught(Prompt(problem=problem, text="", token_ids=(1,)), ids, [True] * len(ids), words)
-    assert (result.solution, result.meta) == ("It is 201950.", {"line": 4})
+    assert (result.solution, result.meta) == ("It is 201950.", {"line": 4, "response_ids": ids})
 
 
 def test_observations_in_pairs_are_told_apart_too() -> None:

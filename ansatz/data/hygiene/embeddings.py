@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -24,6 +24,7 @@ from ansatz.data.files import missing_extra
 from ansatz.data.hygiene.buckets import Buckets, mixed
 from ansatz.errors import ConfigError
 from ansatz.hub import hub_name
+from ansatz.json_text import parse_json
 from ansatz.types import Problem
 
 BANDS, PLANES = 24, 10
@@ -103,15 +104,30 @@ def sentence_encoder(name: str) -> Encode:
         missing_extra("dedup by embeddings", "sentence-transformers", "embeddings", error)
     try:
         if parts is None:
+            _check_modules(Path(name))
             model = package.SentenceTransformer(name)
         else:
             model = package.SentenceTransformer(parts.repository, revision=parts.revision)
+    except ConfigError:
+        raise
     except Exception as error:  # each model format has its own errors
         raise ConfigError(
             f"--embeddings = {name!r} is not a model that sentence-transformers can load "
             f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}). Choose another one."
         ) from error
     return lambda texts: model.encode(list(texts), show_progress_bar=False)
+
+
+def _check_modules(folder: Path) -> None:
+    """Raise ConfigError for a model with parts of another package: sentence-transformers would import what it names."""
+    path = folder / "modules.json"
+    parts: Any = parse_json(path.read_bytes()) if path.is_file() else []
+    kinds = [str(part.get("type")) if isinstance(part, Mapping) else repr(part) for part in parts]
+    if foreign := [kind for kind in kinds if not kind.startswith("sentence_transformers.")]:
+        raise ConfigError(
+            f"--embeddings = {str(folder)!r}: modules.json names {foreign[0]!r:.80}, which is not part of "
+            "sentence-transformers and would be imported. Choose another model."
+        )
 
 
 def _quantize(vector: Any) -> Any:

@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 from ansatz.data.hygiene.normalize import normalized_words
 from ansatz.errors import ConfigError
 from ansatz.registry import suggest
 from ansatz.types import Problem
 
-_LETTER = re.compile(r"\W*(?:\\(?:text|textbf|mathrm)\s*\{?\s*)?\(?([A-Ea-e])\)?\W*")
-_OPTIONS = re.compile(
-    r"(?<![A-Za-z])\(A\).*?(?<![A-Za-z])\(B\).*?(?<![A-Za-z])\(C\)|^\s*A[.):].*?^\s*B[.):].*?^\s*C[.):]",
-    re.DOTALL | re.MULTILINE,
-)
-_DRAWING = re.compile(r"\[asy\].*?\[/asy\]", re.DOTALL)
+_LETTER = re.compile(r"\W*+(?:(?<=\\)(?:text|textbf|mathrm)\s*+\{?+\s*+\(?+)?[A-Ea-e]\W*+")
+_OPTIONS = [
+    [re.compile(rf"(?<![A-Za-z])\({letter}\)") for letter in "ABC"],
+    [re.compile(rf"^[^\S\n]*+{letter}[.):]", re.MULTILINE) for letter in "ABC"],
+]
 _CHOOSE = re.compile(r"\b(?:which of the following|choose the correct|among the following)\b", re.IGNORECASE)
 _TRUTH = frozenset({"true", "false", "yes", "no", "correct", "incorrect"})
+_BLANKS = re.compile(r"\s++")
 _PROOF = re.compile(
-    r"(?:^|[.!?:;,\n]\s*(?:\(?[a-z1-9][).]\s*)?|\b(?:and|then|please|you)\s+)"
-    r"(?:prove(?!d)|disprove|show\s+that|give\s+a\s+proof)\b",
+    r"(?:^|[.!?:;,\n]\s?(?:\(?[a-z1-9][).]\s?)?|\b(?:and|then|please|you)\s)"
+    r"(?:prove(?!d)|disprove|show\sthat|give\sa\sproof)\b",
     re.IGNORECASE,
 )
+"""In a text where each run of blanks is one."""
 
 
 def multiple_choice(problem: Problem) -> bool:
     """Return whether the question lists options, or asks for one and the answer is a letter: one guess in five is
     right."""
-    if _OPTIONS.search(_DRAWING.sub("", problem.question)):
+    question = _without_drawings(problem.question)
+    if any(match_in_order(question, options) for options in _OPTIONS):
         return True
     return bool(_CHOOSE.search(problem.question) and _LETTER.fullmatch(problem.answer))
 
@@ -40,7 +42,27 @@ def true_false(problem: Problem) -> bool:
 
 def proof(problem: Problem) -> bool:
     """Return whether the question asks for a proof, which a final answer cannot represent."""
-    return _PROOF.search(problem.question) is not None
+    question = _BLANKS.sub(lambda match: "\n" if "\n" in match[0] else " ", problem.question)
+    return _PROOF.search(question) is not None
+
+
+def match_in_order(text: str, patterns: Iterable[re.Pattern[str]]) -> bool:
+    """Return whether the patterns match one after the other, with anything between them."""
+    at = 0
+    for pattern in patterns:
+        if (match := pattern.search(text, at)) is None:
+            return False
+        at = match.end()
+    return True
+
+
+def _without_drawings(text: str) -> str:
+    """Return the text without the drawings that are complete: from [asy] to [/asy]."""
+    parts, at = list[str](), 0
+    while (start := text.find("[asy]", at)) >= 0 and (end := text.find("[/asy]", start)) >= 0:
+        parts.append(text[at:start])
+        at = end + len("[/asy]")
+    return "".join([*parts, text[at:]])
 
 
 FILTERS: dict[str, Callable[[Problem], bool]] = {

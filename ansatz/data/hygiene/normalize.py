@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import chain, groupby, islice
 from pathlib import Path
 
 from ansatz.files import read_yaml
@@ -19,6 +21,7 @@ _NAMES: dict[str, str] = read_yaml(Path(__file__).with_suffix(".yaml"))
 
 _SIGNS = str.maketrans({"\u2212": "-", "\u00d7": "*", "\u00b7": "*", "\u22c5": "*", "\u2026": " ", "\u2019": "'"})
 _UNICODE = {"\u2264": "le", "\u2265": "ge", "\u2260": "ne", "\u03c0": "pi", "\u221a": "sqrt", "\u00b0": "^circ"}
+_MOST_MARKS = 30
 _TYPESETTING = re.compile(
     r"\\(?:left|right|displaystyle|limits|quad|qquad|big|bigl|bigr|bigg|biggl|biggr)(?![a-z])|\\[,;!: ()\[\]]|~"
 )
@@ -74,8 +77,22 @@ def bare_answer(answer: str) -> str:
     return bare[1:-1] if re.fullmatch(r"\{[^{}]*\}", bare) else bare
 
 
+def _normalize_unicode(text: str) -> str:
+    """Return the text in Unicode's form NFKC. Marks after the 30th on one letter are left out: the time of putting them
+    in order grows with the square of their number."""
+    if text.isascii():
+        return text
+    runs = (islice(run, _MOST_MARKS) if mark else run for mark, run in groupby(text, key=_is_mark))
+    return unicodedata.normalize("NFKC", "".join(chain.from_iterable(runs)))
+
+
+@lru_cache(maxsize=4096)
+def _is_mark(character: str) -> bool:
+    return unicodedata.combining(unicodedata.normalize("NFKD", character)[0]) > 0
+
+
 def _strip_typesetting(text: str) -> str:
-    text = unicodedata.normalize("NFKC", text.translate(_SIGNS)).casefold()
+    text = _normalize_unicode(text.translate(_SIGNS)).casefold()
     for sign, name in _UNICODE.items():
         text = text.replace(sign, f" {name} ")
     text = _THOUSANDS.sub("", text)

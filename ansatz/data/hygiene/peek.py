@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ansatz.data.extract import after_hashes, last_box
-from ansatz.data.hygiene.filters import FILTERS
+from ansatz.data.hygiene.filters import FILTERS, match_in_order
 from ansatz.data.hygiene.normalize import normalized_words, same_answer
 from ansatz.files import read_yaml
 from ansatz.types import Problem, golds_of
@@ -22,7 +22,7 @@ _KINDS: dict[str, str] = read_yaml(Path(__file__).with_suffix(".yaml"))
 _LONG_ANSWER = 100  # characters
 _SHORT_QUESTION = 4  # words
 _PICTURE = re.compile(r"!\[|<img|\\includegraphics|https?://|\b(?:shown|pictured) (?:below|above)\b", re.IGNORECASE)
-_PARTS = re.compile(r"\((?:a|i)\).*\((?:b|ii)\)", re.DOTALL)
+_PARTS = re.compile(r"\((?:a|i)\)"), re.compile(r"\((?:b|ii)\)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ def doubts(problem: Problem, *, same: Callable[[str, str], bool] = same_answer) 
     checks = {
         "the question has fewer than 4 words": len(normalized_words(question)) < _SHORT_QUESTION,
         "the question refers to a picture or a link": _PICTURE.search(question) is not None,
-        "the question has several parts": _PARTS.search(question) is not None,
+        "the question has several parts": match_in_order(question, _PARTS),
         "the text contains characters that were lost in decoding": "\ufffd" in question + answer,
         "the answer is longer than 100 characters": len(answer) > _LONG_ANSWER,
         "the answer is a worked solution (it contains #### or a box)": "####" in answer or "\\boxed" in answer,

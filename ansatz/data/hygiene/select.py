@@ -23,7 +23,7 @@ PICKS = ("random", "shortest")
 class Candidate:
     """A graded response to a problem. finished: it ended by itself. tokens: its length, end token included.
 
-    transcript, observations: see `evaluate.responses.Response`.
+    transcript, observations, token_ids: see `evaluate.responses.Response`.
     """
 
     problem_id: str
@@ -34,6 +34,7 @@ class Candidate:
     finished: bool
     transcript: str = ""
     observations: Sequence[Sequence[int]] = ()
+    token_ids: Sequence[int] = ()
 
 
 Reject = Callable[[Candidate], str | None]

@@ -100,7 +100,7 @@ def test_without_a_folder_or_the_package_one_sentence_says_what_to_do(
     with pytest.raises(ConfigError, match="is not a folder; expected one with a sentence-transformers model"):
         sentence_encoder(str(tmp_path / "none"))
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    with pytest.raises(MissingExtraError, match=r"'sentence-transformers'.* pip install 'ansatz-rl\[embeddings\]'"):
+    with pytest.raises(MissingExtraError, match=r"'sentence-transformers'.* -m pip install .*sentence-transformers"):
         sentence_encoder(str(tmp_path))
 
 
