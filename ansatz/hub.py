@@ -1,32 +1,37 @@
-"""Models by name: a local folder, or a model of the Hugging Face hub with an optional revision.
+"""Models by name: a local folder or GGUF file, or a model of the Hugging Face hub with an optional revision.
 
     path/to/folder
+    path/to/model.gguf                     becomes a folder in the cache (`gguf_file`)
     Qwen/Qwen2.5-1.5B-Instruct             the branch main
     Qwen/Qwen2.5-1.5B-Instruct@a1b2c3      a branch, tag or commit
 
-An existing folder wins over a hub name. Downloads go to the hub's own cache (HF_HOME), and HF_HUB_OFFLINE=1 uses that
+What exists wins over a hub name. Downloads go to the hub's own cache (HF_HOME), and HF_HUB_OFFLINE=1 uses that
 cache only.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from ansatz.errors import MissingModelError, ModelError, NotStoredError
 from ansatz.files import check_ordinary_files
+from ansatz.gguf_file import folder_of_gguf
+from ansatz.links import read_text
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "*.tiktoken", "tekken.json")
 
 _EXPORTED = ["recipe.yaml", "prompt.txt"]  # of models that Ansatz wrote
 _WEIGHTS = "*.safetensors"
-_FILES = ["*.json", _WEIGHTS, "*.model", "*.tiktoken", "*.jinja", "vocab.*", "merges.txt", *_EXPORTED]
+_FILES = ["*.json", _WEIGHTS, "*.model", "*.tiktoken", "*.jinja", "vocab.json", "vocab.txt", "merges.txt", *_EXPORTED]
 _OLD_WEIGHTS = ["pytorch_model*.bin"]
-_IGNORED = ["*/*", "consolidated*"]  # other formats of the same weights, such as original/ and onnx/
+_IGNORED = ["*/*", "consolidated*", "*.py"]  # other formats of the same weights, such as onnx/, and code
 _STORED_ONLY: ContextVar[bool] = ContextVar("_STORED_ONLY", default=False)
 _HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@([\w./-]+))?")
 
@@ -39,8 +44,9 @@ class HubName(NamedTuple):
 
 
 def hub_name(name: str | Path) -> HubName | None:
-    """Return the parts of a hub name; None for an existing folder and for what can only be a path."""
-    match = None if Path(name).exists() else _HUB_NAME.fullmatch(str(name))
+    """Return the parts of a hub name; None for what exists and for what can only be a path."""
+    is_path = Path(name).exists() or str(name).endswith(".gguf")
+    match = None if is_path else _HUB_NAME.fullmatch(str(name))
     return None if match is None else HubName(match[1], match[2])
 
 
@@ -61,8 +67,8 @@ def downloads_allowed() -> bool:
 def local_folder(name: str | Path, *, key: str = "model.path", weights: bool = True) -> Path:
     """Return the folder of a model.
 
-    A model of the hub is downloaded unless the cache has it; files that are not needed are left out. A path is returned
-    as it is, whether or not it exists.
+    A model of the hub is downloaded unless the cache has it; files that are not needed are left out. A file is read as
+    GGUF. Any other path is returned as it is, whether or not it exists.
 
     key: what the name is the value of, for messages. weights: False if only the tokenizer is needed.
 
@@ -70,7 +76,7 @@ def local_folder(name: str | Path, *, key: str = "model.path", weights: bool = T
     """
     parts = hub_name(name)
     if parts is None:
-        return Path(name)
+        return folder_of_gguf(Path(name), key=key) if Path(name).is_file() else Path(name)
     with _refusals(str(name), parts, key=key), _progress_shown():
         if not weights:
             return _download(parts, [name for name in _FILES if name != _WEIGHTS])
@@ -86,23 +92,28 @@ def model_folder(name: str | Path, *, key: str = "model.path") -> Path:
     """
     folder = local_folder(name, key=key)
     check_ordinary_files(folder)
+    if (adapter := folder / "adapter_config.json").is_file():
+        _refuse_adapter(adapter, name=str(name), key=key)
     if not (folder / "config.json").is_file():
         problem = "has no config.json" if folder.is_dir() else "is not a folder"
+        problem = "is not a file" if str(name).endswith(".gguf") and not folder.exists() else problem
+        if file := next(iter(sorted(folder.glob("*.gguf"))), None):
+            problem += f"; give its file {file.name}"
     elif not any(file for pattern in TOKENIZER_FILES for file in folder.glob(pattern)):
         problem = "has no tokenizer"  # transformers would create an empty one
     else:
         return folder
     kind = ModelError if folder.exists() else MissingModelError
     raise kind(
-        f"{key} = {str(name)!r} {problem}. Give a Hugging Face model folder (config.json, weights, tokenizer), or a "
-        "model of the hub (OWNER/NAME or OWNER/NAME@REVISION)."
+        f"{key} = {str(name)!r} {problem}. Give a Hugging Face model folder (config.json, weights, tokenizer), a .gguf "
+        "file, or a model of the hub (OWNER/NAME or OWNER/NAME@REVISION)."
     )
 
 
 def is_stored(name: str | Path) -> bool:
-    """Tell whether `local_folder` needs no download: a folder, or a model that the hub's cache has."""
+    """Tell whether `local_folder` needs no download: what exists, or a model that the hub's cache has."""
     if hub_name(name) is None:
-        return Path(name).is_dir()
+        return Path(name).exists()
     try:
         with stored_only():
             local_folder(name)
@@ -112,10 +123,13 @@ def is_stored(name: str | Path) -> bool:
 
 
 def pinned(name: str, *, key: str = "model.path") -> str:
-    """Return the hub name with the commit that its revision stands for now, such as "Qwen/Qwen2.5-1.5B@989aa79...";
-    the name itself if it is not one of the hub. Downloads the model, and raises what `local_folder` raises."""
+    """Return the hub name with the commit that its revision stands for now, such as "Qwen/Qwen2.5-1.5B@989aa79...".
+    Of a GGUF file it is the folder that was made of it; of a folder, the name itself. Downloads the model, and raises
+    what `local_folder` raises."""
     parts = hub_name(name)
-    return name if parts is None else f"{parts.repository}@{local_folder(name, key=key).name}"
+    if parts is None:
+        return str(local_folder(name, key=key)) if Path(name).is_file() else name
+    return f"{parts.repository}@{local_folder(name, key=key).name}"
 
 
 def _download(parts: HubName, patterns: list[str]) -> Path:
@@ -188,3 +202,24 @@ def _cause(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return next(iter(str(error).strip().splitlines()), type(error).__name__)[:200].rstrip(".")
+
+
+def _refuse_adapter(file: Path, *, name: str, key: str) -> NoReturn:
+    """Raise ModelError for a folder of an adapter: transformers would load its base from anywhere, and not the weights
+    next to it. A base that only a file names is not loaded."""
+    try:
+        base: Any = json.loads(read_text(file)).get("base_model_name_or_path")
+    except (OSError, ValueError, AttributeError, RecursionError):
+        base = None
+    further = ""
+    if key == "model.path":
+        given = shlex.quote(base) if isinstance(base, str) and base.isprintable() and 0 < len(base) < 100 else "BASE"
+        further = (
+            " To train the adapter further, name its base yourself, if you trust it: "
+            f"--model.path {given} --model.lora.path {shlex.quote(name)}"
+        )
+    raise ModelError(
+        f"{key} = {name!r} holds a peft adapter (adapter_config.json) for the base {base!r:.100}, not a model of its "
+        "own. Merge the two with peft (merge_and_unload, save_pretrained, and save the tokenizer too) and give that "
+        f"folder. If this folder has all weights of a model, remove adapter_config.json.{further}"
+    )

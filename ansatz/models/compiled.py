@@ -71,7 +71,7 @@ def _digest(compiler: str, source: Path, flags: tuple[str, ...]) -> str:
     cpus = Path("/proc/cpuinfo")
     lines = cpus.read_text(encoding="utf-8").splitlines() if cpus.is_file() else [platform.processor()]
     kind = "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
-    files = (source, *sorted(_HEADERS.glob("*.h")))
+    files = (source, *sorted({*_HEADERS.glob("*.h"), *source.parent.glob("*.h")}))
     parts = (*(file.read_bytes() for file in files), " ".join(flags).encode(), version, kind.encode())
     return hashlib.sha256(b"\0".join((*parts, platform.machine().encode()))).hexdigest()[:16]
 

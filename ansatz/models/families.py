@@ -10,18 +10,31 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import transformers
 from transformers.utils.quantization_config import FineGrainedFP8Config, Mxfp4Config
 
 from ansatz.errors import ModelError
 from ansatz.files import read_yaml
 from ansatz.json_text import parse_json
+from ansatz.links import read_bytes
+from ansatz.model_config import is_wrapper, text_config
 
 FAMILIES: dict[str, str] = read_yaml(Path(__file__).with_suffix(".yaml"))
 """transformers' model types, with the names under which people know them."""
 
 WINDOWED = ("gemma2", "gemma3_text", "gpt_oss", "mistral", "phi3", "qwen2", "qwen3", "qwen3_moe", "smollm3")
 """Model types that pass their sliding window to the attention function, see tests/models/test_family_shapes.py."""
+
+_STATE = "layers of linear attention, whose state the sampler's cache does not hold"
+_PLANES = "rotary positions in several dimensions"
+_GEMMA = "embeddings for every layer, heads of two sizes, and layers that share keys and values"
+MISSING = {
+    **dict.fromkeys(("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"), _STATE),
+    **dict.fromkeys(("gemma3n", "gemma3n_text", "gemma4", "gemma4_text", "gemma4_unified"), _GEMMA),
+    **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen2_5_vl_text", "qwen3_vl", "qwen3_vl_text"), _PLANES),
+    **dict.fromkeys(("llama4", "llama4_text"), "attention in chunks"),
+    "paligemma": "attention in both directions within a prompt",
+}
+"""What Ansatz lacks for some model types that people ask for."""
 
 
 def check_family(folder: Path, *, key: str) -> None:
@@ -30,28 +43,36 @@ def check_family(folder: Path, *, key: str) -> None:
     key: what the folder is the value of, for messages. Loading reports a config.json that is broken.
     """
     try:
-        stored = parse_json((folder / "config.json").read_bytes())
+        stored = parse_json(read_bytes(folder / "config.json"))
     except (OSError, ValueError):
         return
     if not isinstance(stored, Mapping):
         return
     kind = stored.get("model_type")
-    if isinstance(kind, str) and kind not in FAMILIES:
-        raise ModelError(
-            f"{key} = {str(folder)!r} has the model type {kind!r:.60}, which Ansatz does not support. Use a model of "
-            f"one of these families: {', '.join(FAMILIES.values())}."
-        )
-    if (method := quantization(stored)) not in (None, *DEQUANTIZED):
+    if not is_wrapper(stored) and isinstance(kind, str):
+        _check_type(kind, f"{key} = {str(folder)!r} has")
+    known = DEQUANTIZED if not is_wrapper(stored) else ()
+    if (method := quantization(stored)) not in (None, *known):
         raise ModelError(
             f"{key} = {str(folder)!r} has weights that were quantised by {method!r:.60}, which Ansatz does not load. "
             "Give the model as it was before; model.quantize: nf4 quantises it when it is loaded."
         )
     try:
-        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        config = text_config(folder)
     except Exception:  # a wrong config fails anywhere in transformers, with any kind of error
         return
+    _check_type(config.model_type, f"The text part of {key} = {str(folder)!r} has")
     if setting := unsupported_setting(config):
         raise ModelError(f"{key} = {str(folder)!r} has {setting}, which Ansatz does not support. Use another model.")
+
+
+def _check_type(kind: str, subject: str) -> None:
+    if kind not in FAMILIES:
+        reason = f" (it has {MISSING[kind]})" if kind in MISSING else ""
+        raise ModelError(
+            f"{subject} the model type {kind!r:.60}{reason}, which Ansatz does not support. Use a model of one of "
+            f"these families: {', '.join(FAMILIES.values())}."
+        )
 
 
 DEQUANTIZED: dict[str, Any] = {"mxfp4": Mxfp4Config, "fp8": FineGrainedFP8Config}

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from ansatz.errors import ConfigError, MissingExtraError, ModelError
+from ansatz.errors import ConfigError, MissingExtraError, ModelError, install_command
 
 BLOCK, SCALE_BLOCK = 64, 256
 """Weights that share a scale, and scales that share a float32."""
@@ -190,6 +190,6 @@ def _check_share(model: nn.Module, linears: dict[str, nn.Linear], *, head: nn.Mo
 
 def _package() -> Any:
     return bitsandbytes(
-        advice="model.quantize = nf4 needs the package bitsandbytes, which is not installed. Install it with "
-        "pip install 'ansatz-rl[qlora]', or leave model.quantize out."
+        advice="model.quantize = nf4 needs the package bitsandbytes, which is not installed. Leave model.quantize "
+        f"out, or install it with: {install_command('qlora')}"
     )

@@ -16,6 +16,7 @@ from ansatz.errors import ModelError
 from ansatz.files import read_yaml
 from ansatz.hub import hub_name, is_stored, local_folder
 from ansatz.json_text import read_object
+from ansatz.model_config import is_wrapper, text_config
 from ansatz.registry import suggest
 
 ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "olmo2", "smollm3")
@@ -115,12 +116,13 @@ def model_shape(path: str | Path, *, key: str = "model.path") -> ModelShape:
     """
     named = hub_name(path)
     known = KNOWN_MODELS.get(str(path) if named is None else named.repository)
-    folder = local_folder(path) if named is not None and known is None and is_stored(path) else Path(path)
+    folder = local_folder(path, key=key) if known is None and is_stored(path) else Path(path)
     file = folder / "config.json"
     if file.is_file():
         advice = f"{key} = {str(path)!r} is not a complete model; download it again."
         try:
-            return _from_config(read_object(file, error=ModelError, advice=advice), path, key=key)
+            config = read_object(file, error=ModelError, advice=advice)
+            return _from_config(text_config(folder).to_dict() if is_wrapper(config) else config, path, key=key)
         except (KeyError, TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
             raise ModelError(
                 f"{file} lacks a size or has a wrong one ({type(error).__name__}: {error}). {advice}"

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.autograd.graph import saved_tensors_hooks
 
 from ansatz.models.compiled import TYPES, call, load_kernels
 
@@ -252,11 +253,19 @@ def _has_rotation_kernel(original: _Rotation, dtype: torch.dtype, size: int) -> 
 
 
 def _with_gradients(function: Callable[..., Tensor], grad: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
-    """Return function(*inputs) and the gradients of the inputs."""
-    with torch.enable_grad():
+    """Return function(*inputs) and the gradients of the inputs.
+
+    A self-test can be met first within a checkpointed layer. Without hooks of its own, its tensors would be kept among
+    the layer's, whose number would then differ when the layer is computed again.
+    """
+    with torch.enable_grad(), saved_tensors_hooks(_keep, _keep):
         leaves = [each.clone().requires_grad_() for each in inputs]
         out = function(*leaves)
         return out.detach(), *torch.autograd.grad(out, leaves, grad)
+
+
+def _keep(value: Tensor) -> Tensor:
+    return value
 
 
 def library() -> ctypes.CDLL | None:

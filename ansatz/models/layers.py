@@ -35,9 +35,7 @@ def configure_layers(policy: Policy, *, checkpointing: bool = False, compiled: b
             "model.compile = true: on a CPU, microbatches run in parallel threads, which torch.compile does not "
             "support. Set threads: 1, or remove model.compile."
         )
-    from transformers.modeling_layers import GradientCheckpointingLayer  # slow to import (`attention.install`)
-
-    layers = [module for module in policy.model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    layers = checkpointed_layers(policy)
     if not layers:
         raise ModelError(
             f"model.path = {policy.path!r}: transformers marks no layers of {type(policy.model).__name__} for gradient "
@@ -45,6 +43,13 @@ def configure_layers(policy: Policy, *, checkpointing: bool = False, compiled: b
         )
     for layer in layers:
         layer.forward = _Layer(layer, checkpointing=checkpointing, compiled=compiled)
+
+
+def checkpointed_layers(policy: Policy) -> list[Any]:
+    """Return the layers that transformers marks for gradient checkpointing."""
+    from transformers.modeling_layers import GradientCheckpointingLayer  # slow to import (`attention.install`)
+
+    return [module for module in policy.model.modules() if isinstance(module, GradientCheckpointingLayer)]
 
 
 class _Layer:

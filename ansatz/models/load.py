@@ -11,31 +11,32 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import pickle
+import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 import transformers
+from safetensors import safe_open
 from torch import Tensor, nn
 
 from ansatz.end_of_turn import end_of_turn
-from ansatz.errors import ModelError
+from ansatz.errors import AnsatzError, ModelError, is_failure
 from ansatz.hub import model_folder
-from ansatz.json_text import parse_json
+from ansatz.json_text import read_object
+from ansatz.model_config import is_wrapper, read_config, text_config
 from ansatz.models import attention, four_bit, layer_operations
 from ansatz.models.families import DEQUANTIZED, check_family, max_context, quantization, sliding_window
 from ansatz.models.packing import ROUND_FLOAT32_ON_CPU, ROUND_TOKENS, pack
 from ansatz.models.threads import parallel_microbatches
+from ansatz.trial import check_trial
 
 transformers.utils.logging.disable_progress_bar()
-
-MAX_LAYERS = 10_000
-"""A larger number in a config.json is a mistake, and building the layers would take hours."""
-HEADS = ("num_attention_heads", "num_key_value_heads")
 
 _T = TypeVar("_T")
 
@@ -46,6 +47,7 @@ class Policy:
 
     base: the model without its adapters, on the same weights (`models.lora`); None for a model without adapters.
     sharded: the root of the model if its weights are sharded over ranks (`train.fsdp`).
+    text_part: a sentence about what was left out of a folder of which only the text part is used; None for others.
     """
 
     model: Any
@@ -55,6 +57,7 @@ class Policy:
     path: str
     base: Any = None
     sharded: Any = None
+    text_part: str | None = None
 
     @property
     def device(self) -> torch.device:
@@ -156,11 +159,16 @@ def _cache_argument(model: type) -> str:
 
 
 def head_logits(hidden_CH: Tensor, weight_VH: Tensor, temperature: float = 1.0, softcap: float | None = None) -> Tensor:
-    """Compute float32 logits [C, V], divided by the temperature. Sampler and trainer both use this function.
+    """Compute float32 logits [C, V] of the head, as `finish_logits` changes them."""
+    return finish_logits(nn.functional.linear(hidden_CH, weight_VH), temperature, softcap)
+
+
+def finish_logits(logits_CV: Tensor, temperature: float = 1.0, softcap: float | None = None) -> Tensor:
+    """Return the head's products as float32, divided by the temperature. Sampler and trainer both use this function.
 
     softcap: logits z become c tanh(z / c) before that (Gemma 2, arXiv:2408.00118, sec. 2); None: they stay.
     """
-    logits_CV = nn.functional.linear(hidden_CH, weight_VH).float()
+    logits_CV = logits_CV.float()
     if softcap is not None:
         logits_CV = (logits_CV / softcap).tanh_() * softcap
     return logits_CV if temperature == 1.0 else logits_CV / temperature
@@ -175,7 +183,7 @@ def compute_dtype(name: str, device: torch.device) -> torch.dtype:
     if name != "auto":
         return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
     if device.type == "cuda":
-        native = torch.cuda.is_bf16_supported()
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
     elif device.type == "mps":
         native = False
     else:
@@ -198,8 +206,12 @@ def load_policy(name: str | Path, *, device: str | torch.device | None = None, f
     Raise ModelError if the folder is not a model, lacks weights, a tokenizer or an end token, or if the model's
     attention or logits do not have the form that this module requires.
     """
-    path = check_folder(name)
-    place = find_device(device)
+    path, place = check_folder(name), find_device(device)
+    with load_errors(path):
+        return _load_policy(path, place, four_bits=four_bits)
+
+
+def _load_policy(path: Path, place: torch.device, *, four_bits: bool) -> Policy:
     model = load_model(path)
     if four_bits:
         four_bit.quantize_linears(model, head=model.get_output_embeddings(), path=str(path), device=place)
@@ -209,7 +221,12 @@ def load_policy(name: str | Path, *, device: str | torch.device | None = None, f
     configured = getattr(model.generation_config, "eos_token_id", None)
     end_ids = check_end_tokens(configured, tokenizer, size=size, path=str(path))
     policy = Policy(
-        model=model, tokenizer=tokenizer, max_context=max_context(model.config), end_ids=end_ids, path=str(path)
+        model=model,
+        tokenizer=tokenizer,
+        max_context=max_context(model.config),
+        end_ids=end_ids,
+        path=str(path),
+        text_part=text_part(path),
     )
     check_vocabulary(tokenizer, size=policy.head.weight.shape[0], path=policy.path)
     if feature := _unsupported_feature(policy):
@@ -220,15 +237,19 @@ def load_policy(name: str | Path, *, device: str | torch.device | None = None, f
 def load_model(path: str | Path) -> Any:
     """Load the causal LM of a folder in float32 and eval mode, with transformers' eager attention.
 
-    Weights of 4 or 8 bits in a format of `DEQUANTIZED`, such as the MXFP4 of gpt-oss, are converted exactly.
+    Of a model that also reads images, only the text part is loaded (`text_part`). Weights of 4 or 8 bits in a format of
+    `DEQUANTIZED`, such as the MXFP4 of gpt-oss, are converted exactly.
     Raise ModelError if weights are missing or not finite; transformers alone would fill missing ones with random
     numbers. Code in the folder is never run.
     """
-    stored_as = quantization(checked_config(path))
+    stored = read_config(path)
+    stored_as = quantization(stored)
     converted = {"quantization_config": DEQUANTIZED[stored_as](dequantize=True)} if stored_as in DEQUANTIZED else {}
-    with load_errors(path):
+    with load_errors(path), without_report() if is_wrapper(stored) else nullcontext():
         model, report = transformers.AutoModelForCausalLM.from_pretrained(  # pyright: ignore[reportGeneralTypeIssues]
             path,
+            config=text_config(path),
+            key_mapping=TEXT_NAMES if is_wrapper(stored) else None,
             dtype=torch.float32,
             attn_implementation="eager",
             local_files_only=True,
@@ -246,17 +267,64 @@ def load_model(path: str | Path) -> Any:
                 f"model.path = {str(path)!r}: the weight {name} has values that are nan or infinite, so every response "
                 "would be noise. Give another copy, or an earlier checkpoint."
             )
-    if converted:
-        model._weight_conversions = None  # otherwise, transformers would save the weights under the names of 4 bits
+    if converted or is_wrapper(stored):
+        model._weight_conversions = None  # otherwise, transformers would save the weights under their old names
     return model.eval()
+
+
+@contextmanager
+def without_report() -> Iterator[None]:
+    """Without this, transformers lists the weights that are new, or that are left out."""
+    logger = logging.getLogger("transformers")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+TEXT_NAMES = {
+    r"^(language_model\.model|model\.language_model)\.": "model.",
+    r"^language_model\.lm_head\.": "lm_head.",
+}
+"""The two names that transformers has given to a text part's weights in a model that also reads images, and our own."""
+
+
+def text_part(folder: Path) -> str | None:
+    """Return a sentence about a folder of which only the text part is used, with the number of weights that are left
+    out; None for other folders."""
+    if not is_wrapper(stored := read_config(folder)):
+        return None
+    names = {name for file in folder.glob("model*.safetensors") for name in _weight_names(file)}
+    num_text = sum(any(re.match(pattern, name) for pattern in (*TEXT_NAMES, r"^lm_head\.")) for name in names)
+    count = f"{len(names) - num_text} of {len(names)} weights, which are " if names else ""  # none in old formats
+    return (
+        f"The model type {stored['model_type']!r} also reads images. Only its text part is used, and checkpoints are "
+        f"models of text only. Left out: {count}the weights for images."
+    )
+
+
+def _weight_names(file: Path) -> list[str]:
+    with safe_open(file, framework="pt") as stored:
+        return list(stored.keys())
 
 
 def load_tokenizer(path: str | Path) -> Any:
     """Load the tokenizer of a folder. Raise ModelError if it does not load. Code in the folder is never run."""
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+        template = Path(path) / "chat_template.json"  # models that also read images had it there, for their processors
+        if not tokenizer.chat_template and template.is_file():
+            advice = "Remove the file, or download the model again."
+            tokenizer.chat_template = read_object(template, error=ModelError, advice=advice).get("chat_template")
+        check_trial(tokenizer, f"model.path = {str(path)!r}")
         tokenizer.encode("1 + 1")  # a number that is text in tokenizer_config.json is not looked at before
-    except Exception as error:  # each file format raises its own kind
+    except AnsatzError:
+        raise
+    except BaseException as error:  # each file format raises its own kind
+        if not is_failure(error):
+            raise
         raise ModelError(f"model.path = {str(path)!r}: the tokenizer does not load: {_one_line(error)}") from error
     # Callers check lengths, because they know the limits. Without this, transformers prints a warning.
     tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
@@ -300,28 +368,12 @@ def load_errors(path: str | Path) -> Iterator[None]:
             f"model.path = {str(path)!r} has pickled weights that hold more than tensors, so loading them could run "
             "code. Convert them to model.safetensors."
         ) from error
-    except Exception as error:  # a wrong config or file fails anywhere in transformers, with any kind of error
+    except AnsatzError:
+        raise
+    except BaseException as error:  # a wrong config or file fails anywhere in transformers, with any kind of error
+        if not is_failure(error):
+            raise
         raise ModelError(f"model.path = {str(path)!r} does not load as a causal LM: {_one_line(error)}") from error
-
-
-def checked_config(path: str | Path) -> dict[str, Any]:
-    """Read a config.json. Raise ModelError for numbers with which transformers takes hours or divides by zero."""
-    try:
-        config = parse_json((Path(path) / "config.json").read_bytes())
-    except (OSError, ValueError) as error:
-        raise ModelError(
-            f"model.path = {str(path)!r}: config.json is not a valid JSON file ({error}). Download the model again."
-        ) from error
-    if not isinstance(config, dict):
-        raise ModelError(f"model.path = {str(path)!r}: config.json holds {config!r:.60}, expected a JSON object.")
-    for key in ("num_hidden_layers", "max_position_embeddings", "vocab_size", *HEADS):
-        value, most = config.get(key), MAX_LAYERS if key == "num_hidden_layers" else 10**9
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most):
-            raise ModelError(
-                f"model.path = {str(path)!r}: {key} = {value!r:.40} in config.json, expected a whole number from 1 to "
-                f"{most}. Repair the file, or download the model again."
-            )
-    return config
 
 
 def check_end_tokens(configured: Any, tokenizer: Any, *, size: int, path: str) -> tuple[int, ...]:
@@ -352,14 +404,19 @@ def check_end_tokens(configured: Any, tokenizer: Any, *, size: int, path: str) -
 def check_vocabulary(tokenizer: Any, *, size: int, path: str) -> None:
     """Raise ModelError if the tokenizer has tokens that the model has no embedding for.
 
-    Added tokens do not count: some tokenizer classes add special ones that no text contains.
+    Special tokens that the chat template does not write do not count: some tokenizer classes add ones that no text
+    contains.
     """
-    added = tokenizer.added_tokens_decoder
-    largest = max((token for token in tokenizer.get_vocab().values() if token not in added), default=0)
+    template = str(tokenizer.chat_template or "")
+    unused = {
+        id_ for id_, added in tokenizer.added_tokens_decoder.items() if added.special and added.content not in template
+    }
+    largest = max((token for token in tokenizer.get_vocab().values() if token not in unused), default=0)
     if largest >= size:
         raise ModelError(
             f"model.path = {path!r}: the tokenizer has the token id {largest}, but the model has only {size} "
-            "tokens. The tokenizer belongs to another model, or the model was not resized after tokens were added."
+            "tokens. The tokenizer belongs to another model, or the model was not resized after tokens were added: "
+            "call model.resize_token_embeddings(len(tokenizer)) and save the model."
         )
 
 
@@ -392,5 +449,5 @@ def _unsupported_feature(policy: Policy) -> str | None:
     return None
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__

@@ -221,8 +221,14 @@ def rollout_parts(work: Workload) -> list[MemoryPart]:
     else:
         cached = round_up(work.rollouts, 32) * round_up(work.max_prompt_tokens + work.max_response_tokens, 32)
         formula = "S (prompt + response) 2 L K b"
+    # `native.equal_rows` packs what is multiplied on a CPU once more: linear layers and the head.
+    own_embedding = 0 if shape.tied else shape.vocab_size * shape.hidden_size
+    layers = 0 if work.four_bits else shape.num_parameters - own_embedding - shape.vocab_size * shape.hidden_size
+    packed = 0 if work.on_gpu else dtype_bytes * (layers + shape.vocab_size * shape.hidden_size)
+    packed_part = part("packed weights", packed, "b P, without the embedding", "rollout")
     working = dtype_bytes * (3 * shape.intermediate_size + 4 * shape.hidden_size + 2 * shape.query_size)
     return [
+        *([packed_part] if packed else []),
         part("key/value cache", cached * token_bytes, formula, "rollout"),
         part("prefill", prefill_tokens * (token_bytes + working), "prompts (2 L K + 3 I + 4 H + 2 Q) b", "rollout"),
         part(

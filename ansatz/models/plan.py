@@ -13,13 +13,14 @@ from ansatz.config.toy import TINY
 from ansatz.errors import ConfigError
 from ansatz.models.known_models import ModelShape, model_shape
 from ansatz.models.load import compute_dtype
+from ansatz.models.lora import DEFAULT_RANK, read_adapter
 from ansatz.models.memory import GIB, USABLE_FRACTION, Workload, adapter_parameters
 from ansatz.models.threads import parallel_microbatches, usable_cores
 from ansatz.models.tiny import build_tiny_model, tiny_shape
 from ansatz.registry import settings_of
 
 _HARDWARE = re.compile(r"(?:(\d+)\s*x\s*)?(?:(\d+)\s*x\s*)?(\d+(?:\.\d+)?)\s*(GiB|GB)", re.IGNORECASE)
-_COMMENT = re.compile(r"^#\s*Hardware:\s*([^(\n]*)", re.MULTILINE)
+_COMMENT = re.compile(r"^#\s*Hardware:\s*+([^(\n]*)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,9 @@ def workload_of(config: Config, objective: Any, *, hardware: Hardware | None) ->
     rollouts = min(max(max_concurrent, rollout.samples_per_prompt), rollout.rollouts_per_step)
     trained = None
     if model.lora is not None:
-        rank, targets = int(model.lora.get("rank", 16)), model.lora.get("targets") or tuple(shape.linears)
+        adapter = model.lora.get("path")
+        rank = model.lora.get("rank") or (DEFAULT_RANK if adapter is None else read_adapter(adapter).rank)
+        targets = model.lora.get("targets") or tuple(shape.linears)
         trained = adapter_parameters(shape, rank=rank, targets=targets)
     critic = _critic_shape(config, shape) if objective.needs_values else None
     return Workload(

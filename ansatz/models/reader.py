@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 import transformers
 
+from ansatz.model_config import is_wrapper, read_config, text_config
 from ansatz.models.families import max_context
 from ansatz.models.load import (
     check_end_tokens,
     check_folder,
     check_vocabulary,
-    checked_config,
     load_errors,
     load_tokenizer,
 )
@@ -48,14 +48,16 @@ def reader_of(name: str | Path, *, key: str = "model.path") -> TextReader:
     key: of the recipe, for a folder that is missing.
     """
     folder = check_folder(name, key=key)
-    stored = checked_config(folder)
+    stored = read_config(folder)
+    if is_wrapper(stored):
+        with load_errors(folder):
+            stored = text_config(folder).to_dict()
     tokenizer = load_tokenizer(folder)
     if isinstance(size := stored.get("vocab_size"), int):
         check_end_tokens(_end_tokens(folder, stored), tokenizer, size=size, path=str(folder))
         check_vocabulary(tokenizer, size=size, path=str(folder))
     with load_errors(folder):
-        config: Any = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    return TextReader(tokenizer=tokenizer, max_context=max_context(config))
+        return TextReader(tokenizer=tokenizer, max_context=max_context(text_config(folder)))
 
 
 def _end_tokens(folder: Path, stored: dict[str, Any]) -> Any:

@@ -11,10 +11,8 @@ V tokens of the vocabulary.
 from __future__ import annotations
 
 import copy
-import logging
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,11 +21,20 @@ import transformers
 from torch import Tensor, nn
 
 from ansatz.config.fields import StepEnd
-from ansatz.errors import ModelError
+from ansatz.errors import ModelError, is_failure
 from ansatz.json_text import read_object
+from ansatz.model_config import is_wrapper, read_config, text_config
 from ansatz.models import attention, layer_operations
 from ansatz.models.families import max_context
-from ansatz.models.load import Policy, check_folder, find_device, load_tokenizer
+from ansatz.models.load import (
+    TEXT_NAMES,
+    Policy,
+    check_folder,
+    find_device,
+    load_tokenizer,
+    text_part,
+    without_report,
+)
 
 Reads = Literal["response", "step"]
 """What gets a score: the whole response (an outcome model), or each of its reasoning steps (a process model)."""
@@ -95,7 +102,12 @@ def load_reward_model(
     attention.install(model)
     layer_operations.install(model)
     return Policy(
-        model=model.eval(), tokenizer=tokenizer, max_context=max_context(model.config), end_ids=(), path=str(folder)
+        model=model.eval(),
+        tokenizer=tokenizer,
+        max_context=max_context(model.config),
+        end_ids=(),
+        path=str(folder),
+        text_part=text_part(folder),
     )
 
 
@@ -111,17 +123,20 @@ def classifier_of(path: str | Path) -> tuple[Reads, int] | None:
 def _classifier(folder: Path, reads: Reads) -> tuple[Any, list[str]]:
     """transformers' classifier with the weights of a folder, and the names of those that the folder lacks."""
     try:
-        with _without_report():
+        with without_report():
             model, notes = getattr(transformers, CLASSIFIERS[reads]).from_pretrained(
                 folder,
-                num_labels=1,
+                config=text_config(folder, num_labels=1),
+                key_mapping=TEXT_NAMES if is_wrapper(read_config(folder)) else None,
                 dtype=torch.float32,
                 attn_implementation="eager",
                 local_files_only=True,
                 trust_remote_code=False,
                 output_loading_info=True,
             )
-    except Exception as error:  # a wrong config or file fails anywhere in transformers, with any kind of error
+    except BaseException as error:  # a wrong config or file fails anywhere in transformers, with any kind of error
+        if not is_failure(error):
+            raise
         problem = " ".join(str(error).split())[:300] or type(error).__name__
         raise ModelError(f"{str(folder)!r} does not load as a reward model: {problem}") from error
     return model.eval(), sorted(notes["missing_keys"])
@@ -269,18 +284,6 @@ def mask_gradients(masters: Mapping[str, Tensor], written: Mapping[str, Tensor])
     for name, mask in written.items():
         if (gradient := masters[name].grad) is not None:
             gradient.mul_(mask.to(gradient.device))
-
-
-@contextmanager
-def _without_report() -> Iterator[None]:
-    """Without this, transformers warns that the new head of a policy is missing."""
-    logger = logging.getLogger("transformers")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 def head_scores(model: Policy, hidden_MH: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from ansatz.files import storage_errors, write_text
 from ansatz.hub import local_folder
 from ansatz.json_text import parse_json
+from ansatz.links import read_bytes
 from ansatz.models.load import Policy
 from ansatz.types import SYSTEM_ROLES
 
@@ -35,7 +36,7 @@ def save_model(policy: Policy, folder: Path, *, state: Mapping[str, Tensor], dty
         model.save_pretrained(folder, state_dict={**_untrained(model), **stored})
         policy.tokenizer.save_pretrained(folder)
     config_file = folder / "config.json"  # transformers writes the type that the model computes in, and vLLM reads it
-    config = parse_json(config_file.read_bytes())
+    config = parse_json(read_bytes(config_file))
     config["dtype"] = str(dtype).removeprefix("torch.")
     write_text(config_file, json.dumps(config, indent=2, sort_keys=True) + "\n")
 
@@ -51,7 +52,7 @@ def save_chat_template(folder: Path, *, before: str, after: str) -> None:
 
     Its token ids are those of the rendered text, also if the tokenizer puts a first token before every text.
     """
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     begins = tokenizer.bos_token_id is not None and tokenizer.encode("1")[:1] == [tokenizer.bos_token_id]
     start, end = (json.dumps(text, ensure_ascii=False) for text in (before, after))
     template = f"{{{{ {start} }}}}{{{{ messages[-1]['content'] }}}}{{{{ {end} }}}}"
@@ -63,7 +64,7 @@ def add_to_chat_template(folder: Path, *, system: str | None, arguments: Mapping
 
     A conversation with its own system prompt keeps it, as in training.
     """
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     start = "".join(
         f"{{%- if {name} is not defined or {name} is none %}}{{%- set {name} = {_jinja(value)} %}}{{%- endif %}}"
         for name, value in arguments.items()
@@ -113,7 +114,7 @@ def stored_dtype(folder: Path) -> torch.dtype:
     if sizes:
         return sizes.most_common(1)[0][0]
     try:
-        config = parse_json((folder / "config.json").read_bytes())
+        config = parse_json(read_bytes(folder / "config.json"))
     except (OSError, ValueError):
         return torch.float32
     named = (config.get("dtype") or config.get("torch_dtype")) if isinstance(config, Mapping) else None

@@ -7,6 +7,7 @@
                                 weights.safetensors (float32 master weights, if model.safetensors has rounded ones)
                                 rollout_weights/ (with rollout.lag: older weights that open tickets are sampled with)
                                 state.json (format, step, state of trainer, loop and random generators)
+                                REMOVED (if `keep_weights` has removed all but the state and the weights)
 
 The folder itself holds only the model, because vLLM loads every safetensors file that it finds in a folder.
 
@@ -21,7 +22,6 @@ import base64
 import json
 import random
 import re
-import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,9 +32,21 @@ import torch
 from ansatz.errors import CheckpointError
 from ansatz.files import file_digest, storage_errors, sync, write_text
 from ansatz.json_text import parse_json
+from ansatz.links import (
+    check_no_links,
+    list_folder,
+    make_folder,
+    make_new_folder,
+    read_bytes,
+    read_text,
+    rename,
+)
+from ansatz.links import remove as remove_path
+from ansatz.train.placement import EXACT_WEIGHTS
 from ansatz.train.trainer import TRAINING, Checkpointed, incomplete
 
 STATE_FILE, DIGESTS_FILE = f"{TRAINING}/state.json", "SHA256SUMS"
+_REMOVED_FILE = f"{TRAINING}/REMOVED"
 _NAME = re.compile(r"step-[0-9]{6,}")
 FORMAT = 4
 """Version of checkpoints. Format 3 had another rule of choosing tokens (`rollout.sampling`), which a resumed run would
@@ -51,6 +63,11 @@ def capture(trainer: Checkpointed) -> dict[str, Any]:
 def name_of(step: int) -> str:
     """The name of the folder that holds the checkpoint of a step."""
     return f"step-{step:06d}"
+
+
+def path_of(folder: Path, step: int) -> Path:
+    """The folder of the checkpoint of a step of the stage in `folder`."""
+    return folder / "checkpoints" / name_of(step)
 
 
 def save(
@@ -79,18 +96,18 @@ def save(
         raise CheckpointError(
             f"{final} already exists, and a step is saved only once. Remove it, or start the run under another name."
         )
-    for leftover in root.glob(".step-*.draft"):
-        shutil.rmtree(leftover)
-    (draft / TRAINING).mkdir(parents=True)
+    for leftover in list_folder(root, ".step-*.draft"):
+        remove_path(leftover)
+    make_folder(make_new_folder(draft) / TRAINING)
     try:
         with storage_errors(draft):
             if write_more is not None:
                 write_more(draft / TRAINING)
             _write(draft, step=step, trainer=trainer, state=state, captured=captured)
     except OSError:
-        shutil.rmtree(draft, ignore_errors=True)
+        remove_path(draft, ignore_errors=True)
         raise
-    draft.rename(final)
+    rename(draft, final)
     sync(root)
     paths = {step_of(path): path for path in list_checkpoints(folder)}
     kept = also_keep(list(paths))
@@ -102,7 +119,51 @@ def save(
 
 def remove(path: Path) -> None:
     """Remove a checkpoint. A half-removed one must not look complete, so it becomes a draft first."""
-    shutil.rmtree(path.rename(path.with_name(f".{path.name}.draft")))
+    remove_path(rename(path, path.with_name(f".{path.name}.draft")))
+
+
+def keep_weights(path: Path, *, exact: bool = True) -> None:
+    """Remove from a checkpoint what only a resumed stage needs (`save.optimizer`), such as the optimizer state.
+
+    exact: False removes float32 master weights too. A kill at any moment leaves a checkpoint that is whole, or whose
+    digests no longer list the files that are still to be removed; the next call removes them.
+    """
+    kept = {"state", *([EXACT_WEIGHTS] if exact else []), Path(_REMOVED_FILE).name}
+    others = [each for each in list_folder(path / TRAINING) if each.name.partition(".")[0] not in kept]
+    if not others or not (path / DIGESTS_FILE).is_file():
+        return
+    with storage_errors(path):
+        write_text(path / _REMOVED_FILE, "save.optimizer has removed what only a resumed stage needs.\n")
+        names = {f"{TRAINING}/{each.name}" for each in others} | {_REMOVED_FILE}
+        lines = [f"{file_digest(path / _REMOVED_FILE)}  {_REMOVED_FILE}"]
+        for line in read_text(path / DIGESTS_FILE).splitlines():
+            if "/".join(_listed_name(line).split("/")[:2]) not in names:
+                lines.append(line)
+        write_text(path / DIGESTS_FILE, "".join(f"{line}\n" for line in lines))
+    for other in others:
+        remove_path(other)
+
+
+def is_resumable(path: Path) -> bool:
+    """Tell whether a stage could be resumed from a checkpoint: `keep_weights` has not removed its optimizer state."""
+    try:
+        return _REMOVED_FILE not in map(_listed_name, read_text(path / DIGESTS_FILE).splitlines())
+    except (OSError, ValueError):
+        return True  # not a checkpoint, or a damaged one, which `restore` refuses
+
+
+def check_resumable(path: Path) -> None:
+    """Raise CheckpointError unless `is_resumable`."""
+    if not is_resumable(path):
+        raise CheckpointError(
+            f"{path} holds only its weights, because save.optimizer has removed its optimizer state, so no stage can "
+            f"be resumed from it. Start a new run from its weights with --name NAME --model.path {path}"
+        )
+
+
+def _listed_name(line: str) -> str:
+    """The name of a file in a line of SHA256SUMS."""
+    return line.partition("  ")[2]
 
 
 def _write(
@@ -120,8 +181,8 @@ def _write(
 
 def list_checkpoints(folder: Path) -> list[Path]:
     """The complete checkpoints of a stage folder, oldest first."""
-    paths = (folder / "checkpoints").glob("step-*")
-    whole = [path for path in paths if _NAME.fullmatch(path.name) and path.is_dir()]
+    paths = list_folder(folder / "checkpoints", "step-*")
+    whole = [path for path in paths if _NAME.fullmatch(path.name) and path.is_dir()]  # `restore` refuses links by name
     return sorted(whole, key=step_of)
 
 
@@ -142,8 +203,9 @@ def restore(checkpoint: Path, *, trainer: Checkpointed) -> tuple[int, dict[str, 
     CheckpointError, before anything has changed, for a damaged folder, another format or another model.
     """
     verify_digests(checkpoint)
+    check_resumable(checkpoint)
     try:
-        whole: dict[str, Any] = parse_json((checkpoint / _state_file(checkpoint)).read_bytes())
+        whole: dict[str, Any] = parse_json(read_bytes(checkpoint / _state_file(checkpoint)))
         if whole.get("format", 1) != FORMAT:
             raise CheckpointError(
                 f"{checkpoint} has checkpoint format {whole.get('format', 1)}, but this version of Ansatz reads format "
@@ -166,7 +228,7 @@ def restore(checkpoint: Path, *, trainer: Checkpointed) -> tuple[int, dict[str, 
 def loop_state(path: Path) -> dict[str, Any]:
     """The loop's state in a checkpoint, without verifying its digests; empty if it cannot be read."""
     try:
-        return json.loads((path / STATE_FILE).read_text(encoding="utf-8"))["loop"]
+        return json.loads(read_text(path / STATE_FILE))["loop"]
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 
@@ -174,7 +236,7 @@ def loop_state(path: Path) -> dict[str, Any]:
 def trainer_state(path: Path) -> dict[str, Any]:
     """The trainer's state in a checkpoint, after its digests have been verified; see `restore`."""
     verify_digests(path)
-    return json.loads((path / STATE_FILE).read_text(encoding="utf-8"))["trainer"]
+    return json.loads(read_text(path / STATE_FILE))["trainer"]
 
 
 def write_digests(folder: Path) -> None:
@@ -194,8 +256,14 @@ def verify_digests(checkpoint: Path) -> None:
     if (damage := _damage(checkpoint)) is None:
         return
     earlier = [path for path in list_checkpoints(checkpoint.parent.parent) if path.name < checkpoint.name]
-    good = next((path for path in reversed(earlier) if _damage(path) is None), None)
+    undamaged = [path for path in reversed(earlier) if _damage(path) is None]
+    good = next(filter(is_resumable, undamaged), None)
     advice = "There is no earlier undamaged checkpoint; start the stage anew by removing its folder."
+    if undamaged:
+        advice = (
+            f"{undamaged[0]} is undamaged and holds only its weights (save.optimizer): start a new run from them with "
+            f"--name NAME --model.path {undamaged[0]}, or start the stage anew by removing its folder."
+        )
     if good is not None:
         advice = f"{good} is undamaged: to resume from it, rename the damaged folder to {checkpoint.name}.damaged."
     raise CheckpointError(f"{checkpoint} is damaged: {damage}. {advice}")
@@ -204,8 +272,10 @@ def verify_digests(checkpoint: Path) -> None:
 def _damage(checkpoint: Path) -> str | None:
     """What is wrong with the files of a checkpoint; None if all are as they were written."""
     try:
-        lines = (checkpoint / DIGESTS_FILE).read_text(encoding="utf-8").splitlines()
+        check_no_links(checkpoint)  # of which libraries open the files
+        lines = read_text(checkpoint / DIGESTS_FILE).splitlines()
         expected = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+        left = TRAINING if _REMOVED_FILE in expected else None  # where `keep_weights` was killed before it removed all
         if "" in expected:
             return f"{DIGESTS_FILE} is cut"
         for name, digest in expected.items():
@@ -215,8 +285,9 @@ def _damage(checkpoint: Path) -> str | None:
                 return f"{name} is not as it was written (its SHA-256 differs)"
         files = (path for path in sorted(checkpoint.rglob("*")) if path.suffix in (".json", ".safetensors"))
         for path in files:  # which are read, so without a digest damage to them would pass
-            if path.is_file() and str(path.relative_to(checkpoint)) not in expected:
-                return f"{DIGESTS_FILE} does not list {path.relative_to(checkpoint)}"
+            name = path.relative_to(checkpoint)
+            if path.is_file() and str(name) not in expected and name.parts[0] != left:
+                return f"{DIGESTS_FILE} does not list {name}"
     except (OSError, ValueError) as error:
         return f"{DIGESTS_FILE} cannot be read ({error})"
     return None if _state_file(checkpoint) in expected else f"{DIGESTS_FILE} does not list the training state"
@@ -224,7 +295,7 @@ def _damage(checkpoint: Path) -> str | None:
 
 def _format_1(checkpoint: Path) -> bool:
     try:
-        return "format" not in parse_json((checkpoint / _OLD_STATE_FILE).read_bytes())
+        return "format" not in parse_json(read_bytes(checkpoint / _OLD_STATE_FILE))
     except (OSError, ValueError, TypeError):
         return False
 

@@ -11,7 +11,6 @@ workers that sample rollouts continue meanwhile. The same number of ranks repeat
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from torch import Tensor
 
 from ansatz.cluster.budget import RestartBudget
 from ansatz.errors import ModelError, TrainerError
-from ansatz.files import make_private
+from ansatz.links import make_folder, remove
 from ansatz.train import checkpoint
 from ansatz.train.rank_group import RankGroup, RanksLost
 from ansatz.train.rank_host import RankAnswer, Status
@@ -93,8 +92,8 @@ class DistributedTrainer:
         self.on_event: Callable[[int, str], None] = lambda step, text: None
         self._group, self._folder, self._budget = group, stage_folder, budget or RestartBudget()
         self._scratch = scratch_folder(stage_folder)
-        shutil.rmtree(self._scratch, ignore_errors=True)
-        make_private(self._scratch)
+        remove(self._scratch, ignore_errors=True)
+        make_folder(self._scratch, private=True)
         self._lr_scale = 1.0
         self._batch: RankBatch | None = None
         self._updates: list[_Update] = []
@@ -126,6 +125,10 @@ class DistributedTrainer:
     @property
     def checkpoint_bytes(self) -> int:
         return self._status.checkpoint_bytes
+
+    @property
+    def weights_bytes(self) -> int:
+        return self._status.weights_bytes
 
     def batch(
         self, samples: Sequence[TrainSample], *, baseline_of_group: Mapping[int, float] | None = None
@@ -190,7 +193,7 @@ class DistributedTrainer:
 
     def close(self) -> None:
         self._group.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        remove(self._scratch, ignore_errors=True)
 
     @property
     def _status(self) -> Status:

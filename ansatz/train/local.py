@@ -49,8 +49,8 @@ from ansatz.train.trainer import TRAINING, Skipped, StepReport, StoredWeights, T
 class LocalTrainer:
     """Trains `policy`, which is cast to dtype in place, on an objective.
 
-    If the objective needs a reference, that is a copy of the policy as it is now. For a policy with adapters it is the
-    model below them, `policy.base`, so that no second copy is held.
+    If the objective needs a reference, that is a copy of the policy as it is now. For a policy with adapters only these
+    are copied; if they are new, it is the model below them, `policy.base`.
     on_skip: called with an update that is skipped because it is not finite, before anything else changes. on_event: see
     `Trainer`; never called, because there is no fault that a single process would survive.
     lr: of the policy; the critic's is settings.critic.lr. The schedule applies to both. temperature: of the sampler.
@@ -86,18 +86,23 @@ class LocalTrainer:
         if policy.base is not None and settings.reference_update_interval and objective.needs_ref:
             raise ConfigError(
                 f"train.reference_update_interval = {settings.reference_update_interval}: with model.lora the "
-                "reference is the model without its adapters and cannot become the policy. Set it to 0, "
+                "reference is the model at the start of the stage and cannot become the policy. Set it to 0, "
                 "or leave model.lora out."
             )
         # Both copy the whole policy, so they come first: placing can shard it, and the optimizer casts it to dtype.
         critic = Critic(policy) if objective.needs_values else None
-        reference = _frozen_copy(policy, dtype) if objective.needs_ref and policy.base is None else None
+        reference = None
+        if objective.needs_ref and (policy.base is None or not lora.are_new(policy)):
+            reference = _frozen_copy(policy, dtype)
         self.policy = placement.policy(policy, dtype)
         self.optimizer = placement.optimizer(settings.optimizer)(self.policy.model, dtype)
         self.critic = None if critic is None else self._trained(critic)
-        self.reference = None if reference is None else placement.policy(reference, dtype)
+        self.reference = None
         if objective.needs_ref and policy.base is not None:
-            self.reference = dataclasses.replace(self.policy, model=policy.base, base=None)
+            below = policy.base if reference is None else reference.model
+            self.reference = dataclasses.replace(self.policy, model=below, base=None)
+        elif reference is not None:
+            self.reference = placement.policy(reference, dtype)
 
     def start_critic_from(self, model: Policy) -> None:
         """Replace the critic by one that starts from `model`. ConfigError if it has another vocabulary."""
@@ -318,16 +323,20 @@ class LocalTrainer:
     @property
     def checkpoint_bytes(self) -> int:
         """About the size of a checkpoint: weights, and for each trained one the moments of AdamW in float32."""
-        model = self.policy.base or self.policy.model
-        num_weights = num_four_bit(model) + sum(value.numel() for value in model.parameters())
-        exact = 0 if self.export_dtype == torch.float32 else 4
-        total = num_weights * (self.export_dtype.itemsize + exact)
+        total = self.weights_bytes
         total += 8 * sum(master.numel() for master in self.optimizer.masters.values())
         if self.critic is not None:
             total += 12 * sum(master.numel() for master in self.critic.optimizer.masters.values())
         if self.reference is not None and self.policy.base is None:
             total += sum(value.nbytes for value in self.reference.model.parameters())
         return total
+
+    @property
+    def weights_bytes(self) -> int:
+        model = self.policy.base or self.policy.model
+        num_weights = num_four_bit(model) + sum(value.numel() for value in model.parameters())
+        exact = 0 if self.export_dtype == torch.float32 else 4
+        return num_weights * (self.export_dtype.itemsize + exact)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """What a checkpoint holds besides the policy's trained weights, by file name."""
@@ -513,9 +522,10 @@ class LocalTrainer:
 
 
 def _frozen_copy(policy: Policy, dtype: torch.dtype) -> Policy:
-    """Copy the policy in dtype as a reference, which is not trained."""
-    copies: dict[int, Any] = {
-        id(parameter): nn.Parameter(parameter.detach().to(dtype, copy=True), requires_grad=False)
-        for parameter in policy.model.parameters()
-    }
+    """Copy the policy in dtype as a reference, which is not trained. Weights below adapters are shared with it."""
+    copies: dict[int, Any] = {id(buffer): buffer for buffer in policy.model.buffers()} if policy.base else {}
+    for parameter in policy.model.parameters():
+        copies[id(parameter)] = parameter
+        if parameter.requires_grad or policy.base is None:
+            copies[id(parameter)] = nn.Parameter(parameter.detach().to(dtype, copy=True), requires_grad=False)
     return dataclasses.replace(policy, model=copy.deepcopy(policy.model, copies))

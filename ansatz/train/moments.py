@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ansatz.errors import install_command
 from ansatz.models.four_bit import bitsandbytes
 
 BLOCK, SMALLEST = 256, 4096
@@ -55,8 +56,8 @@ def _levels(signed: bool) -> Tensor:
 
 def _functional() -> Any:
     bitsandbytes(
-        advice="the checkpoint or the recipe has moments of 8 bits, which need the package bitsandbytes. Install it "
-        "with pip install 'ansatz-rl[adamw8bit]'."
+        advice="the checkpoint or the recipe has moments of 8 bits, which need the package bitsandbytes. Install "
+        f"it with: {install_command('adamw8bit')}"
     )
     import bitsandbytes.functional as functional  # pyright: ignore[reportMissingImports]
 

@@ -159,15 +159,22 @@ def _shape(value: Tensor | None) -> torch.Size | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """The learning rate by step (from 1): a linear rise over warmup_steps, then constant, then a linear fall over the
-    last decay_steps of total_steps. The fall would reach 0 at the step after the last."""
+    """The learning rate by step (from 1): a linear rise over warmup_steps, then constant, then a fall over the last
+    decay_steps of total_steps. The fall would reach `floor`, a fraction of the full rate, at the step after the last.
+
+    shape: linear, or cosine: half a period, as in SGDR (arXiv:1608.03983, eq. 5).
+    """
 
     warmup_steps: int = 0
     decay_steps: int = 0
     total_steps: int = 0
+    shape: str = "linear"
+    floor: float = 0.0
 
     def multiplier(self, step: int, *, waited: int = 0) -> float:
         """The fraction of the full learning rate at a step, in 0..1. waited: steps after which the rise begins."""
         rise = (step - waited) / (self.warmup_steps + 1)
-        fall = (self.total_steps + 1 - step) / (self.decay_steps + 1) if self.decay_steps else 1.0
-        return max(0.0, min(1.0, rise, fall))
+        left = min(1.0, (self.total_steps + 1 - step) / (self.decay_steps + 1)) if self.decay_steps else 1.0
+        if self.shape == "cosine":
+            left = (1.0 - math.cos(math.pi * left)) / 2
+        return max(0.0, min(1.0, rise, self.floor + (1.0 - self.floor) * left))

@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 from ansatz.config.fields import FractionBelowOne, Rate
+from ansatz.errors import install_command
 from ansatz.models.four_bit import bitsandbytes
-from ansatz.registry import Registry
+from ansatz.registry import Registry, check_result
 from ansatz.train.moments import moments_of_8_bits
 from ansatz.train.optim import MasterAdamW
 
@@ -38,7 +39,15 @@ def bind_optimizer(settings: Mapping[str, Any]) -> Callable[[Any, torch.dtype], 
     name = settings.get("name", "adamw")
     if name == "adamw_8bit":
         package()
-    return OPTIMIZERS.bind(name, {key: value for key, value in settings.items() if key != "name"})
+    build = OPTIMIZERS.bind(name, {key: value for key, value in settings.items() if key != "name"})
+
+    def checked(model: Any, dtype: torch.dtype) -> MasterAdamW:
+        optimizer: Any = build(model, dtype)
+        is_right = isinstance(optimizer, MasterAdamW)
+        check_result(build, optimizer, is_right=lambda: is_right, expected="an ansatz.train.optim.MasterAdamW")
+        return optimizer
+
+    return checked
 
 
 @OPTIMIZERS.register()
@@ -93,8 +102,8 @@ class Adam8bit(MasterAdamW):
 def package() -> Any:
     """The package bitsandbytes. MissingExtraError if it is not installed."""
     return bitsandbytes(
-        advice="train.optimizer = adamw_8bit needs the package bitsandbytes, which is not installed. Install it with "
-        "pip install 'ansatz-rl[adamw8bit]', or use adamw_offload, which needs no package."
+        advice="train.optimizer = adamw_8bit needs the package bitsandbytes, which is not installed. Use "
+        f"adamw_offload, which needs no package, or install it with: {install_command('adamw8bit')}"
     )
 
 

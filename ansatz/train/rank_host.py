@@ -24,6 +24,7 @@ from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsa
 from ansatz.cluster.actor import this_machine
 from ansatz.cluster.base import Emit
 from ansatz.errors import AnsatzError
+from ansatz.links import make_folder, rename
 from ansatz.train.batch import TrainBatch
 from ansatz.train.fsdp import ShardedPlacement, rank_mesh
 from ansatz.train.local import LocalTrainer
@@ -47,6 +48,7 @@ class Status:
     changes: int
     state: Mapping[str, Any]
     checkpoint_bytes: int
+    weights_bytes: int
     published_bytes: int
     needs_greedy: bool
     device: str
@@ -79,8 +81,8 @@ class StoredSkip:
         """Move it to its place."""
         if self.error is not None:
             raise self.error
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        self.folder.rename(folder)
+        make_folder(folder.parent)
+        rename(self.folder, folder)
 
 
 @dataclass(slots=True)
@@ -211,6 +213,7 @@ class RankHost:
             changes=trainer.changes,
             state=trainer.state(),
             checkpoint_bytes=trainer.checkpoint_bytes,
+            weights_bytes=trainer.weights_bytes,
             published_bytes=trainer.published_bytes,
             needs_greedy=trainer.needs_greedy,
             device=trainer.device.type,

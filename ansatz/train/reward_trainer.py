@@ -281,9 +281,12 @@ class RewardTrainer:
     @property
     def checkpoint_bytes(self) -> int:
         """About the size of a checkpoint: weights, and the moments of AdamW in float32."""
+        return self.weights_bytes + 8 * sum(master.numel() for master in self.optimizer.masters.values())
+
+    @property
+    def weights_bytes(self) -> int:
         exact = 0 if self._export_dtype == torch.float32 else 4
-        num_trained = sum(master.numel() for master in self.optimizer.masters.values())
-        return self.model.num_parameters * (self._export_dtype.itemsize + exact) + 8 * num_trained
+        return self.model.num_parameters * (self._export_dtype.itemsize + exact)
 
     def state(self) -> dict[str, Any]:
         return {"version": self.version}

@@ -29,7 +29,7 @@ class TrainSample:
     that is to be updated.
     group: a number that the samples of one prompt share. truncated: the response did not come to its own end.
     components: `Score.parts` without the names: the unweighted rewards in the order of the recipe, but those that take
-    verdicts last.
+    verdicts last; nan for one that does not apply.
     steps: (index of the response token that ends a reasoning step, reward of that step). Without steps, the whole
     response is one step with the whole reward.
     """
@@ -86,7 +86,7 @@ class TrainSample:
 
 
 def samples_of_groups(groups: Sequence[Group], step_tokens: StepTokens | None = None) -> list[TrainSample]:
-    """Every scored rollout of the groups; `group` is the group's index in the sequence.
+    """Every scored rollout of the groups that a reward applies to; `group` is the group's index in the sequence.
 
     step_tokens: finds the tokens at which rewarded steps end; None: every response counts as a single step.
     """
@@ -99,7 +99,7 @@ def samples_of_groups(groups: Sequence[Group], step_tokens: StepTokens | None = 
             steps=() if step_tokens is None else step_tokens(member.rollout, member.score.steps),
         )
         for index, group in enumerate(groups)
-        for member in group.members
+        for member in group.learned
     ]
 
 

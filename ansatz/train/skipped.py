@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from safetensors import SafetensorError
 from ansatz.errors import CheckpointError, NonFiniteError
 from ansatz.files import write_text
 from ansatz.json_text import read_object
+from ansatz.links import check_no_links, hold, make_new_folder, remove, rename
 from ansatz.models.load import cast, load_policy
 from ansatz.objectives.objective import Objective
 from ansatz.train.batch import LossBatch, TrainBatch
@@ -70,14 +70,14 @@ def write_skipped(folder: Path, skipped: SkippedUpdate) -> None:
     OSError if the disk is full; an older folder is then untouched.
     """
     draft = folder.with_name(f".{folder.name}.draft")
-    shutil.rmtree(draft, ignore_errors=True)
     try:
+        make_new_folder(draft)
         _write(draft, skipped)
     except (OSError, SafetensorError, RuntimeError) as error:  # the last two are how libraries report a full disk
-        shutil.rmtree(draft, ignore_errors=True)
+        remove(draft, ignore_errors=True)
         raise OSError(f"{draft}: {error}") from error
-    shutil.rmtree(folder, ignore_errors=True)
-    draft.rename(folder)
+    remove(folder, ignore_errors=True)
+    rename(draft, folder)
 
 
 def _write(folder: Path, skipped: SkippedUpdate) -> None:
@@ -103,6 +103,7 @@ def repeat_update(folder: Path, objective: Objective) -> UpdateReport:
             f"{folder}: the critic's update was not finite, and its weights are not stored, so this update cannot be "
             "repeated. Look at the values and returns of its minibatch in batch.pt, or repeat the update of a policy."
         )
+    check_no_links(hold(folder))
     policy = load_policy(str(folder))
     optimizer = MasterAdamW(policy.model, dtype=getattr(torch, about["dtype"]), betas=(0.9, 0.999), weight_decay=0.0)
     cast(policy, getattr(torch, about["dtype"]))

@@ -66,6 +66,11 @@ class Checkpointed(Protocol):
         """About the size of what `save` writes."""
         ...
 
+    @property
+    def weights_bytes(self) -> int:
+        """About the part of it that is weights of the model, which `save.optimizer` leaves."""
+        ...
+
     def set_lr_scale(self, scale: float) -> None:
         """Multiply every learning rate by `scale` from the next update on. The caller keeps the number: it is not part
         of `state`."""

@@ -217,7 +217,7 @@ def test_without_adapters_or_bitsandbytes_the_setting_is_refused(monkeypatch: py
         check_four_bit(has_adapters=False)
     check_four_bit(has_adapters=True)
     monkeypatch.setitem(sys.modules, "bitsandbytes", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'ansatz-rl\[qlora\]'"):
+    with pytest.raises(MissingExtraError, match=r"-m pip install .*bitsandbytes"):
         check_four_bit(has_adapters=True)
 
 

@@ -13,11 +13,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import ARCHITECTURES, tiny_folder, tiny_policy
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AddedToken, AutoModelForCausalLM, AutoTokenizer
 
+from ansatz.certify import doctor
 from ansatz.errors import ModelError
 from ansatz.models import families
 from ansatz.models.load import Policy, cast, check_folder, compute_dtype, head_logits, load_policy
+from ansatz.models.reader import reader_of
 from ansatz.models.save import save_model
 from ansatz.models.token_counts import token_counter
 from tools.families import END_ID, LATENT, MAX_CONTEXT, MIXTURE, VOCAB_SIZE
@@ -137,11 +139,11 @@ BROKEN: dict[Callable[[Path], object], str] = {
     lambda folder: (folder / "model.safetensors").unlink(): "no file named model.safetensors",
     lambda folder: (folder / "tokenizer.json").write_text("{}"): "the tokenizer does not load",
     lambda folder: (folder / "tokenizer.json").write_text("[]"): "the tokenizer does not load",
-    lambda folder: (folder / "tokenizer_config.json").write_text("null"): "the tokenizer does not load",
+    lambda folder: (folder / "tokenizer_config.json").write_text("null"): "tokenizer_config.json holds None",
     lambda folder: edit_json(folder / "tokenizer_config.json", model_max_length="x"): "the tokenizer does not load",
     lambda folder: (folder / "config.json").write_text("[" * 5000): "not a valid JSON file",
     lambda folder: (folder / "config.json").write_text("null"): "holds None, expected a JSON object",
-    lambda folder: (folder / "generation_config.json").write_text("[]"): "does not load as a causal LM",
+    lambda folder: (folder / "generation_config.json").write_text("[]"): r"generation_config.json holds \[\]",
     lambda folder: edit_json(folder / "config.json", num_hidden_layers=0): "num_hidden_layers = 0 in config.json",
     lambda folder: edit_json(folder / "config.json", num_hidden_layers=10**9): "a whole number from 1 to 10000",
     lambda folder: edit_json(folder / "config.json", num_key_value_heads=0): "num_key_value_heads = 0 in config.json",
@@ -315,3 +317,57 @@ def test_the_cache_has_the_name_that_the_model_gives_it(model, name):
     )
     assert policy.hidden(1, 2, cache="kept") == {"input_ids": 1, "position_ids": 2, name: "kept"}
     assert name not in policy.hidden(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("capability", "expected"),
+    [((7, 0), torch.float32), ((7, 5), torch.float32), ((8, 0), torch.bfloat16), ((9, 0), torch.bfloat16)],
+)
+def test_auto_is_float32_on_a_gpu_that_only_emulates_bfloat16(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], expected: torch.dtype
+) -> None:
+    card = SimpleNamespace(major=capability[0], minor=capability[1], name="a card", total_memory=15 * 2**30)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
+    monkeypatch.setattr(torch.cuda, "_check_bf16_tensor_supported", lambda device: True)
+    assert compute_dtype("auto", torch.device("cuda")) == expected
+    found = doctor._gpus()  # pyright: ignore[reportPrivateUsage]
+    assert ("no native bfloat16, so models compute in float32" in found.found) == (expected == torch.float32)
+
+
+def test_a_folder_of_an_adapter_is_refused_and_loads_no_other_base(tmp_path: Path) -> None:
+    folder = tiny_folder(tmp_path, "qwen3, untied")
+    config = {"peft_type": "LORA", "base_model_name_or_path": "somebody/else", "r": 2, "target_modules": ["q_proj"]}
+    file = folder / "adapter_config.json"
+    for text in (json.dumps(config), "{nope", "[" * 100_000):
+        file.write_text(text)
+        for load in (reader_of, load_policy):
+            with pytest.raises(ModelError, match="holds a peft adapter"):
+                load(folder)
+    (folder / "config.json").rename(folder / "saved.json")
+    with pytest.raises(ModelError, match="holds a peft adapter"):
+        reader_of(folder)
+    (folder / "saved.json").rename(folder / "config.json")
+    (folder / "adapter").mkdir()
+    file.rename(folder / "adapter" / file.name)  # as in a checkpoint of a run with model.lora
+    load_policy(folder)
+
+
+@pytest.mark.parametrize(("special", "written"), [(False, False), (True, True)])
+def test_an_added_token_without_an_embedding_is_refused_if_a_text_can_hold_it(
+    tmp_path: Path, special: bool, written: bool
+) -> None:
+    folder = tiny_folder(tmp_path, "qwen3, untied")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    more = [AddedToken(f"<more_{number}>", special=special) for number in range(VOCAB_SIZE)]
+    tokenizer.add_tokens(more, special_tokens=special)
+    tokenizer.save_pretrained(folder)
+    if special:  # no text is encoded with them
+        load_policy(folder)
+    tokenizer.chat_template = "<more_9>{{ messages[0].content }}<more_" + str(VOCAB_SIZE - 1) + ">" if written else None
+    tokenizer.save_pretrained(folder)
+    for load in (reader_of, load_policy):
+        with pytest.raises(ModelError, match="model was not resized after tokens were added: call"):
+            load(folder)

@@ -134,5 +134,5 @@ def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> N
 def test_a_missing_peft_is_reported_only_if_adapters_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "peft", None)
     assert bind_adapters(None, seed=0) is None
-    with pytest.raises(MissingExtraError, match=r"pip install 'ansatz-rl\[lora\]'"):
+    with pytest.raises(MissingExtraError, match=r"-m pip install .*peft"):
         bind_adapters({}, seed=0)

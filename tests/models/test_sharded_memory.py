@@ -29,6 +29,7 @@ WORK = Workload(
     microbatch_tokens=28672,
     targets=27648,
     checkpointing=True,
+    on_gpu=True,
 )
 
 

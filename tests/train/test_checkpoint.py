@@ -314,14 +314,20 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
         return doing
 
     def remove_one_file(folder: Path) -> None:
+        if folder.is_file():
+            folder.write_bytes(b"")
+            return
         next(path for path in Path(folder).rglob("*") if path.is_file()).unlink()
+
+    def leave_draft(path: Path, _: str) -> None:
+        path.with_name(f".{path.name}.draft").write_bytes(b"{")
 
     monkeypatch.setattr(local, "save_model", dies(local.save_model, lambda policy, folder: None))
     monkeypatch.setattr(placement, "save_file", dies(placement.save_file, lambda _, path: path.write_bytes(b"\x08")))
     monkeypatch.setattr(checkpoint, "sync", dies(checkpoint.sync, lambda path: None))
-    monkeypatch.setattr(checkpoint, "write_text", dies(checkpoint.write_text, lambda path, _: path.write_bytes(b"{")))
-    monkeypatch.setattr(Path, "rename", dies(Path.rename, lambda path, target: None))
-    monkeypatch.setattr(shutil, "rmtree", dies(shutil.rmtree, remove_one_file))
+    monkeypatch.setattr(checkpoint, "write_text", dies(checkpoint.write_text, leave_draft))
+    monkeypatch.setattr(checkpoint, "rename", dies(checkpoint.rename, lambda path, target: None))
+    monkeypatch.setattr(checkpoint, "remove_path", dies(checkpoint.remove_path, remove_one_file))
 
 
 def assert_whole(path: Path, trainer: LocalTrainer) -> None:
@@ -474,6 +480,66 @@ def test_sha256sum_itself_verifies_a_checkpoint(tmp_path: Path) -> None:
     path = save(make_trainer(), tmp_path, 1)
     seen = subprocess.run(["sha256sum", "--check", "SHA256SUMS"], cwd=path, capture_output=True, text=True, check=True)
     assert "model.safetensors: OK" in seen.stdout
+
+
+@pytest.mark.parametrize("kind", ["with a critic", "with a reference", "exported in bfloat16"])
+def test_a_checkpoint_without_optimizer_state_keeps_its_weights_and_is_not_resumed(tmp_path: Path, kind: str) -> None:
+    trainer = trainer_of(**KINDS[kind])
+    path = save(trainer, tmp_path, 3)
+    model = {file.name: file.read_bytes() for file in path.iterdir() if file.is_file() and file.name != "SHA256SUMS"}
+    checkpoint.keep_weights(path)
+    rounded = {"weights.safetensors"} if kind == "exported in bfloat16" else set()
+    assert {file.name for file in (path / "training").iterdir()} == {"state.json", "REMOVED"} | rounded
+    checkpoint.verify_digests(path)
+    subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd=path, check=True)
+    before = {name: value.clone() for name, value in trainer.optimizer.weights().items()}
+    with pytest.raises(
+        CheckpointError, match=r"holds only its weights, because save\.optimizer .* --model\.path .*step-"
+    ):
+        checkpoint.restore(path, trainer=trainer)
+    checkpoint.keep_weights(path, exact=False)
+    checkpoint.verify_digests(path)
+    assert {file.name for file in (path / "training").iterdir()} == {"state.json", "REMOVED"}
+    assert {name: (path / name).read_bytes() for name in model} == model
+    assert all(torch.equal(value, before[name]) for name, value in trainer.optimizer.weights().items())
+    assert checkpoint.loop_state(path) == {"own": 3}
+
+
+def test_removing_optimizer_state_cut_short_at_any_of_its_doings_leaves_a_usable_checkpoint(tmp_path: Path) -> None:
+    """Whole and resumable, or undamaged without optimizer state. The next removal ends what a killed one began."""
+    trainer, reader = make_trainer(), make_trainer()
+    outcomes = list[bool]()
+    for moment in range(1, 20):
+        become(trainer, moment)
+        path = save(trainer, tmp_path, moment, keep=1)
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            kill_at(monkeypatch, moment)
+            try:
+                checkpoint.keep_weights(path)
+                break
+            except Killed:
+                checkpoint.verify_digests(path)
+        outcomes.append(checkpoint.is_resumable(path))
+        if outcomes[-1]:
+            assert_whole(path, reader)
+        checkpoint.keep_weights(path)
+        assert not checkpoint.is_resumable(path)
+        assert not (path / "training" / "optimizer.safetensors").exists()
+    assert outcomes == [True, True, False]  # the mark, the list of digests, the file itself
+
+
+def test_a_damaged_checkpoint_is_not_replaced_by_one_without_optimizer_state(tmp_path: Path) -> None:
+    trainer = make_trainer()
+    whole, light, damaged = (save(trainer, tmp_path, step) for step in (1, 2, 3))
+    checkpoint.keep_weights(light)
+    (damaged / "model.safetensors").write_bytes(b"")
+    with pytest.raises(CheckpointError, match=rf"{whole} is undamaged: to resume from it"):
+        checkpoint.restore(damaged, trainer=trainer)
+    checkpoint.keep_weights(whole)
+    with pytest.raises(
+        CheckpointError, match=rf"{light} is undamaged and holds only its weights .* --model\.path {light}"
+    ):
+        checkpoint.restore(damaged, trainer=trainer)
 
 
 def test_stray_files_and_folders_are_no_checkpoints(tmp_path: Path) -> None:

@@ -85,6 +85,7 @@ class Ranks:
             changes=version,
             state={"version": version},
             checkpoint_bytes=1,
+            weights_bytes=1,
             published_bytes=1,
             needs_greedy=self.needs_greedy,
             device="cpu",

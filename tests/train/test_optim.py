@@ -211,3 +211,11 @@ def test_warmup_rises_in_equal_parts_and_then_stays() -> None:
 def test_decay_falls_in_equal_parts_over_the_last_steps() -> None:
     schedule = Schedule(warmup_steps=1, decay_steps=3, total_steps=8)
     assert [schedule.multiplier(step) for step in range(1, 10)] == [0.5, 1.0, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0]
+
+
+def test_the_learning_rate_falls_as_half_a_cosine_to_the_floor():
+    schedule = Schedule(warmup_steps=0, decay_steps=3, total_steps=6, shape="cosine", floor=0.2)
+    # 3/4, 1/2 and 1/4 of the fall are left: (1 - cos(pi x)) / 2 = 0.853553, 0.5, 0.146447; then 0.2 + 0.8 x.
+    rates = [schedule.multiplier(step) for step in range(1, 7)]
+    assert rates == pytest.approx([1, 1, 1, 0.882843, 0.6, 0.317157], abs=1e-6)
+    assert Schedule(decay_steps=3, total_steps=6, floor=0.2).multiplier(6) == pytest.approx(0.4)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from ansatz.prompts.render import Demonstration
@@ -61,6 +63,20 @@ def test_a_demonstration_has_reward_1_and_no_log_probs_of_a_sampler() -> None:
     sample = TrainSample.from_demonstration(Demonstration(prompt=PROMPT, response_ids=(8, 2)), group=5)
     assert (sample.prompt_ids, sample.token_ids, sample.group) == ((3, 4, 5), (8, 2), 5)
     assert (sample.reward, sample.behavior_logps, sample.versions) == (1.0, [0.0, 0.0], ())
+
+
+def test_a_rollout_that_no_reward_applies_to_is_left_out_of_its_group_unless_that_is_so_for_all() -> None:
+    def scored(sample: int, value: float) -> ScoredRollout:
+        verdict = Verdict(correct=False, reason=Reason.DIFFERENT)
+        score = Score(value=0.0 if math.isnan(value) else value, parts={"mine": value}, verdict=verdict)
+        return ScoredRollout(rollout=rollout(sample=sample), score=score)
+
+    some = Group(prompt=PROMPT, members=(scored(0, 0.5), scored(1, math.nan), scored(2, 1.0)))
+    none = Group(prompt=PROMPT, members=(scored(0, math.nan), scored(1, math.nan)))
+    assert some.rewards == (0.5, 1.0)
+    assert not none.has_signal
+    samples = samples_of_groups([some, none])
+    assert [(sample.group, sample.reward) for sample in samples] == [(0, 0.5), (0, 1.0), (1, 0.0), (1, 0.0)]
 
 
 def test_samples_of_groups_carry_the_index_of_their_group_and_their_unweighted_rewards() -> None:
