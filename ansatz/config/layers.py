@@ -8,7 +8,9 @@ algorithm: {defaults_of: verl}                                    an overlay: th
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import yaml
@@ -19,6 +21,63 @@ from ansatz.errors import ConfigError
 ALGORITHM, REWARDS = "algorithm", "rewards"
 """REWARDS is the only mapping of components in a recipe. Without null, a layer could add rewards but never take one
 away. An algorithm takes a preset, or the defaults of a project, or in one layer both."""
+_NAMED = {
+    "model": "path",
+    "environment": "name",
+    "rollout.engine": "name",
+    "train.optimizer": "name",
+    "preference.divergence": "name",
+    "preference.pairs": "source",
+    "data.sft": "source",
+    "data.train": "source",
+    "data.heldout": "source",
+    "data.curriculum": "sampler",
+    ALGORITHM: "preset",
+}
+"""Mappings with a name, by key, and the key of the name in them."""
+_NAME = re.compile(r"[A-Za-z][\w-]*")
+
+
+def spell_out(layer: Mapping[str, Any], parent: str = "") -> dict[str, Any]:
+    """Return a layer with each plain name as the mapping or list that it stands for, and names in small letters.
+
+    engine: VLLM               {name: vllm}
+    data.train: p/rows.jsonl   {source: jsonl, path: p/rows.jsonl}
+    stages: sft,rl             [sft, rl]
+    rewards: [format]          {format: {}}
+    """
+    return {key: _spell_out_value(f"{parent}.{key}".removeprefix("."), value) for key, value in layer.items()}
+
+
+def _spell_out_value(key: str, value: Any) -> Any:
+    name = _NAMED.get(key)
+    if key in ("stages", REWARDS) and isinstance(value, str):
+        value = value.replace(",", " ").split()
+    elif name is not None and isinstance(value, str):
+        value = _name_mapping(name, value)
+    entries = cast("list[Any]", value) if isinstance(value, list) else []
+    if key == "stages" and entries:
+        return [_spell_out_value("" if isinstance(each, Mapping) else "stage", each) for each in entries]
+    if key == REWARDS and entries and all(isinstance(each, str) for each in entries):
+        value = {reward: dict[str, Any]() for reward in entries}
+    if not isinstance(value, Mapping):
+        return _in_small_letters(value) if key == "stage" else cast("Any", value)
+    settings = spell_out(cast("Mapping[str, Any]", value), key)
+    if key == REWARDS:
+        return {_in_small_letters(reward): each for reward, each in settings.items()}
+    words = [each for each in settings if key == ALGORITHM or (each == name and name != "path")]
+    return settings | {word: _in_small_letters(settings[word]) for word in words}
+
+
+def _name_mapping(name: str, value: str) -> dict[str, Any]:
+    kind = Path(value).suffix.removeprefix(".")
+    is_file = name == "source" and kind in ("csv", "json", "jsonl", "parquet")
+    return {"source": kind, "path": value} if is_file else {name: value}
+
+
+def _in_small_letters(name: Any) -> Any:
+    """Return the name of a component. Files, models and code of the user stay as they are."""
+    return name.lower().replace("-", "_") if isinstance(name, str) and _NAME.fullmatch(name) else name
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,20 +15,27 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from ansatz.config.layers import laid_over, merge, merge_notes
+from ansatz.config.layers import laid_over, merge, merge_notes, spell_out
 from ansatz.config.own_model import with_own_model_defaults
 from ansatz.config.packaged import is_packaged, recipe_path, recipe_text
 from ansatz.config.paths import beside_recipe
-from ansatz.config.recipe import class_of, recipe_keys, section_at, suggest_keys
+from ansatz.config.recipe import class_of, marked_recipe, recipe_keys, resolve, section_at, suggest_keys
 from ansatz.config.schema import Config, flat_keys
 from ansatz.config.toy import changes, toy_layer
 from ansatz.errors import ConfigError
 from ansatz.files import check_ordinary_files, has_half_character
-from ansatz.json_text import MAX_INTEGER
+from ansatz.json_text import MAX_INTEGER, parse_json
+from ansatz.links import hold, read_bytes
 from ansatz.registry import number_problem, suggest
+from ansatz.trust import is_signed, texts_of, trusted
 
+_MOST_NAMED = 10
+"""Wrong keys of a recipe. To look for a near name takes milliseconds."""
 SectionT = TypeVar("SectionT", bound=BaseModel)
 
+RUN_FILE = "run.json"
+RECIPE_FILE = "recipe.yaml"
+"""The recipe of an exported model, next to its weights."""
 MAX_DEPTH, MAX_VALUES = 50, 100_000
 """Of a YAML file or value. Recipes have fewer than 10 levels and 1000 values."""
 _FLOAT = re.compile(r"^[-+]?(\d[\d_]*(\.[\d_]*)?|\.\d[\d_]*)([eE][-+]?\d+)?$|^[-+]?\.(inf|Inf|INF)$|^\.(nan|NaN|NAN)$")
@@ -123,29 +130,36 @@ def load_recipe(
     overlays: Sequence[str | Path] = (),
     overrides: Mapping[str, str] | None = None,
     note: Callable[[str], object] | None = None,
+    trust_code: bool | None = None,
 ) -> Config:
     """The resolved config. Raises ConfigError in the words of the recipe.
 
     note: is called with a sentence for each component of which the recipe's settings stay besides those that an overlay
-    or an option names.
+    or an option names. trust_code: whether the recipe may name code; None: unless it came along with a model, or with a
+    run that this user has not started. Overlays and overrides may.
     """
+    file = recipe_path(path)
     data, kept = _read_recipe(path), list[tuple[str, str]]()
+    came_along = trust_code is False or (trust_code is None and _came_along(file, data))
+    found_in = file if came_along else None
     for overlay in overlays:
-        layer = _read_recipe(overlay)
+        layer = trusted(_read_recipe(overlay))
         kept += merge_notes(data, layer)
         data = laid_over(data, layer)
     override_layer = _override_layer(overrides or {})
     kept += [each for each in merge_notes(data, override_layer) if _is_given(each[0], overrides or {})]
-    config = check(laid_over(data, override_layer))
+    config = check(laid_over(data, override_layer), found_in=found_in)
     if note is not None:
         for _, sentence in kept:
             note(sentence)
     return _at_toy_size(config, data, override_layer) if config.model.toy is True else config
 
 
-def load_run(run_dir: str | Path, *, overrides: Mapping[str, str] | None = None) -> Config:
-    """The config that a run folder was written with, changed by dotted overrides."""
-    path = Path(run_dir) / "config.yaml"
+def load_run(
+    run_dir: str | Path, *, overrides: Mapping[str, str] | None = None, trust_code: bool | None = None
+) -> Config:
+    """The config that a run folder was written with, changed by dotted overrides. trust_code: as in `load_recipe`."""
+    path = hold(Path(run_dir)) / "config.yaml"
     if not path.is_file():
         raise ConfigError(
             f"{str(run_dir)!r} is not a run folder: config.yaml is missing. Give a folder that `ansatz train` wrote."
@@ -155,7 +169,34 @@ def load_run(run_dir: str | Path, *, overrides: Mapping[str, str] | None = None)
     if isinstance(cluster := data.get("cluster"), dict):
         for limit in ("probe", "patience", "update"):  # in runs of earlier versions; now they follow from other limits
             cast(dict[str, Any], cluster).pop(limit, None)
-    return check(laid_over(data, _override_layer(overrides or {})))
+    is_own = _is_own(Path(run_dir), data) if trust_code is None else trust_code
+    return check(laid_over(data, _override_layer(overrides or {})), found_in=None if is_own else path)
+
+
+def _came_along(file: Path, data: Mapping[str, Any]) -> bool:
+    """Whether a recipe's file lies in somebody else's run, or next to a model."""
+    if file.name == "config.yaml" and any((folder / RUN_FILE).exists() for folder in (file.parent, file.parent.parent)):
+        return not _is_own(file.parent, data)
+    return file.name == RECIPE_FILE and (file.parent / "config.json").exists()
+
+
+def _is_own(folder: Path, data: Mapping[str, Any]) -> bool:
+    """Whether this user has started the run with the recipe in its folder, or in that of one of its stages."""
+    if (folder / RUN_FILE).is_file():
+        return is_signed(data, _signatures(folder))
+    config = folder.parent / "config.yaml"
+    if not config.is_file() or not (folder.parent / RUN_FILE).is_file():
+        return False
+    of_run = _read(config)
+    return set(texts_of(data)) <= set(texts_of(of_run)) and is_signed(of_run, _signatures(folder.parent))
+
+
+def _signatures(run_dir: Path) -> list[str]:
+    try:
+        record = parse_json(read_bytes(run_dir / RUN_FILE), own=True)
+        return [str(each) for each in record.get("signatures", ())]
+    except (OSError, ValueError, TypeError, AttributeError):  # a damaged file, about which `read_record` says more
+        return []
 
 
 def dump(config: BaseModel) -> str:
@@ -163,17 +204,17 @@ def dump(config: BaseModel) -> str:
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
-def check(data: Mapping[str, Any]) -> Config:
+def check(data: Mapping[str, Any], *, found_in: Path | None = None) -> Config:
     """The mapping as a config, with the defaults of a model that it names. ConfigError for unknown, missing and wrong
-    keys."""
+    keys. found_in: the file of a recipe that came along with a model or a run, which may not name code."""
     for key, value in flat_keys(data).items():
         if (problem := number_problem(value)) is not None:
             raise ConfigError(f"{key} = {value!r}: {problem}.")
-    kind = class_of(data)
+    data = marked_recipe(data, found_in)
     try:
-        return kind.model_validate(with_own_model_defaults(data))
+        return resolve(with_own_model_defaults(data), found_in)
     except ValidationError as error:
-        raise ConfigError(_sentences(error, recipe=kind)) from error
+        raise ConfigError(_sentences(error, recipe=class_of(data))) from error
 
 
 def parse_section(section: type[SectionT], data: Mapping[str, Any], *, name: str) -> SectionT:
@@ -185,14 +226,16 @@ def parse_section(section: type[SectionT], data: Mapping[str, Any], *, name: str
 
 
 def _sentences(error: ValidationError, *parents: str, recipe: type[Config] | None = None) -> str:
-    """One sentence for each wrong key, without repetitions."""
+    """One sentence for each of the first wrong keys, without repetitions, and the number of the others."""
     prefix = tuple(parent for parent in parents if parent)
     details = [{**detail, "loc": (*prefix, *detail["loc"])} for detail in error.errors(include_url=False)]
-    return " ".join(dict.fromkeys(_sentence(cast(ErrorDetails, detail), recipe) for detail in details))
+    named = dict.fromkeys(_sentence(cast(ErrorDetails, detail), recipe) for detail in details[:_MOST_NAMED])
+    others = len(details) - _MOST_NAMED
+    return " ".join([*named, *([f"{others} more keys are wrong."] if others > 0 else [])])
 
 
 def _at_toy_size(config: Config, data: Mapping[str, Any], override_layer: Mapping[str, Any]) -> Config:
-    after = check(laid_over(merge(data, toy_layer(config)), override_layer))
+    after = check(laid_over(merge(data, toy_layer(config)), override_layer), found_in=config.found_in)
     return after.model_copy(update={"model": after.model.model_copy(update={"toy": changes(config, after)})})
 
 
@@ -203,8 +246,8 @@ def _override_layer(overrides: Mapping[str, str]) -> dict[str, Any]:
         value = _as_text_if_expected(name, parse_yaml(text, where=f"the value of --{name}"), text)
         for part in reversed(name.split(".")):
             value = {part: value}
-        layer = merge(layer, value)
-    return layer
+        layer = merge(layer, spell_out(value))
+    return trusted(layer)
 
 
 def _as_text_if_expected(name: str, value: Any, text: str) -> Any:
@@ -225,7 +268,7 @@ def _is_given(key: str, overrides: Iterable[str]) -> bool:
 
 def _read_recipe(given: str | Path) -> dict[str, Any]:
     file = recipe_path(given)
-    recipe = _read(file)
+    recipe = spell_out(_read(file))
     return recipe if is_packaged(file) else beside_recipe(recipe, file.parent)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ansatz.errors import ConfigError
+from ansatz.links import read_text
 from ansatz.registry import describe_missing_file, suggest
 
 FOLDER = Path(__file__).parents[1] / "recipes"
@@ -33,7 +34,7 @@ class PackagedRecipe:
 def recipe_text(file: Path) -> str:
     """ConfigError if the file is not a text file or cannot be read."""
     try:
-        return file.read_text(encoding="utf-8")
+        return read_text(file)
     except OSError as error:
         raise ConfigError(f"{file} cannot be read ({error.strerror}); give a YAML recipe.") from error
     except UnicodeDecodeError as error:
@@ -43,9 +44,10 @@ def recipe_text(file: Path) -> str:
 
 
 def recipe_path(given: str | Path) -> Path:
-    """The file that a user means: an existing file, or else the packaged recipe or overlay of that name.
+    """The file that a user means: an existing file, or else the packaged recipe or overlay of that name, or the recipe
+    in the folder of a run, a project or a model.
 
-    ConfigError for neither, with the nearest packaged name.
+    ConfigError for none of them, with the nearest packaged name.
     """
     path = Path(given)
     if path.is_file():
@@ -54,8 +56,12 @@ def recipe_path(given: str | Path) -> Path:
     for folder in (FOLDER, OVERLAYS):
         if (folder / f"{name}.yaml").is_file():
             return folder / f"{name}.yaml"
+    for inner in ("config.yaml", "recipe.yaml"):
+        if (path / inner).is_file():
+            return path / inner
     if path.exists() or path.is_symlink():
-        raise ConfigError(f"the recipe {str(given)!r} {describe_missing_file(path)}. Give a YAML file.")
+        advice = "Give a YAML file, or a folder that holds recipe.yaml."
+        raise ConfigError(f"the recipe {str(given)!r} {describe_missing_file(path)}. {advice}")
     known = [file.stem for folder in (FOLDER, OVERLAYS) for file in folder.glob("*.yaml")]
     raise ConfigError(
         f"there is no recipe file {str(given)!r} (looked in {Path.cwd()}) and no installed recipe of that name."

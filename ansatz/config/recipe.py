@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast, get_args
 
 from pydantic import BaseModel, Field, create_model
@@ -18,6 +19,7 @@ from ansatz.config.schema import Config
 from ansatz.config.stage import StageDeclaration, stage_name
 from ansatz.errors import ConfigError
 from ansatz.registry import load_attribute
+from ansatz.trust import TrustedText, mark_as_found, marking, trusted
 
 INSTALLED = (
     "ansatz.config.stages.core:PROBLEMS",
@@ -33,17 +35,18 @@ INSTALLED = (
 
 @functools.cache
 def list_stages() -> tuple[StageDeclaration, ...]:
-    return tuple(load_attribute(place, kind="stage") for place in INSTALLED)
+    return tuple(load_attribute(TrustedText(place), kind="stage") for place in INSTALLED)
 
 
 def find_stages(recipe: Mapping[str, Any]) -> tuple[StageDeclaration, ...]:
-    """Return the declarations of the installed stages, and of those that the recipe lists as `path/file.py:Class`.
+    """Return the declarations of the installed stages, and of those that the recipe lists as `path/file.py:Class`, in
+    text that may name code.
 
     Raises ConfigError for a file or a class that cannot be used, and for two stages of one name.
     """
     declared = {declaration.name: declaration for declaration in list_stages()}
     for place in listed_stages(recipe):
-        if ":" not in place:
+        if ":" not in place or not isinstance(place, TrustedText):
             continue
         declaration = _declaration_of(place)
         if declaration.name in declared:
@@ -87,18 +90,46 @@ def recipe_class(declarations: tuple[StageDeclaration, ...]) -> type[Config]:
     return recipe
 
 
+def marked_recipe(data: Mapping[str, Any], file: Path | None) -> dict[str, Any]:
+    """Return a recipe's mapping as the user's own, or with a file, as one that was found in it. The sections of stages
+    in files are then left out, since the files would have to be read to know them."""
+    if file is None:
+        return trusted(dict(data))
+    marked = mark_as_found(file, dict(data))
+    if all(isinstance(place, TrustedText) for place in listed_stages(marked) if ":" in place):
+        return marked
+    known = recipe_class(find_stages(marked)).model_fields
+    return {key: value for key, value in marked.items() if key in known}
+
+
 def class_of(recipe: Mapping[str, Any]) -> type[Config]:
     """Return the class of a recipe, which its list of stages determines."""
     return recipe_class(find_stages(recipe))
 
 
-def _reduce(config: Config) -> tuple[Callable[[dict[str, Any]], Config], tuple[dict[str, Any]]]:
-    return restore, (config.model_dump(),)
+def resolve(recipe: Mapping[str, Any], file: Path | None) -> Config:
+    """Return the config of a recipe's mapping that `marked_recipe` has marked. The schema makes plain text of some of
+    it, so it is marked again. pydantic.ValidationError for wrong keys."""
+    config = _with_marks(class_of(recipe).model_validate(recipe), marking(recipe))
+    config.mark_found(file)
+    return config
 
 
-def restore(recipe: dict[str, Any]) -> Config:
+def _with_marks(section: Any, mark: Callable[[Any], Any]) -> Any:
+    """Return the section with its texts marked."""
+    marked = section.model_copy()
+    for name, value in section.__dict__.items():
+        marked.__dict__[name] = _with_marks(value, mark) if isinstance(value, BaseModel) else mark(value)
+    return marked
+
+
+def _reduce(config: Config) -> tuple[Callable[..., Config], tuple[dict[str, Any], Path | None]]:
+    return _restore, (config.model_dump(), config.found_in)
+
+
+def _restore(recipe: dict[str, Any], file: Path | None) -> Config:
     """Return the config of which this is a dump, in another process."""
-    return class_of(recipe).model_validate(recipe)
+    return resolve(marked_recipe(recipe, file), file)
 
 
 def default_class() -> type[Config]:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, PrivateAttr, ValidationError, model_validator
 
 from ansatz.config.chat import Template
 from ansatz.config.fields import Count, Float, LearningRate, Positive, Rate, Section, Temperature
 from ansatz.config.sampling import AsRollout, SamplingOptions
 from ansatz.config.stage import StageDeclaration, stage_name
 from ansatz.config.watchdog import WatchdogSection
+from ansatz.trust import require
 
 SectionT = TypeVar("SectionT", bound=BaseModel)
 
@@ -74,13 +75,36 @@ class DataSection(Section):
     train: dict[str, Any]
     """Problems of reinforcement learning and of rejection sampling."""
     heldout: dict[str, Any]
-    """Problems of the evaluations, from the first on as many as `evaluate.problems` says."""
+    """Problems of the evaluations, from the first on as many as `evaluate.problems` says. Several sets are {NAME:
+    {source: ..., ...}, ...}, each with its own scores; they are evaluated in turns."""
+    order: Literal["shuffled", "file"] = "shuffled"
+    """Order of the problems and demonstrations of an epoch. shuffled: a random one for each epoch. file: as in the
+    source, in every epoch; it excludes `data.curriculum`."""
     unfit: Literal["error", "drop"] = "error"
     """Rows that cannot be used, because a field is missing, a gold answer cannot be read, or a prompt or demonstration
     is too long. error: the run stops and lists them. drop: they are left out, and the run's report lists them."""
     curriculum: dict[str, Any] | None = None
     """Choose the problems of each RL step by the outcomes so far, and optionally replace groups without signal
     (dynamic sampling). null: every problem once per epoch, in random order."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def heldout_sets_are_parts(cls, data: Any) -> Any:
+        """Read several held-out sets as a mixture that takes each of them as a whole."""
+        sets: Any = cast("Mapping[str, Any]", data).get("heldout") if isinstance(data, Mapping) else None
+        if not isinstance(sets, Mapping) or not sets or "source" in sets:
+            return cast(Any, data)
+        sets = cast("Mapping[str, Any]", sets)
+        if not all(isinstance(each, Mapping) for each in sets.values()):
+            return cast(Any, data)
+        for name, each in sets.items():
+            if "source" not in each:
+                raise ValueError(f"heldout.{name}.source is missing; name it, as in {{source: jsonl, path: FILE}}")
+        parts = [{"split": "heldout", **each, "name": name} for name, each in sets.items()]
+        return {
+            **cast("Mapping[str, Any]", data),
+            "heldout": {"source": "mixture", "split": "heldout", "whole": True, "parts": parts},
+        }
 
 
 class RolloutSection(SamplingOptions):
@@ -146,6 +170,15 @@ class ScheduleSection(Section):
     decay_steps: Count
 
 
+class DecaySection(Section):
+    """How the learning rate falls over the `decay_steps` of a stage, of RL and of every other."""
+
+    shape: Literal["linear", "cosine"] = "linear"
+    """linear, or cosine: half a period of a cosine."""
+    floor: Annotated[Float, Field(ge=0, lt=1)] = 0.0
+    """The fraction of the learning rate that it falls to."""
+
+
 class TrainSection(ScheduleSection):
     """The updates of RL. SFT uses the optimizer, `max_grad_norm` and `tokens_per_microbatch` as well."""
 
@@ -156,7 +189,8 @@ class TrainSection(ScheduleSection):
     warmup_steps: Count = 5
     """Steps over which the learning rate rises linearly from near 0."""
     decay_steps: Count = 0
-    """Steps at the end over which the learning rate falls linearly to near 0; 0: no decay."""
+    """Steps at the end over which the learning rate falls, as `train.decay` says; 0: no decay."""
+    decay: DecaySection = DecaySection()
     updates_per_step: Positive = 1
     """Minibatches that the prompts of a step are divided into, with one optimizer step on each."""
     epochs_per_step: Positive = 1
@@ -197,6 +231,8 @@ class EvaluateSection(AsRollout):
     """Divides the logits. Each problem also gets one response at temperature 0."""
     every: Count = 25
     """Also evaluate during RL, every N steps; 0: only before and after each stage."""
+    rewards: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
+    """Rewards whose means are measured on held-out problems only, as in `rewards`; they do not train."""
 
     @model_validator(mode="after")
     def k_fits(self) -> EvaluateSection:
@@ -215,9 +251,14 @@ class SaveSection(Section):
     """Write a checkpoint every N steps of SFT and of RL. The last step of a stage always gets one."""
     keep: Positive = 2
     """Newest checkpoints of a stage that are kept. `save.best` and rollbacks of the watchdog keep others besides."""
-    best: bool = True
+    best: bool | str = True
     """Also keep the checkpoint with the best held-out pass@1 (mean over samples), and write one after every evaluation
-    of RL that is better than all before it. `ansatz export --best` exports it."""
+    of RL that is better than all before it. `ansatz export --best` exports it. The name of a held-out set, or of a
+    source of a mixture: only its problems decide."""
+    optimizer: Literal["all", "last", "unfinished"] = "all"
+    """Checkpoints that keep what only a resumed stage needs: optimizer state, critic and reference. all: every one.
+    last: the newest of each stage, and those that a rollback may return to. unfinished: the same, and none of a stage
+    that is done; a run that is done keeps its models alone, without float32 master weights, and cannot be extended."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of the weights in the model folder of a checkpoint. auto: the precision of the model that the run
     starts from. Below float32, the checkpoint holds the float32 master weights too, in its subfolder training/; a
@@ -243,7 +284,7 @@ class SaveSection(Section):
 
 
 class ClusterSection(Section):
-    """Worker processes that sample rollouts for RL, with Ray (`pip install 'ansatz-rl[ray]'`). No key of this section
+    """Worker processes that sample rollouts for RL, with Ray (the extra `ray`). No key of this section
     changes a result, and all of them may differ when a run is resumed. Times are in seconds."""
 
     workers: Annotated[Count, Field(le=4096)] = 0
@@ -358,6 +399,7 @@ class Config(Section):
 
     declarations: ClassVar[tuple[StageDeclaration, ...]] = ()
     """The stages that a recipe of this class can have; see `config.recipe.recipe_class`."""
+    _found_in: Path | None = PrivateAttr(None)
 
     @model_validator(mode="after")
     def complete_sections(self) -> Config:
@@ -383,12 +425,20 @@ class Config(Section):
                 "stage that has something to do"
             )
         for place, entry in enumerate(self.stages or (), start=1):
-            if self._name_of(entry) not in trainable:
+            if (name := self._name_of(entry)) not in trainable and ":" not in name:
                 raise ValueError(
                     f"stages, entry {place} = {entry!r}: expected one of {', '.join(trainable)}, a stage of your own "
                     "as path/file.py:Class, or a mapping such as {stage: rl, train: {steps: 30}}"
                 )
         return self
+
+    @property
+    def found_in(self) -> Path | None:
+        """The file of a recipe that came along with a model or a run; None for the user's own."""
+        return self._found_in
+
+    def mark_found(self, file: Path | None) -> None:
+        self._found_in = file
 
     @property
     def run_dir(self) -> Path:
@@ -412,7 +462,10 @@ class Config(Section):
         }
 
     def declaration(self, name: str) -> StageDeclaration:
-        """Return the declaration of a stage of the recipe."""
+        """Return the declaration of a stage of the recipe. UntrustedCodeError for one of a file, in a recipe that was
+        found: such a stage is not known."""
+        if ":" in name:
+            require(name, kind="stage")
         return next(each for each in self.declarations if each.name == name)
 
     def section(self, kind: type[SectionT]) -> SectionT:

@@ -14,6 +14,8 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
+from ansatz.trust import TrustedText
+
 SAMPLING_CAPS = {"samples_per_prompt": 4, "max_response_tokens": 64, "min_response_tokens": 4, "thinking_budget": 16}
 """The largest values of sampling options at toy size."""
 
@@ -23,7 +25,8 @@ class StageDeclaration:
     """The facts about a stage.
 
     name: in the list of stages, of its section, and of its folders. runs: `module:Class` or `file.py:Class`, a subclass
-        of `loop.stages.stage.Stage`. Of a stage in a user's file, it is left out, because the recipe says it.
+        of `loop.stages.stage.Stage`; a declaration is part of a program, so it may name code. Of a stage in a user's
+        file, it is left out, because the recipe says it.
     section: the class of its section; None: it has none. optional: the recipe may leave the section out, and then the
         stage does not run. Otherwise every key of the section needs a default.
     works: whether a resolved recipe gives the stage something to do. By default: whether it has the section. needs:
@@ -50,6 +53,9 @@ class StageDeclaration:
     learns_from_given: Callable[[Mapping[str, Any]], bool] | None = None
     metrics: Path | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "runs", TrustedText(self.runs))
+
     def has_work(self, config: BaseModel) -> bool:
         """Return whether a resolved recipe gives the stage something to do."""
         return self.works(config) if self.works is not None else getattr(config, self.name) is not None
@@ -58,7 +64,7 @@ class StageDeclaration:
 def stage_name(entry: Any) -> str:
     """Return the stage that an entry of `stages` names, itself or under `stage`; empty if it names none."""
     if isinstance(entry, Mapping):
-        return str(cast("Mapping[str, Any]", entry).get("stage", ""))
+        entry = cast("Mapping[str, Any]", entry).get("stage", "")
     return entry if isinstance(entry, str) else ""
 
 

@@ -20,7 +20,7 @@ from ansatz.config.layers import laid_over
 from ansatz.config.load import check
 from ansatz.config.schema import FIRST_STAGES, Config
 from ansatz.config.stage import StageDeclaration
-from ansatz.errors import ConfigError
+from ansatz.errors import ConfigError, UntrustedCodeError
 from ansatz.registry import suggest
 
 CHANGEABLE = ("rollout", "algorithm", "train", "watchdog")
@@ -61,6 +61,8 @@ def stage_entries(config: Config) -> list[StageEntry]:
         try:
             changed = _changed(config, changes)
             _check_work(config.declaration(name), changed)
+        except UntrustedCodeError:
+            raise
         except ConfigError as error:
             raise ConfigError(f"stages, entry {place} ({name}): {error}") from error
         if count[name] > 1:
@@ -87,7 +89,7 @@ def _changed(config: Config, changes: Mapping[str, Any]) -> Config:
                 f"it changes {key!r}, but an entry can change only {', '.join(changeable)} and data.{CURRICULUM}."
                 f"{suggest(key, changeable)}"
             )
-    return check(laid_over(config.model_dump(), changes)) if changes else config
+    return check(laid_over(config.model_dump(), changes), found_in=config.found_in) if changes else config
 
 
 def _check_work(declaration: StageDeclaration, config: Config) -> None:

@@ -56,6 +56,8 @@ def toy_layer(config: Config) -> dict[str, Any]:
         layer["rewards"] = rewards
     if stages := _stages(config):
         layer["stages"] = stages
+    if config.model.lora is not None and config.model.lora.get("path") is not None:
+        layer["model"] = {"lora": {**config.model.lora, "path": None}}  # it does not fit random weights of toy size
     if config.model.path is None:
         layer["model"] = {"tiny": {**config.model.tiny, **TINY}}
     return layer

@@ -15,6 +15,8 @@ from ansatz.models.tiny import build_random_model, build_tiny_model
 from ansatz.prompts.chat import spelled_out
 from ansatz.prompts.templates import QUESTION, template_text
 from ansatz.registry import bind
+from ansatz.rewards.grader import RewardGrader, build_grader
+from ansatz.rewards.learned import rewards_before
 from ansatz.types import Problem
 
 TOKENIZER_PROBLEMS = 4000  # enough for every name and phrase of a generator; more only cost time
@@ -36,10 +38,26 @@ def model_builder(config: Config) -> Callable[..., Any]:
 def tokenizer_texts(problems: Sequence[Problem], template: Template) -> list[str]:
     """Prompts and solutions as the policy will see them, enough of them to learn a tokenizer from."""
     template = spelled_out(template)
-    text = template_text(template if isinstance(template, str) else template.user)
+    usual = template if isinstance(template, str) else template.user
     return [
-        text.replace(QUESTION, problem.question) + (problem.solution or "") for problem in problems[:TOKENIZER_PROBLEMS]
+        template_text(problem.template or usual).replace(QUESTION, problem.question) + (problem.solution or "")
+        for problem in problems[:TOKENIZER_PROBLEMS]
     ]
+
+
+def graders_of(config: Config) -> tuple[RewardGrader, RewardGrader]:
+    """Return the grader of the run, and the one of its evaluations, which also has the rewards of `evaluate.rewards`,
+    with weight 0. Both are the same if there are none."""
+    recipe, more, workers = rewards_before(config.rewards), config.evaluate.rewards, config.grader_workers
+    for name, settings in more.items():
+        if name in recipe or "weight" in settings:
+            fault = "is in rewards already" if name in recipe else "has a weight, but it does not train"
+            raise ConfigError(f"evaluate.rewards.{name} {fault}. Remove it.")
+    grader = build_grader(recipe, workers=workers)
+    if not more:
+        return grader, grader
+    more = {name: {**settings, "weight": 0.0} for name, settings in more.items()}
+    return grader, build_grader({**recipe, **more}, workers=workers)
 
 
 def source_problems(section: Mapping[str, Any], *, key: str) -> Sequence[Problem]:

@@ -49,7 +49,7 @@ class StepCollector:
 
     stream: the problems, epoch by epoch or chosen by a curriculum, from how the policy did on them before.
     prompt_of: renders a problem. needs_greedy: also sample and grade one greedy response to each prompt of the update,
-    as ReMax needs. grader_threads: groups that can be graded at the same time.
+    as ReMax needs.
     """
 
     stream: ProblemStream
@@ -57,7 +57,6 @@ class StepCollector:
     grader: Grader
     num_prompts: int
     needs_greedy: bool = False
-    grader_threads: int = 1
 
     def take(self, num_taken: int = 0) -> list[Prompt]:
         """The next prompts of a step. num_taken: places of the step that are taken already."""
@@ -125,19 +124,22 @@ class StepCollector:
 
     def _group_sampler(self, source: ResponseSource, sampling: Sampling) -> GroupSampler[list[ScoredRollout]]:
         grade = functools.partial(self.grader.score, step=sampling.step)
-        return GroupSampler(source, grade, grader_threads=self.grader_threads)
+        return GroupSampler(source, grade, grader_threads=self.grader.threads)
 
     def _is_useful(self, group: Group) -> bool:
-        """Whether the group takes a place of the update. Without dynamic sampling every group does."""
-        return self.stream.max_extra_rounds == 0 or group.has_signal
+        """Whether the group takes a place of the update. Without dynamic sampling, each one with a reward does."""
+        return group.has_signal if self.stream.max_extra_rounds else group.learned[0].score.applies
 
     def _num_useful(self, groups: Sequence[Group]) -> int:
         return sum(self._is_useful(group) for group in groups)
 
     def _select(self, sampled: Sequence[Group]) -> list[Group]:
-        """The useful groups, and the first others for the places that are left, in the order sampled."""
+        """The useful groups, and the first others for the places that are left, in the order sampled. Groups without a
+        reward fill no place, unless no group has one."""
         useful = [index for index, group in enumerate(sampled) if self._is_useful(group)]
         others = [index for index, group in enumerate(sampled) if not self._is_useful(group)]
+        if any(group.learned[0].score.applies for group in sampled):
+            others = [index for index in others if sampled[index].learned[0].score.applies]
         return [sampled[index] for index in sorted([*useful, *others[: max(0, self.num_prompts - len(useful))]])]
 
     def _curriculum_metrics(self, rounds: int, sampled: Sequence[Group], used: Sequence[Group]) -> dict[str, float]:
@@ -155,8 +157,8 @@ class StepCollector:
 def _outcome(group: Group) -> ProblemOutcome:
     return ProblemOutcome(
         id=group.prompt.problem.id,
-        correct=sum(member.score.verdict.correct for member in group.members),
-        responses=len(group.members),
+        correct=sum(member.score.verdict.correct for member in group.learned),
+        responses=len(group.learned),
     )
 
 

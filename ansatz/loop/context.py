@@ -19,6 +19,7 @@ from ansatz.loop.stored_sources import StoredSources
 from ansatz.loop.trainers import TrainerSpec, copy_of_trained, load, load_base
 from ansatz.loop.workplace import Workplace
 from ansatz.models.load import Policy, cast, compute_dtype
+from ansatz.models.lora import FOLDER
 from ansatz.objectives.objective import Objective
 from ansatz.rewards.base import Grader
 from ansatz.rewards.grader import build_grader
@@ -26,6 +27,8 @@ from ansatz.rewards.learned import list_own_rewards, rewards_with
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.engines import engine_of
 from ansatz.track.base import ConsoleSink
+from ansatz.train.checkpoint import is_resumable
+from ansatz.train.placement import has_exact_weights
 from ansatz.train.trainer import Trainer
 
 
@@ -35,8 +38,8 @@ class RunContext(StoredSources):
 
     outputs: the output path of each stage that is done, by folder name, in order. The folder of a stage with several
     rounds appears once for each round. model: the newest model folder of the policy; start_model: the one with which
-    the running entry of the list of stages began. held: the run's folder, which `run_pipeline` sets when this process
-    has locked it.
+    the running entry of the list of stages began. bases: the model that the adapters in a folder of the run belong to.
+    held: the run's folder, which `run_pipeline` sets when this process has locked it.
     """
 
     held: HeldRun
@@ -47,25 +50,41 @@ class RunContext(StoredSources):
         workplace: Workplace,
         *,
         grader: Grader,
+        evaluation_grader: Grader,
         console: ConsoleSink | None,
         interrupts: Interrupts,
     ) -> None:
         super().__init__(sources)
-        self.workplace, self.grader, self.console, self.interrupts = workplace, grader, console, interrupts
+        self.workplace, self.console, self.interrupts = workplace, console, interrupts
+        self.grader, self.evaluation_grader = grader, evaluation_grader
         self.outputs: dict[str, str] = {}
         self.model = self.start_model = ""
+        self.bases: dict[str, str] = {}
         self._run_seed = sources.config.seed
 
     def add_output(self, folder_name: str, path: str, *, is_policy: bool) -> None:
         """Record what a stage has made. The stage `model` leaves a model in its folder only if it builds one."""
         self.outputs[folder_name] = path
-        if is_policy:
-            loaded = folder_name == "model" and not self.config.model.built
-            self.model = str(self.config.model.path) if loaded else path
+        if not is_policy:
+            return
+        base, lora = self.base_of(self.start_model), self.config.model.lora
+        if folder_name == "model":
+            base = str(self.config.model.path)
+            if not self.config.model.built and not (lora and lora.get("path")):
+                path = base
+        if lora is not None and (Path(path) / FOLDER).is_dir() and path != base:
+            self.bases[path] = base
+        self.model = path
+
+    def base_of(self, path: str) -> str:
+        """The model that the adapters in a folder of this run belong to; any other path itself."""
+        return self.bases.get(path, path)
 
     def policy(self, path: str) -> Policy:
         """A model in the recipe's compute type, to sample from. A model that a stage names, such as a teacher, never
         has weights of 4 bits."""
+        if path in self.bases and self.config.model.quantize is not None:
+            return self.copy_of_trained(path)  # its merged weights would be rounded to other numbers of 4 bits
         is_another = path in self.config.models_of_stages.values() and path != self.config.model.path
         policy = load(path) if is_another else load_base(self.config.model, path)
         cast(policy, compute_dtype(self.config.model.dtype, policy.device))
@@ -73,7 +92,7 @@ class RunContext(StoredSources):
 
     def copy_of_trained(self, path: str) -> Policy:
         """A policy built like that of `trainer(path)`, which the trained weights of any of its versions fit."""
-        return copy_of_trained(self.config.model, path, seed=self.config.seed)
+        return copy_of_trained(self.config.model, path, base=self.base_of(path), seed=self.config.seed)
 
     def sampler(self, policy: Policy, *, template: Template | None = None) -> Sampler:
         """template: of the prompts, for a teacher with its own."""
@@ -101,13 +120,14 @@ class RunContext(StoredSources):
         problems = self.problems("heldout")[: evaluate.problems][:num_problems]
         return Evaluator(
             prompts=self.renderer(source).prompts(problems),
-            grader=self.grader,
+            grader=self.evaluation_grader,
             sampling=Sampling.of(evaluate, seed=self._run_seed),  # the same in every stage, so that they compare
             k=evaluate.k,
             split="heldout",
-            grader_threads=self.config.grader_workers,
+            best_by=best_by if isinstance(best_by := self.config.save.best, str) else "",
             keeps_responses=self.config.save.samples,
             solution_logps=partial(solution_logps, source, problems, self.renderer(source), self.config),
+            progress=str if self.console is None else self.console.progress,
         )
 
     def trainer(
@@ -121,8 +141,14 @@ class RunContext(StoredSources):
         temperature: float = 1.0,
     ) -> Trainer[Any]:
         """Return a trainer of the policy at `path`. folder: that of the stage. For the others see `TrainerSpec`."""
+        if self.console is not None and not is_resumable(Path(path)):
+            self.console.note(
+                f"{path} holds only its weights (save.optimizer): training starts from model.safetensors"
+                f"{' and the float32 weights' if has_exact_weights(Path(path)) else ''}, with a new optimizer state."
+            )
         spec = TrainerSpec(
             path=path,
+            base=self.base_of(path),
             model=self.config.model,
             seed=self.config.seed,
             objective=objective,

@@ -7,8 +7,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from ansatz.config.schema import Config
+from ansatz.config.schema import Config, SaveSection
 from ansatz.errors import ModelError, NoSpaceError
+from ansatz.links import make_folder
 from ansatz.models.plan import recipe_shape
 from ansatz.train.checkpoint import list_checkpoints
 
@@ -35,14 +36,21 @@ def check_run_space(config: Config, *, free: Callable[[Path], int] = free_bytes)
     published = (0, 0)
     if config.model.lora is None and (config.rollout.lag or config.cluster.workers or config.cluster.trainers):
         published = published_weights(config, 2 * parameters)
-    needed, available = num_checkpoints * parameters * per_weight + math.prod(published), free(folder)
+    num_light = 0 if config.save.optimizer == "all" else num_checkpoints - 1
+    total = num_checkpoints * per_weight - num_light * (per_weight - 2)
+    needed, available = parameters * total + math.prod(published), free(folder)
     if needed > available:
+        light = f" in the newest and 2 in the other{'s' if num_light > 1 else ''}" if num_light else ""
         raise NoSpaceError(
             f"{config.run_dir}: {num_checkpoints} checkpoints (save.keep = {config.save.keep}) of {parameters:,} "
-            f"weights, each with at least {per_weight} bytes per weight, {_and_published(published)}need "
-            f"{needed / GB:.3g} GB, but only {available / GB:.3g} GB are free on this disk. Free some space, lower "
-            "save.keep, or write the run elsewhere with --out."
+            f"weights, each with at least {per_weight} bytes per weight{light}, {_and_published(published)}need "
+            f"{needed / GB:.3g} GB, but only {available / GB:.3g} GB are free on this disk. {_advice(config.save)}"
         )
+
+
+def _advice(save: SaveSection) -> str:
+    optimizer = ", set save.optimizer to last" if save.optimizer == "all" else ""
+    return f"Free some space, lower save.keep{optimizer}, or write the run elsewhere with --out."
 
 
 def published_weights(config: Config, version_bytes: int) -> tuple[int, int]:
@@ -54,26 +62,31 @@ def check_space(
     folder: Path,
     *,
     checkpoint_bytes: int,
-    keep: int,
-    others: int = 0,
+    weights_bytes: int,
+    save: SaveSection,
+    for_rollback: int = 0,
     published: tuple[int, int] = (0, 0),
     free: Callable[[Path], int] = free_bytes,
 ) -> None:
     """NoSpaceError, showing the sum, if the checkpoints that the stage will add to its folder do not fit on the disk.
 
-    others: checkpoints that are kept besides the newest `keep`. One more exists while a checkpoint is written, because
-    the oldest is removed after that. published: see `published_weights`.
+    weights_bytes: what `save.optimizer` leaves of a checkpoint. for_rollback: checkpoints that are kept besides the
+    newest and the best. One more exists while a checkpoint is written, because the oldest is removed after that.
+    published: see `published_weights`.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    num_new = max(keep + others + 1 - len(list_checkpoints(folder)), 1)
-    needed, available = num_new * checkpoint_bytes + math.prod(published), free(folder)
+    make_folder(folder)
+    others, num_old = for_rollback + bool(save.best), len(list_checkpoints(folder))
+    num_new = max(save.keep + others + 1 - num_old, 1)
+    num_light = 0 if save.optimizer == "all" else min(max(save.keep - 1 + bool(save.best) - num_old, 0), num_new - 1)
+    needed = num_new * checkpoint_bytes - num_light * (checkpoint_bytes - weights_bytes) + math.prod(published)
+    available = free(folder)
     more = f"{others} for save.best and rollbacks, " if others else ""
+    light = f", {num_light} of them without optimizer state ({weights_bytes / GB:.3g} GB)" if num_light else ""
     if needed > available:
         raise NoSpaceError(
-            f"{folder}: {num_new} checkpoints (save.keep = {keep}, {more}and one while it is written) of "
-            f"{checkpoint_bytes / GB:.3g} GB each {_and_published(published)}need {needed / GB:.3g} GB, but only "
-            f"{available / GB:.3g} GB are free on this disk. Free some space, lower save.keep, or write the run "
-            "elsewhere with --out."
+            f"{folder}: {num_new} checkpoints (save.keep = {save.keep}, {more}and one while it is written) of "
+            f"{checkpoint_bytes / GB:.3g} GB each{light} {_and_published(published)}need {needed / GB:.3g} GB, but "
+            f"only {available / GB:.3g} GB are free on this disk. {_advice(save)}"
         )
 
 

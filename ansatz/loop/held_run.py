@@ -20,6 +20,7 @@ from typing import Any
 from ansatz.errors import CheckpointError
 from ansatz.files import file_digest, write_text
 from ansatz.json_text import read_object
+from ansatz.links import list_folder, read_bytes
 from ansatz.locks import FolderLock
 from ansatz.loop.run_record import identity
 
@@ -86,7 +87,7 @@ def record_or_verify_inputs(run_dir: Path) -> Mapping[str, str]:
     if not file.exists():
         write_text(file, "".join(f"{digest}  {name}\n" for name, digest in now.items()))
         return now
-    lines = file.read_bytes().decode(errors="replace").splitlines()
+    lines = read_bytes(file).decode(errors="replace").splitlines()
     recorded = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     if changed := [name for name in {**recorded, **now} if recorded.get(name) != now.get(name)]:
         raise CheckpointError(
@@ -98,6 +99,7 @@ def record_or_verify_inputs(run_dir: Path) -> Mapping[str, str]:
 
 def _digests(run_dir: Path) -> dict[str, str]:
     """SHA-256 by path within the run folder, in a fixed order."""
-    paths = [*(run_dir / "problems").glob("*.jsonl")]
-    paths += [path for pattern in _MODEL_FILES for path in (run_dir / "model").glob(pattern)]
+    paths = list_folder(run_dir / "problems", "*.jsonl")
+    models = (run_dir / "model", run_dir / "model" / "adapter")
+    paths += [path for folder in models for pattern in _MODEL_FILES for path in list_folder(folder, pattern)]
     return {str(path.relative_to(run_dir)): file_digest(path) for path in sorted(paths)}

@@ -37,7 +37,7 @@ def steps_for_rollback(steps: Sequence[int], *, step: int, window: int, near_bes
 def best_checkpoint(folder: Path) -> Path | None:
     """Return the checkpoint of a stage with the best held-out score; None if no checkpoint has been evaluated."""
     steps = best_step(folder, _steps(folder))
-    return folder / "checkpoints" / checkpoint.name_of(steps.pop()) if steps else None
+    return checkpoint.path_of(folder, steps.pop()) if steps else None
 
 
 def is_best(folder: Path, step: int) -> bool:

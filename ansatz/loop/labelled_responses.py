@@ -183,6 +183,6 @@ def _up_to_error(encoded: EncodedSteps, wrong_from: int | None) -> list[tuple[in
     """1 for each token before the first wrong character, 0 from there to the end of its step."""
     if wrong_from is None:
         return [(index, 1.0) for index in range(encoded.num_prompt, encoded.at[-1] + 1)]
-    wrong = encoded.token_of(wrong_from)
+    wrong = encoded.tokens_of([wrong_from])[0]
     end = next(index for index in encoded.at if index >= wrong)
     return [(index, float(index < wrong)) for index in range(encoded.num_prompt, end + 1)]

@@ -18,7 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from ansatz.files import make_private, not_written
+from ansatz.files import not_written
+from ansatz.links import list_folder, make_folder, open_file, read_bytes, remove
 from ansatz.rollout.ticket import (
     Landed,
     Ticket,
@@ -67,9 +68,9 @@ class Ledger:
         Lines that are torn or damaged are left out.
         """
         by_key: dict[TicketKey, Landed] = {}
-        for path in sorted(self._folder.glob("step-*.jsonl")):
+        for path in list_folder(self._folder, "step-*.jsonl"):
             tickets: dict[TicketKey, Ticket] = {}
-            for line in path.read_bytes().split(b"\n")[:-1]:
+            for line in read_bytes(path).split(b"\n")[:-1]:
                 try:
                     row = json.loads(line)
                     if "ticket" in row:
@@ -87,12 +88,12 @@ class Ledger:
     def forget(self, through: int) -> None:
         """Remove the files of steps up to this one: a checkpoint covers them."""
         with self._lock:
-            for path in self._folder.glob("step-*.jsonl"):
+            for path in list_folder(self._folder, "step-*.jsonl"):
                 if (step := int(path.stem.removeprefix("step-"))) <= through:
                     self._unsynced.discard(step)
                     if (file := self._files.pop(step, None)) is not None:
                         file.close()
-                    path.unlink()
+                    remove(path)
 
     def sync(self) -> None:
         """Flush all lines to disk."""
@@ -138,12 +139,13 @@ class Ledger:
 
     def _open(self, step: int) -> TextIO:
         """Open a file to append to it, without the torn line that a kill may have left at its end."""
-        make_private(self._folder)
+        make_folder(self._folder, private=True)
         path = self._folder / _name(step)
         if path.is_file():
-            whole = path.read_bytes().rfind(b"\n") + 1
-            os.truncate(path, whole)
-        return path.open("a", encoding="utf-8")
+            whole = read_bytes(path).rfind(b"\n") + 1
+            with open_file(path, "r+b") as file:
+                file.truncate(whole)
+        return open_file(path, "a", encoding="utf-8")
 
 
 def _name(step: int) -> str:

@@ -70,7 +70,7 @@ class LengthChecker:
 
     def _is_short_prompt(self, problem: Problem, limit: int) -> bool:
         problem = self._renderer.opened(problem)
-        if self._frame is None or problem.earlier_turns or problem.tools:
+        if self._frame is None or problem.template or problem.earlier_turns or problem.tools:
             return False
         return _is_short(self._frame + problem.question, limit)
 

@@ -16,6 +16,9 @@ def with_commits(config: Config) -> Config:
     if config.model.path is not None and not config.model.built:
         path = pinned(config.model.path)
         changes["model"] = config.model.model_copy(update={"path": path})
+        if config.model.lora is not None and (adapter := config.model.lora.get("path")) is not None:
+            lora = {**config.model.lora, "path": pinned(adapter, key="model.lora.path")}
+            changes["model"] = config.model.model_copy(update={"path": path, "lora": lora})
     if config.train.critic.path not in (None, REWARD_MODEL):
         critic = config.train.critic.model_copy(
             update={"path": pinned(config.train.critic.path, key="train.critic.path")}

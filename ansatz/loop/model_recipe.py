@@ -22,16 +22,17 @@ class ModelRecipe(NamedTuple):
     where: str
 
 
-def recipe_of(model: Path, *, option: str) -> ModelRecipe | None:
+def recipe_of(model: Path, *, option: str, trust_code: bool | None = None) -> ModelRecipe | None:
     """The recipe of the run that the folder is a checkpoint of, or the one that was exported with the model.
 
     None without either, and if the exported file is another program's. option: what to give on the command line if the
-    recipe of the run cannot be read, for the ConfigError.
+    recipe of the run cannot be read, for the ConfigError. trust_code: whether the recipe may name code; None: if it is
+    that of a run which this user has started.
     """
     for folder in model.resolve().parents:
         if is_run_folder(folder) and (folder / "config.yaml").is_file():
             try:
-                return ModelRecipe(load_run(folder), f"the run {folder.name}")
+                return ModelRecipe(load_run(folder, trust_code=trust_code), f"the run {folder.name}")
             except ConfigError as error:
                 raise ConfigError(
                     f"{model} belongs to the run {folder}, whose {option.removeprefix('--')} cannot be read: {error} "
@@ -41,7 +42,9 @@ def recipe_of(model: Path, *, option: str) -> ModelRecipe | None:
     if not file.is_file():
         return None
     try:
-        return ModelRecipe(load_recipe(file), f"the recipe that {RECIPE_FILE} of the model holds")
+        return ModelRecipe(
+            load_recipe(file, trust_code=bool(trust_code)), f"the recipe that {RECIPE_FILE} of the model holds"
+        )
     except ConfigError:
         return None
 
@@ -65,7 +68,7 @@ def with_template(config: Config) -> tuple[Config, str]:
 def choose_template(model: Path, *, has_chat_template: bool) -> tuple[Template, str]:
     """The prompt template that fits a model folder, and why: the template of the run that the folder is a checkpoint
     of, or was exported from, otherwise the tokenizer's chat template, otherwise `boxed`."""
-    if (recipe := recipe_of(model, option="--template")) is not None:
+    if (recipe := recipe_of(model, option="--template", trust_code=False)) is not None:
         return recipe.config.data.template, f"as in {recipe.where}"
     if has_chat_template:
         return "chat", "the tokenizer has a chat template"

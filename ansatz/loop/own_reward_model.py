@@ -16,7 +16,9 @@ from ansatz.rewards.learned import list_own_rewards, rewards_before
 def check_own_rewards(config: Config) -> None:
     """Raise ConfigError if a reward waits for a model of the run, and no such model can come in time."""
     for name in list_own_rewards(config.rewards):
-        settings = {key: value for key, value in config.rewards[name].items() if key not in ("weight", "deadline_s")}
+        settings = {
+            key: value for key, value in config.rewards[name].items() if key not in ("weight", "deadline_s", "sources")
+        }
         rewards.bind(name, settings)
         section = getattr(config, REWARD_MODEL, None)
         if section is None:

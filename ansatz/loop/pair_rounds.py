@@ -103,7 +103,9 @@ def sample_pairs(
 
     def fits(response: Response) -> bool:
         text = response.transcript or response.response
-        return lengths.fits_demonstration(problem_of[response.id].answered(text, response.observations))
+        return lengths.fits_demonstration(
+            problem_of[response.id].answered(text, response.observations, response.token_ids)
+        )
 
     by_problem = _answered(filter(fits, responses))
     if config.model.toy and not any(each.correct for group in by_problem.values() for each in group):
@@ -134,6 +136,7 @@ def _answered(responses: Iterable[Response]) -> dict[str, list[Answered]]:
                     correct=verdict.correct,
                     answer=verdict.extracted,
                     observations=response.observations,
+                    token_ids=response.token_ids,
                 )
             )
     return answered

@@ -1,6 +1,6 @@
 """Runs a recipe: the stages that it names, one after the other; the output of each feeds the next.
 
-    runs/NAME/config.yaml  run.json  summary.json  report.html
+    runs/NAME/config.yaml  run.json  rendered.txt  summary.json  report.html
     runs/NAME/problems/    {sft,train,heldout}.jsonl
     runs/NAME/model/  sft/  rejection_1/ ...  rl/    see `loop.stages`, `track.tracker` and `train.checkpoint`
     runs/NAME/rl_2/ ...                              of a stage that the recipe lists more than once
@@ -14,15 +14,18 @@ from __future__ import annotations
 import gc
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ansatz.config.schema import Config
+from ansatz.config.schema import FIRST_STAGES, Config
 from ansatz.errors import ConfigError, RunStopped
 from ansatz.files import write_text
+from ansatz.links import hold
 from ansatz.locks import folder_lock
+from ansatz.loop.builders import graders_of
 from ansatz.loop.context import RunContext
 from ansatz.loop.held_run import ORIGIN, HeldRun, record_or_verify_inputs
 from ansatz.loop.interrupts import Interrupts
@@ -35,18 +38,19 @@ from ansatz.loop.run_folder import (
     write_config,
     write_done,
 )
+from ansatz.loop.run_record import RunRecord, recorded_end
 from ansatz.loop.run_sources import RunSources
-from ansatz.loop.stages.plan import PlannedStage, check_order, planned_stages
+from ansatz.loop.stages.plan import PlannedStage, check_order, last_reader, planned_stages
 from ansatz.loop.stages.stage import Stage
 from ansatz.loop.start_checks import check_inputs, check_recipe, check_start
 from ansatz.loop.watch import RolledBack
 from ansatz.loop.workplace import workplace_of
 from ansatz.models.threads import set_threads
-from ansatz.rewards.grader import build_grader
-from ansatz.rewards.learned import rewards_before
+from ansatz.registry import blaming
 from ansatz.track.base import ConsoleSink
 from ansatz.track.jsonl import read_jsonl
-from ansatz.train.checkpoint import loop_state
+from ansatz.track.runs import SHOWN_TEXTS
+from ansatz.train.checkpoint import check_resumable, keep_weights, latest, list_checkpoints, loop_state
 
 
 def run_pipeline(
@@ -66,7 +70,7 @@ def run_pipeline(
     set, or if another process uses it. The recipe, its files and its problems are checked before anything is written,
     and the problems' lengths before any training. RunInterrupted if a signal ended the run; it can be resumed.
     """
-    run_dir, note = config.run_dir, ""
+    run_dir, notes = hold(config.run_dir), list[str]()
     interrupts = Interrupts(run_dir, grace_s=config.save.grace)
     with interrupts.installed():
         sources = RunSources(config)
@@ -74,35 +78,72 @@ def run_pipeline(
             check_recipe(config)
         else:
             check_run_dir(run_dir, fresh=fresh)
-            note, _ = check_start(sources, has_space=fresh)  # the old run that is deleted makes room
+            notes, _ = check_start(sources, has_space=fresh)  # the old run that is deleted makes room
             config = sources.config = with_commits(sources.config)  # names of the hub, with the commits they now have
         workplace = workplace_of(config.cluster)
         workplace.check_room(config)
         set_threads(config.threads)
         # Rewards by a reward model that the run has yet to train are added for RL (`RunContext.rl_grader`).
-        grader = build_grader(rewards_before(config.rewards), workers=config.grader_workers)
-        context = RunContext(sources, workplace, grader=grader, console=console, interrupts=interrupts)
-        with folder_lock(run_dir) as lock, context.grader, closing(workplace):
+        grader, for_evaluation = graders_of(config)
+        context = RunContext(
+            sources, workplace, grader=grader, evaluation_grader=for_evaluation, console=console, interrupts=interrupts
+        )
+        with folder_lock(run_dir) as lock, grader, for_evaluation, closing(workplace):
             if resume:
-                record = prepare_resume(run_dir, config, allow_changes=allow_changes)
-                check_order(run_dir, planned_stages(config))
-                check_inputs(context, [entry for entry in planned_stages(config) if not _is_done(entry, run_dir)])
+                record = _prepare_resume(context, run_dir, allow_changes=allow_changes)
             else:
                 record = prepare_run_dir(run_dir, config, fresh=fresh)
-                if note and console is not None:  # now that there is a folder for its log
-                    console.note(note)
+                notes += [f"The first {text}" for text in sources.shown]
+            _announce(console, notes, config)  # now that there is a folder for its log
             context.held = HeldRun(lock, record.identities)
             write_config(config, run_dir)
-            try:
-                _run_stages(context)
-            except RunStopped:
-                if report is not None:
-                    report(run_dir)
-                raise
-            write_text(run_dir / "summary.json", json.dumps(_summary(context), indent=2))
+            if not resume:
+                write_text(run_dir / SHOWN_TEXTS, "\n\n".join(sources.shown) + "\n")
+            with recorded_end(run_dir, record):
+                try:
+                    _run_stages(context)
+                except RunStopped:
+                    if report is not None:
+                        report(run_dir)
+                    raise
+                write_text(run_dir / "summary.json", json.dumps(_summary(context), indent=2))
             if report is not None:
                 report(run_dir)
     return run_dir
+
+
+def _prepare_resume(context: RunContext, run_dir: Path, *, allow_changes: bool) -> RunRecord:
+    """Check that the rest of a run can be continued, and return its record."""
+    config, stages = context.config, planned_stages(context.config)
+    _check_resumable(config)
+    is_done = [_is_done(entry, run_dir) for entry in stages]
+    read_by = partial(last_reader, config, is_done)
+    record = prepare_resume(run_dir, config, allow_changes=allow_changes, read_by=read_by)
+    check_order(run_dir, stages)
+    check_inputs(context, [entry for entry, done in zip(stages, is_done, strict=True) if not done])
+    return record
+
+
+def _announce(console: ConsoleSink | None, notes: Sequence[str], config: Config) -> None:
+    if console is not None:
+        for note in notes:
+            console.note(note)
+        console.plan(*_plan(config))
+
+
+def _plan(config: Config) -> tuple[str, dict[str, int | None]]:
+    """Return a line about what the run will do, and the steps of each stage that trains; None: as its data say."""
+    stages: dict[str, int | None] = {}
+    for entry in planned_stages(config)[len(FIRST_STAGES) :]:
+        stages |= dict.fromkeys(entry.folders, entry.stage.num_steps(entry.config))
+    listed = [f"{name} ({steps} steps)" if steps else name for name, steps in stages.items()]
+    rollout, model = config.rollout, config.model
+    of_rl = f" A step of RL has {rollout.prompts_per_step} prompts x {rollout.samples_per_prompt} responses."
+    text = (
+        f"plan: {'a tiny model with random weights' if model.path is None else model.path}; {', then '.join(listed)}."
+        f"{of_rl if 'rl' in stages else ''} Each step says how long is left."
+    )
+    return text, stages
 
 
 def _run_stages(context: RunContext) -> None:
@@ -115,6 +156,17 @@ def _run_stages(context: RunContext) -> None:
         if entry.stage.name == "model":
             # The problems and the model are complete now: their digests belong to the run's identity from here on.
             context.held.seal(record_or_verify_inputs(context.config.run_dir))
+    if context.config.save.optimizer == "unfinished":
+        for path in (path for name in context.outputs for path in list_checkpoints(context.config.run_dir / name)):
+            keep_weights(path, exact=False)
+
+
+def _check_resumable(config: Config) -> None:
+    """Raise CheckpointError if a stage that is not done would be resumed from a checkpoint without optimizer state."""
+    for entry in planned_stages(config):
+        for folder in (config.run_dir / name for name in entry.folders):
+            if _finished(entry.stage, entry.config, folder) is None and (newest := latest(folder)) is not None:
+                check_resumable(newest)
 
 
 def _is_done(entry: PlannedStage, run_dir: Path) -> bool:
@@ -148,6 +200,9 @@ def _run_stage(stage: Stage, context: RunContext, folder: Path) -> str:
         done = {"output": str(_run_to_the_end(stage, context, folder).relative_to(folder))}
         seconds = before + time.perf_counter() - start
         write_done(folder, **done, seconds=seconds, steps=stage.steps(context.config))
+    if context.config.save.optimizer == "unfinished":
+        for path in list_checkpoints(folder):
+            keep_weights(path)
     return str(folder / done["output"])
 
 
@@ -155,7 +210,10 @@ def _run_to_the_end(stage: Stage, context: RunContext, folder: Path) -> Path:
     """Run the stage, and run it again from its newest checkpoint each time that its watchdog rolls it back."""
     while True:
         try:
-            return stage.run(context, folder)
+            if stage.declaration.runs.startswith("ansatz."):
+                return stage.run(context, folder)
+            with blaming(f"stage {stage.declaration.runs!r}"):
+                return stage.run(context, folder)
         except RolledBack:
             pass
         gc.collect()  # frees the model of the attempt that was left, before another is loaded

@@ -39,6 +39,7 @@ def rollout_queue(context: RunContext, stage: TrainingStage, *, model: str) -> I
             elsewhere = context.workplace.tickets(
                 config,
                 model=model,
+                base=context.base_of(model),
                 store=store,
                 on_cpu=trainer.device.type == "cpu",
                 on_landed=ledger.land,
@@ -58,7 +59,6 @@ def rollout_queue(context: RunContext, stage: TrainingStage, *, model: str) -> I
                 grader=stack.enter_context(context.rl_grader()),
                 num_prompts=config.rollout.prompts_per_step,
                 needs_greedy=trainer.needs_greedy,
-                grader_threads=config.grader_workers,
             ),
             source,
             schedule,
@@ -87,8 +87,8 @@ def _check_room(stage: TrainingStage) -> None:
     check_space(
         stage.folder,
         checkpoint_bytes=trainer.checkpoint_bytes + held,
-        keep=config.save.keep,
-        others=int(config.save.best),
+        weights_bytes=trainer.weights_bytes,
+        save=config.save,
         published=published,
     )
 

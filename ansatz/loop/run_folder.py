@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from ansatz.config.schema import Config
 from ansatz.errors import CheckpointError, ConfigError
 from ansatz.files import write_text
 from ansatz.json_text import parse_json
+from ansatz.links import check_no_links, list_folder, read_bytes, remove
 from ansatz.locks import LOCK_FILE
 from ansatz.loop.run_record import (
     RUN_FILE,
@@ -27,10 +28,13 @@ from ansatz.loop.run_record import (
 DONE_FILE = "done.json"
 
 
-def resume_config(run_dir: str | Path, overrides: Mapping[str, str] | None = None) -> Config:
-    """The config of a run folder with overrides. The folder may have been moved since the run began."""
+def resume_config(
+    run_dir: str | Path, overrides: Mapping[str, str] | None = None, *, trust_code: bool | None = None
+) -> Config:
+    """The config of a run folder with overrides. The folder may have been moved since the run began. trust_code: as in
+    `load_run`."""
     path = Path(run_dir)
-    config = load_run(path, overrides=overrides)
+    config = load_run(path, overrides=overrides, trust_code=trust_code)
     if path.name in ("", ".."):
         path = path.resolve()
     return config.model_copy(update={"name": path.name, "out": str(path.parent)})
@@ -60,10 +64,8 @@ def prepare_run_dir(run_dir: Path, config: Config, *, fresh: bool) -> RunRecord:
     """
     check_run_dir(run_dir, fresh=fresh)
     for path in _files(run_dir):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        elif path.name != RUN_FILE:
-            path.unlink()
+        if path.name != RUN_FILE or (path.is_dir() and not path.is_symlink()):
+            remove(path)
     record = record_of(config)
     record.write(run_dir)
     return record
@@ -72,12 +74,16 @@ def prepare_run_dir(run_dir: Path, config: Config, *, fresh: bool) -> RunRecord:
 def _files(run_dir: Path) -> list[Path]:
     """All but the lock, and what a run leaves that is killed while it marks its folder."""
     begun = (LOCK_FILE, f".{RUN_FILE}.draft")
-    return [path for path in run_dir.iterdir() if path.name not in begun] if run_dir.is_dir() else []
+    return [path for path in list_folder(run_dir) if path.name not in begun] if run_dir.is_dir() else []
 
 
-def prepare_resume(run_dir: Path, config: Config, *, allow_changes: bool) -> RunRecord:
-    """Check that a run is resumed with its own recipe and code, and record those that are now in force."""
-    record = resumed_record(read_record(run_dir), config, allow_changes=allow_changes)
+def prepare_resume(
+    run_dir: Path, config: Config, *, allow_changes: bool, read_by: Callable[[str], str | None]
+) -> RunRecord:
+    """Check that a run is resumed with its own recipe and code, and record those that are now in force. read_by: see
+    `resumed_record`."""
+    record = resumed_record(read_record(run_dir), config, allow_changes=allow_changes, read_by=read_by)
+    record = replace(record, end=None)
     record.write(run_dir)
     return record
 
@@ -95,12 +101,14 @@ def read_done(folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        done = parse_json(path.read_bytes(), own=True)
+        done = parse_json(read_bytes(path), own=True)
         steps = done.get("steps")
         if steps is not None and type(steps) is not int:
             raise ValueError(f"steps = {steps!r:.60}")
-        if not (folder / str(done["output"])).exists():
-            raise ValueError(f"output = {done['output']!r:.60}, which does not exist")
+        output = folder / str(done["output"])
+        if not output.exists() or ".." in output.parts or folder not in (output, *output.parents):
+            raise ValueError(f"output = {done['output']!r:.60}, which does not exist in this folder")
+        check_no_links(output)
         return {"output": str(done["output"]), "seconds": float(done["seconds"]), "steps": steps}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ansatz.config.load import load_run
 from ansatz.config.schema import Config
 from ansatz.errors import ConfigError
+from ansatz.links import check_no_links
 from ansatz.loop.kept_checkpoints import best_checkpoint
 from ansatz.loop.run_folder import read_done
 from ansatz.loop.run_record import is_run_folder
@@ -14,9 +16,12 @@ from ansatz.loop.stages.plan import planned_stages
 from ansatz.train.checkpoint import list_checkpoints
 
 
-def model_of(path: Path) -> Path:
-    """The final model of a run folder; any other path as it is. Every command that takes a model takes a run so."""
-    return final_model(path, load_run(path)) if is_run_folder(path) else path
+def model_of(path: Path, *, trust_code: bool | None = None) -> Path:
+    """The final model of a run folder; any other path as it is. Every command that takes a model takes a run so.
+
+    trust_code: as in `load_run`; stages in files are read to know which one is the last.
+    """
+    return final_model(path, load_run(path, trust_code=trust_code)) if is_run_folder(path) else path
 
 
 def final_model(run: Path, config: Config) -> Path:
@@ -25,8 +30,8 @@ def final_model(run: Path, config: Config) -> Path:
     folders = [run / name for entry in stages for name in entry.folders]
     done = {folder: read_done(folder) for folder in folders}
     if unfinished := [folder.name for folder, output in done.items() if output is None]:
-        checkpoints = [path for folder in reversed(folders) for path in reversed(list_checkpoints(folder))]
-        other = f" Or give a checkpoint, such as {checkpoints[0]}." if checkpoints else ""
+        newest = _find_newest_checkpoint(folders)
+        other = f" Or give a checkpoint, such as {newest}." if newest is not None else ""
         raise ConfigError(
             f"{run} is not finished: its stage {unfinished[0]} is not done. Finish it with ansatz train --resume {run}."
             f"{other}"
@@ -47,5 +52,13 @@ def best_model(run: Path, config: Config) -> Path:
     folders = [run / name for entry in planned_stages(config) if entry.stage.makes_policy for name in entry.folders]
     found = (best_checkpoint(folder) for folder in reversed(folders))
     if (best := next((path for path in found if path is not None), None)) is None:
-        raise ConfigError(f"{run} has no checkpoint that was evaluated on held-out problems. Leave out --best.")
+        newest = _find_newest_checkpoint(folders)
+        advice = f"Give a checkpoint instead: {newest}" if newest is not None else f"Resume {run} first."
+        raise ConfigError(f"{run} has no checkpoint that was evaluated on held-out problems. {advice}")
+    check_no_links(best)
     return best
+
+
+def _find_newest_checkpoint(folders: Sequence[Path]) -> Path | None:
+    """Return the last checkpoint of the last stage that has any."""
+    return next((path for folder in reversed(folders) for path in reversed(list_checkpoints(folder))), None)

@@ -9,22 +9,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ansatz import __version__
+from ansatz.config.load import RECIPE_FILE as RECIPE_FILE
+from ansatz.config.load import RUN_FILE as RUN_FILE
 from ansatz.config.schema import Config, flat_keys
-from ansatz.errors import CheckpointError, ConfigError
+from ansatz.errors import AnsatzError, CheckpointError, ConfigError, RunInterrupted, RunStopped
 from ansatz.files import write_text
 from ansatz.json_text import parse_json
+from ansatz.links import read_bytes
 from ansatz.loop.user_code import file_digests
+from ansatz.track.console import LOG, append_line
+from ansatz.trust import signature
 
-RUN_FILE = "run.json"
-RECIPE_FILE = "recipe.yaml"
-"""The recipe of an exported model, next to its weights."""
 MAY_CHANGE = ("name", "out", "train.steps", "save.", "cluster.")
 """Keys, and sections with a dot at the end, that may differ when a run is resumed."""
 _ABSENT = "(not set)"
@@ -36,14 +40,18 @@ class RunRecord:
 
     code: digests of the user's files (`file_digests`); None in a record of a version that had none. identities: what
     the run is known by, which the recipe and the code determine; every accepted change of either adds one. Empty in a
-    record of such a version. version: of Ansatz, that wrote the record.
+    record of such a version. signatures: of the user who has started the run, for the recipes that it has had. version:
+    of Ansatz, that wrote the record. end: how the run ended (`recorded_end`); None while it goes on, and if its process was
+    killed.
     """
 
     recipe: Mapping[str, Any]
     changes: tuple[Mapping[str, Any], ...] = ()
     code: Mapping[str, str] | None = None
     identities: tuple[str, ...] = ()
+    signatures: tuple[str, ...] = ()
     version: str = __version__
+    end: Mapping[str, str] | None = None
 
     def write(self, run_dir: Path) -> None:
         content = {
@@ -51,9 +59,50 @@ class RunRecord:
             "recipe": dict(self.recipe),
             "code": self.code,
             "identities": list(self.identities),
+            "signatures": list(self.signatures),
             "changes": list(self.changes),
+            "end": self.end,
         }
         write_text(run_dir / RUN_FILE, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+@contextmanager
+def recorded_end(run_dir: Path, record: RunRecord) -> Iterator[None]:
+    """Record how the block ends: in run.json, which the viewer reads, and in the log, if the run has one. Only a
+    process that is killed leaves no such record.
+
+    An end has a state (done, interrupted by a signal, stopped by the watchdog, or failed), a sentence, the command that
+    resumes the run, and the time.
+    """
+    error = None
+    try:
+        yield
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        end = _end_of(run_dir, error)
+        with suppress(OSError):  # of a disk that is full: the run has ended all the same
+            replace(record, end=end).write(run_dir)
+        if (log := run_dir / LOG).is_file():
+            append_line(log, f"{end['state']}: {end['sentence']}{' Resume with: ' if error else ''}{end['resume']}")
+
+
+def _end_of(run_dir: Path, error: BaseException | None) -> dict[str, str]:
+    state, sentence = "done", "The run is complete."
+    if isinstance(error, RunInterrupted | KeyboardInterrupt | SystemExit):
+        state, sentence = "interrupted", f"The run was {error if isinstance(error, RunInterrupted) else 'interrupted.'}"
+    elif isinstance(error, RunStopped):
+        state, sentence = "stopped", f"The watchdog stopped the run: {error}"
+    elif error is not None:
+        kind = "" if isinstance(error, AnsatzError) else f"{type(error).__name__}: "
+        state, sentence = "failed", f"The run failed: {kind}{error}"
+    return {
+        "state": state,
+        "sentence": " ".join(sentence.partition(" Resume with: ")[0].split())[:2000],
+        "resume": "" if error is None else f"ansatz train --resume {shlex.quote(str(run_dir))}",
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
 
 
 def is_run_folder(folder: Path) -> bool:
@@ -64,7 +113,7 @@ def is_marked(folder: Path) -> bool:
     """Whether Ansatz wrote the folder's run.json: other programs have files of that name too, and a damaged one marks
     nothing."""
     try:
-        content = parse_json((folder / RUN_FILE).read_bytes(), own=True)
+        content = parse_json(read_bytes(folder / RUN_FILE), own=True)
     except (OSError, ValueError):
         return False
     return isinstance(content, dict) and {"recipe", "changes"} <= content.keys()
@@ -76,14 +125,16 @@ def read_record(run_dir: Path) -> RunRecord | None:
     if not path.is_file():
         return None
     try:
-        content = parse_json(path.read_bytes(), own=True)
+        content = parse_json(read_bytes(path), own=True)
         code = content.get("code")
         return RunRecord(
             recipe=dict(content["recipe"]),
             changes=tuple(content["changes"]),
             code=None if code is None else dict(code),
             identities=tuple(map(str, content.get("identities", ()))),
+            signatures=tuple(map(str, content.get("signatures", ()))),
             version=str(content.get("ansatz", __version__)),
+            end=content.get("end"),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
@@ -95,13 +146,23 @@ def read_record(run_dir: Path) -> RunRecord | None:
 def record_of(config: Config) -> RunRecord:
     """The record of a new run."""
     data = config.model_dump(mode="json")
-    recipe, code = flat_keys(data), file_digests(data)
+    recipe, code = flat_keys(data), file_digests(config.model_dump())
     decisive = {key: value for key, value in _by_text(recipe).items() if not _may_change(key)}
-    return RunRecord(recipe=recipe, code=code, identities=(identity(decisive, code),))
+    signatures = tuple(filter(None, [signature(data)] if config.found_in is None else []))
+    return RunRecord(recipe=recipe, code=code, identities=(identity(decisive, code),), signatures=signatures)
 
 
-def resumed_record(record: RunRecord | None, config: Config, *, allow_changes: bool) -> RunRecord:
+def resumed_record(
+    record: RunRecord | None,
+    config: Config,
+    *,
+    allow_changes: bool,
+    read_by: Callable[[str], str | None] = lambda key: None,
+) -> RunRecord:
     """The record of a run that is resumed with `config`.
+
+    read_by: the finished stages that were the last to read a key; None if a stage will still read it. A change of such
+    a key would be recorded and have no effect, so it is refused.
 
     ConfigError, naming the keys and files, if values or code differ that decide results or if there is no record,
     unless `allow_changes` is set. A key that is newer than the run, and that the recipe leaves at its default, does not
@@ -128,6 +189,12 @@ def resumed_record(record: RunRecord | None, config: Config, *, allow_changes: b
             f"the recipe differs from the one that the run was started with: {listed}. Restore these values in "
             "config.yaml, or resume with --allow-changes, which records the change in run.json."
         )
+    if late := {key: done for key in decisive if (done := read_by(key)) is not None}:
+        listed = "; ".join(f"{key} was read by {done}" for key, done in late.items())
+        raise ConfigError(
+            f"the change would have no effect: {listed}, which will not run again. Restore these values, or start a "
+            "new run with the changed recipe, --name NAME and --model.path CHECKPOINT (a checkpoint of this run)."
+        )
     files = _changed_files(record, now)
     if files and not allow_changes:
         listed = "; ".join(f"{name} {what}" for name, what in files.items())
@@ -141,7 +208,10 @@ def resumed_record(record: RunRecord | None, config: Config, *, allow_changes: b
         changes += ({**change, "files": files} if files else change,)
     if identities and (decisive or files):
         identities += (identity(identities[-1], {key: changed[key] for key in decisive}, now.code),)
-    return RunRecord(recipe=now.recipe, changes=changes, code=now.code, identities=identities)
+    signatures = tuple(
+        dict.fromkeys((*record.signatures, *now.signatures))
+    )  # a kill may leave the config.yaml of before
+    return RunRecord(recipe=now.recipe, changes=changes, code=now.code, identities=identities, signatures=signatures)
 
 
 def _changed_files(record: RunRecord, now: RunRecord) -> dict[str, str]:

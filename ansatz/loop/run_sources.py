@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
+
+from ansatz_verify.grade import equivalent
 
 from ansatz.config.chat import Template
 from ansatz.config.schema import Config
+from ansatz.data.conflicts import GoldsByQuestion
 from ansatz.data.generated import LazyProblems
 from ansatz.data.given_rows import GivenRows
-from ansatz.data.unfit import collect_unfit
+from ansatz.data.unfit import collect_lost, collect_unfit, describe_lost
 from ansatz.environments.base import EnvironmentSpec, bind_environment
 from ansatz.errors import DataError
 from ansatz.loop.builders import model_builder, source_problems, tokenizer_texts
 from ansatz.loop.lengths import LengthChecker
 from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.unfit import Check, UnfitProblems
+from ansatz.loop.user_code import file_digests
 from ansatz.models.plan import recipe_shape
 from ansatz.models.reader import Reader, TextReader, reader_of
 from ansatz.models.tiny import train_tokenizer
@@ -43,6 +50,10 @@ class RunSources:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.unfit = UnfitProblems(config.data.unfit)
+        self.notes: list[str] = []
+        """What a person should know about the problems and their prompts before the run starts."""
+        self.shown: list[str] = []
+        """A prompt and a demonstration as the policy gets them."""
         self._sources: dict[str, Sequence[Problem]] = {}
         self._problems: dict[str, Sequence[Problem]] = {}
         self._renderers: dict[tuple[int, int], PromptRenderer] = {}
@@ -64,12 +75,31 @@ class RunSources:
     def source(self, split: str) -> Sequence[Problem]:
         """The problems that a section of `data` names, before the stage `problems` has stored them."""
         if split not in self._sources:
-            with collect_unfit() as unread:
+            with collect_unfit() as unread, collect_lost() as lost:
                 problems = source_problems(getattr(self.config.data, split), key=f"data.{split}")
+            self._note_data(split, problems, lost, total=len(problems) + len(unread))
             graded = split != "sft"  # demonstrations are imitated, never graded
-            check = self._check_golds if graded else accept
+            more = self.config.evaluate.rewards if split == "heldout" else {}
+            check = partial(self._check_golds, {**self.config.rewards, **more}) if graded else accept
             self._sources[split] = self.unfit.usable(split, problems, check, unread=unread)
         return self._sources[split]
+
+    def _note_data(self, split: str, problems: Sequence[Problem], lost: Counter[str], *, total: int) -> None:
+        """Note the fields of a section of `data` that nothing uses, the user's own code included, and its questions
+        that have several gold answers."""
+        if isinstance(problems, LazyProblems):
+            return
+        code = "\n".join(
+            Path(name).read_text(encoding="utf-8", errors="replace")
+            for name in (file_digests(self.config.model_dump()) if lost else ())
+            if name.endswith(".py")
+        )
+        unused = {name: count for name, count in lost.items() if name.rpartition(" ")[2] not in code}
+        golds = GoldsByQuestion(lambda left, right: equivalent(left, right).correct)
+        for problem in problems:
+            golds.add(problem)
+        sentences = (describe_lost(unused, total=total), golds.sentence())
+        self.notes += [f"data.{split}: {sentence}" for sentence in sentences if sentence]
 
     def problems(self, split: str) -> Sequence[Problem]:
         """The problems of a split whose texts are checked before a run: all except those that a check has left out; of
@@ -145,16 +175,18 @@ class RunSources:
         key: of the recipe. DataError if `read` or `check` refuses a row, unless data.unfit leaves it out, and if there
         is none.
         """
-        with collect_unfit() as unread:
+        with collect_unfit() as unread, collect_lost() as lost:
             problems = read(given)
+        if lost:
+            self.notes.append(f"{key}: {describe_lost(lost, total=len(problems) + len(unread))}")
         if not problems and not unread:
             raise DataError(
                 f"{key}: {given.place} has no row that can be used. Lower {key}.min_gap, or use other rows."
             )
         return list(self.unfit.usable(key, problems, check, unread=unread))
 
-    def _check_golds(self, problems: Sequence[Problem]) -> None:
-        check_golds(self.config.rewards, problems[:GENERATED] if isinstance(problems, LazyProblems) else problems)
+    def _check_golds(self, rewards: Mapping[str, Mapping[str, Any]], problems: Sequence[Problem]) -> None:
+        check_golds(rewards, problems[:GENERATED] if isinstance(problems, LazyProblems) else problems)
 
 
 def accept(problems: Sequence[Problem]) -> None:

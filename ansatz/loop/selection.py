@@ -176,7 +176,9 @@ def as_if_graded(response: Response, verdicts: Mapping[str, Verdict]) -> Respons
     """Return the response with other verdicts, as if it had ended after half of its text."""
     # With its end token, a response that was cut off is too long.
     half = response.response[: len(response.response) // 2]
-    return replace(response, verdicts=verdicts, finish=Finish.STOP, response=half, transcript="", observations=())
+    return replace(
+        response, verdicts=verdicts, finish=Finish.STOP, response=half, transcript="", observations=(), token_ids=()
+    )
 
 
 def _as_if_correct(response: Response) -> Response:

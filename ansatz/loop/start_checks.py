@@ -8,7 +8,7 @@ come first. `loop.run_folder` checks that the run's folder is free, and `loop.wo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
 
@@ -19,15 +19,18 @@ from ansatz.errors import (
     MissingExtraError,
     MissingFileError,
     MissingModelError,
+    ModelError,
     NoSpaceError,
     NotStoredError,
     UnreachableError,
 )
-from ansatz.hub import stored_only
+from ansatz.hub import model_folder, stored_only
 from ansatz.loop.disk import check_run_space
 from ansatz.loop.model_recipe import with_template
 from ansatz.loop.run_sources import RunSources
+from ansatz.loop.shown_texts import note_texts
 from ansatz.loop.stages.plan import PlannedStage, find_stage, planned_stages
+from ansatz.models.load import text_part
 
 ELSEWHERE = (MissingFileError, MissingModelError, MissingExtraError, NoSpaceError, UnreachableError)
 """What is wrong with this machine, and not with a recipe that is meant for another one."""
@@ -74,16 +77,18 @@ def text_checks(sources: RunSources) -> Iterable[Check]:
     for entry in planned_stages(sources.config):
         with sources.using(entry.config):
             yield partial(entry.stage.check_problems, sources, reader)
+    yield partial(note_texts, sources, reader)
 
 
 def check_start(
     sources: RunSources, *, has_space: bool = False, may_miss: tuple[type[AnsatzError], ...] = ()
-) -> tuple[str, list[str]]:
+) -> tuple[list[str], list[str]]:
     """Raise what stops a new run before its first step, except that its folder is in use or its cluster full. The
     recipe of the sources becomes the one that a run uses: its template is named.
 
-    Returns a sentence about that template, empty if the recipe has named it, and what could not be checked for an error
-    of one of the kinds `may_miss`. has_space: the disk need not be checked.
+    Returns what a person should know: a sentence about that template, unless the recipe has named it, and those about
+    the problems; and what could not be checked for an error of one of the kinds `may_miss`. has_space: the disk need
+    not be checked.
     """
     missing, note, config = list[str](), "", sources.config
     of_machine = [] if has_space else [partial(check_run_space, config)]
@@ -95,12 +100,22 @@ def check_start(
         for check in text_checks(sources):
             with _collecting(missing, may_miss):
                 check()
-    return note, missing
+    return [*filter(None, [note, _text_part(config)]), *sources.notes], missing
 
 
-def explained(config: Config, *, elsewhere: bool) -> tuple[Config, list[str]]:
-    """`check_start` for a recipe that is not run here. Returns the recipe with the template that it will use, and what
-    could not be checked because it is not on this machine: nothing is downloaded.
+def _text_part(config: Config) -> str | None:
+    """Return a sentence about a model of which only the text part is trained; None for others, and without its
+    folder."""
+    if config.model.path is None or config.model.built:
+        return None
+    with stored_only(), suppress(ModelError, NotStoredError):
+        return text_part(model_folder(config.model.path))
+    return None
+
+
+def explained(config: Config, *, elsewhere: bool) -> tuple[RunSources, list[str]]:
+    """`check_start` for a recipe that is not run here. Returns its sources, with the recipe that they will use, and
+    what could not be checked because it is not on this machine: nothing is downloaded.
 
     elsewhere: the recipe is meant for a machine that has its files, packages, disk space and servers, so that they may
     be missing here.
@@ -108,7 +123,7 @@ def explained(config: Config, *, elsewhere: bool) -> tuple[Config, list[str]]:
     sources = RunSources(config)
     with stored_only():
         _, missing = check_start(sources, may_miss=(NotStoredError, *(ELSEWHERE if elsewhere else ())))
-    return sources.config, missing
+    return sources, missing
 
 
 @contextmanager

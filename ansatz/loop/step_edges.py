@@ -15,7 +15,7 @@ from typing import Any
 from ansatz.config.schema import SaveSection
 from ansatz.data.cursor import ProblemStream
 from ansatz.errors import CheckpointError, ClusterLost, StorageError
-from ansatz.files import not_written
+from ansatz.files import not_written, remedy
 from ansatz.loop.held_run import ORIGIN, HeldRun
 from ansatz.loop.interrupts import Interrupts
 from ansatz.loop.kept_checkpoints import best_checkpoint, best_step, is_best
@@ -132,7 +132,7 @@ class EdgeSaver:
             if self._failures == MAX_FAILURES:
                 raise CheckpointError(
                     f"step {self._edge.step}: the checkpoint could not be written, {MAX_FAILURES} times in a row. "
-                    f"{sentence} {self._last_complete()} Free some space, then continue with --resume."
+                    f"{sentence} {self._last_complete()} {remedy(error)}, then continue with --resume."
                 ) from error
             if again:
                 self.save(again=True)
@@ -187,6 +187,7 @@ class EdgeSaver:
                     captured=edge.captured,
                     write_more=edge.stage_files,
                 )
+                self._remove_optimizer_state()
             finally:
                 self._writing = False
             self.on_saved(edge.step)
@@ -195,4 +196,14 @@ class EdgeSaver:
     def _also_kept(self, steps: Sequence[int]) -> set[int]:
         """The checkpoints that are kept besides the newest: for rollbacks, and the best."""
         best = best_step(self._folder, steps) if self._settings.best else set[int]()
-        return best.union(self._for_rollback(steps))
+        whole = [step for step in steps if checkpoint.is_resumable(checkpoint.path_of(self._folder, step))]
+        return best.union(self._for_rollback(whole))
+
+    def _remove_optimizer_state(self) -> None:
+        """Remove it from all checkpoints but the newest and those for rollbacks, if `save.optimizer` says so."""
+        if self._settings.optimizer == "all":
+            return
+        paths = {checkpoint.step_of(path): path for path in checkpoint.list_checkpoints(self._folder)}
+        whole = [step for step, path in paths.items() if checkpoint.is_resumable(path)]
+        for step in {*paths} - {whole[-1], *self._for_rollback(whole)}:
+            checkpoint.keep_weights(paths[step])

@@ -32,10 +32,10 @@ class StepRecord:
         find_ends: Callable[[Rollout], Sequence[int]],
     ) -> None:
         self._data, self._trainer, self._find_ends = data, trainer, find_ends
-        members = [member for group in data.groups for member in group.members]
+        members = [member for group in data.groups for member in group.learned]
         self._places = {id(member): place for place, member in enumerate(members)}
         groups = choose_groups(data, step, max_mb=max_mb)
-        self._watched = [member for place in groups for member in data.groups[place].members]
+        self._watched = [member for place in groups for member in data.groups[place].learned]
         self._samples = [samples[self._places[id(member)]] for member in self._watched]
         self._before = self._measure()
         self._reference = self._measure(of_reference=True) or [TokenLogps((), ())] * len(self._before)
@@ -65,10 +65,11 @@ def choose_groups(data: StepData, step: int, *, max_mb: float) -> list[int]:
     """Return the places of the groups to look at: those with a signal if there are any, and others at other steps.
 
     One group in 32 is looked at, at least one and at most four, so that two more forward passes cost about a hundredth
-    of a step. A group whose tokens would exceed max_mb megabytes in all is left out.
+    of a step. A group whose tokens would exceed max_mb megabytes in all is left out, and so is one with members that no
+    reward applies to.
     """
-    able = [place for place, group in enumerate(data.groups) if group.has_signal]
-    able = able or list(range(len(data.groups)))
+    whole = [place for place, group in enumerate(data.groups) if len(group.learned) == len(group.members)]
+    able = [place for place in whole if data.groups[place].has_signal] or whole
     chosen, left = list[int](), max_mb * 1e6 / RECORD_BYTES
     for place in KeyedRandom("watched", step).shuffled(able)[: min(max(len(data.groups) // 32, 1), 4)]:
         tokens = sum(len(member.rollout.token_ids) for member in data.groups[place].members)

@@ -11,6 +11,7 @@ from ansatz.data.store import read_problems, write_problems
 from ansatz.errors import DataError
 from ansatz.files import write_text
 from ansatz.json_text import read_object
+from ansatz.loop.run_folder import read_done
 from ansatz.loop.run_sources import RunSources
 from ansatz.types import Problem
 
@@ -28,9 +29,12 @@ class StoredSources(RunSources):
             self._renderers = sources._renderers
 
     def problems(self, split: str) -> Sequence[Problem]:
-        """Return the problems that the stage `problems` has stored."""
+        """Return the problems that the stage `problems` has stored; before that, those to check, which are not kept."""
         if split not in self._problems:
-            self._problems[split] = read_problems(self.config.run_dir / "problems" / f"{split}.jsonl")
+            folder = self.config.run_dir / "problems"
+            if read_done(folder) is None:
+                return self.unstored(split)
+            self._problems[split] = read_problems(folder / f"{split}.jsonl")
         return self._problems[split]
 
     def keep(self, split: str, problems: Sequence[Problem]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from ansatz.config.schema import ModelSection, ScheduleSection, TrainSection
 from ansatz.models.layers import configure_layers
 from ansatz.models.load import Policy, cast, compute_dtype, find_device, load_policy
-from ansatz.models.lora import bind_adapters
+from ansatz.models.lora import FOLDER, bind_adapters
 from ansatz.models.reward_model import classifier_of, load_reward_model
 from ansatz.models.save import export_dtype
 from ansatz.objectives.objective import Objective
@@ -23,12 +23,13 @@ from ansatz.train.placement import ONE_PROCESS, Placement, use_exact_weights
 class TrainerSpec:
     """What a trainer is built from. It can be pickled.
 
-    path: the model that training starts from. model: how it is loaded. seed: of adapters. objective: builds it, a
-    partial of a function of a module. schedule: learning rate, warm-up and number of steps. updates: how a step is cut
-    into updates. temperature: the one that rollouts are sampled at. save_dtype: `save.dtype`.
+    path: the model that training starts from. base: see `load_start`. model: how it is loaded. seed: of adapters.
+    objective: builds it, a partial of a function of a module. schedule: learning rate, warm-up and number of steps.
+    updates: how a step is cut into updates. temperature: that of the rollouts. save_dtype: `save.dtype`.
     """
 
     path: str
+    base: str
     model: ModelSection
     seed: int
     objective: Callable[[], Objective]
@@ -39,11 +40,8 @@ class TrainerSpec:
 
     def build(self, placement: Placement = ONE_PROCESS) -> LocalTrainer:
         """Build the trainer, or one rank of it."""
-        model, policy = self.model, load_base(self.model, self.path)
-        use_exact_weights(policy, Path(self.path))
+        model, policy = self.model, load_start(self.model, self.path, base=self.base, seed=self.seed)
         dtype = compute_dtype(model.dtype, policy.device)
-        if (add_adapters := bind_adapters(model.lora, seed=self.seed)) is not None:
-            policy = add_adapters(policy)
         configure_layers(policy, checkpointing=model.checkpointing, compiled=model.compile)
         objective, schedule = self.objective(), self.schedule
         trainer = LocalTrainer(
@@ -53,7 +51,10 @@ class TrainerSpec:
             dtype=dtype,
             lr=schedule.lr,
             schedule=Schedule(
-                warmup_steps=schedule.warmup_steps, decay_steps=schedule.decay_steps, total_steps=schedule.steps
+                warmup_steps=schedule.warmup_steps,
+                decay_steps=schedule.decay_steps,
+                total_steps=schedule.steps,
+                **self.updates.decay.model_dump(),
             ),
             temperature=self.temperature,
             export_dtype=export_dtype(self.save_dtype, self.path),
@@ -66,14 +67,28 @@ class TrainerSpec:
         return trainer
 
 
-def copy_of_trained(model: ModelSection, path: str, *, seed: int, device: str | None = None) -> Policy:
+def load_start(model: ModelSection, path: str, *, base: str, seed: int, device: str | None = None) -> Policy:
+    """Load the policy that a trainer starts from.
+
+    base: the model that the adapters in the folder of `path` belong to, which are then continued; `path` itself if it
+    has none, so that it gets new ones with `model.lora`.
+    """
+    continued = None if base == path else Path(path) / FOLDER
+    if continued is not None:
+        check_digests(path)
+    policy = load_base(model, base, device=device)
+    use_exact_weights(policy, Path(base))
+    add_adapters = bind_adapters(model.lora, seed=seed, path=continued, base=base)
+    return policy if add_adapters is None else add_adapters(policy)
+
+
+def copy_of_trained(model: ModelSection, path: str, *, base: str, seed: int, device: str | None = None) -> Policy:
     """Build a policy like that of a trainer, which the trained weights of any of its versions fit.
 
-    device: None is a GPU if there is one. Elsewhere, too, the policy has the type that the model computes in there.
+    base: as in `load_start`. device: None is a GPU if there is one. Elsewhere, too, the policy has the type that the
+    model computes in there.
     """
-    policy = load_base(model, path, device=device)
-    if (add_adapters := bind_adapters(model.lora, seed=seed)) is not None:
-        policy = add_adapters(policy)
+    policy = load_start(model, path, base=base, seed=seed, device=device)
     cast(policy, compute_dtype(model.dtype, find_device(None)))
     return policy
 

@@ -6,7 +6,6 @@ A step edge is the moment between two steps, at which the stage can be saved (`l
 from __future__ import annotations
 
 import functools
-import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -14,11 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from ansatz.config.schema import Config
+from ansatz import own_clock, process
+from ansatz.config.schema import Config, SaveSection
 from ansatz.config.watchdog import WatchdogSection
 from ansatz.data.curriculum import CurriculumSettings
 from ansatz.data.cursor import ProblemStream
 from ansatz.errors import AlignmentError, ClusterLost, ConfigError, RewardError
+from ansatz.links import list_folders, remove
 from ansatz.loop.context import RunContext
 from ansatz.loop.disk import check_space
 from ansatz.loop.held_run import ORIGIN
@@ -97,6 +98,11 @@ class TrainingStage(Generic[AnyTrainer]):
         the next run finds in `restored_files`. If the watchdog asks for it: RolledBack, with which the stage must start
         again, or RunStopped, after saving.
         """
+        for seconds in own_clock.take_stops():
+            text = f"The process was stopped for {seconds:.1f} s (SIGSTOP, a pause), which no limit on time counts."
+            self.tracker.event(step, "paused", text, seconds=round(seconds, 1))
+        for sentence in process.take_changes():
+            self.tracker.event(step, "settings", sentence)
         if self.watch is None:
             self.edges.end_step(step, stage_state, stage_files)
             return
@@ -130,12 +136,11 @@ def training_stage(
 ) -> Iterator[TrainingStage[AnyTrainer]]:
     """The stage at its start, or at the latest checkpoint in its folder. Its tracker is closed at the end.
 
-    An error after which a resumed run may succeed ends the stage once its last step edge is saved.
-    config: the recipe of `context`, in which a stage may have replaced settings: the `sft` section of a round of
-    rejection sampling, or the path of a critic that the run has trained.
+    An error after which a resumed run may succeed ends the stage once its last step edge is saved. config: the recipe
+    of `context`, in which a stage may have replaced settings: `sft` in rejection sampling, the path of its critic.
     """
     rollbacks = apply_rollbacks(folder)  # all so far; removes checkpoints that the last one dropped
-    stream = ProblemStream(problems, seed=config.seed, curriculum=curriculum)
+    stream = ProblemStream(problems, seed=config.seed, curriculum=curriculum, in_order=config.data.order == "file")
     step, state = _restore(context, folder, trainer, stream, total_steps=total_steps)
     tracker = Tracker(
         folder,
@@ -145,9 +150,8 @@ def training_stage(
         samples_keep=config.save.samples_keep,
     )
     watch = _start_watch(watchdog, trainer, tracker, folder, state_after(rollbacks, state.get(STATE)))
-    # Checkpoints besides the newest: the best, and up to three for rollbacks (`kept_checkpoints.steps_for_rollback`).
-    others = int(config.save.best) + (3 if watch is not None and watch.can_roll_back else 0)
-    check_space(folder, checkpoint_bytes=trainer.checkpoint_bytes, keep=config.save.keep, others=others)
+    for_rollback = 3 if watch is not None and watch.can_roll_back else 0  # `kept_checkpoints.steps_for_rollback`
+    _check_space(folder, trainer, config.save, for_rollback=for_rollback)
     edges = EdgeSaver(
         folder,
         trainer=trainer,
@@ -160,6 +164,7 @@ def training_stage(
     )
     edges.capture(step, lambda: state)
     _report_events(trainer, folder, tracker)
+    own_clock.now()  # stops are noticed from here on
     with closing(tracker), context.interrupts.saving(edges), ExitStack() as at_end:
         tracker.resume(step)  # drops the rows of later steps, which are made again
         with _saved_after_errors(edges, config.run_dir):
@@ -177,6 +182,16 @@ def training_stage(
                 at_end=at_end,
             )
         tracker.flush()
+
+
+def _check_space(folder: Path, trainer: Checkpointed, save: SaveSection, *, for_rollback: int) -> None:
+    check_space(
+        folder,
+        checkpoint_bytes=trainer.checkpoint_bytes,
+        weights_bytes=trainer.weights_bytes,
+        save=save,
+        for_rollback=for_rollback,
+    )
 
 
 def _start_watch(
@@ -238,10 +253,10 @@ def _store_skipped(folder: Path, tracker: TrackerLike, num_in_step: Counter[int]
     num_in_step[skipped.step] += 1
     try:
         skipped.write(path)
-        for old in sorted((folder / "skipped").glob("step-*"), key=lambda each: each.stat().st_mtime_ns)[
+        for old in sorted(list_folders(folder / "skipped", "step-*"), key=lambda each: each.stat().st_mtime_ns)[
             :-SKIPPED_KEPT
         ]:
-            shutil.rmtree(old)
+            remove(old)
         stored = f"Its minibatch is stored in {path}."
     except OSError as error:
         stored = f"Its minibatch could not be stored ({error})."

@@ -39,7 +39,13 @@ class UnfitProblems:
             kept = [problem for problem in problems if not _is_unfit(problem, check, unfit)]
         if unfit and (self._policy == "error" or not kept):
             what = split if "." in split else f"data.{split}"
-            raise DataError(unfit_message(unfit, total=len(problems) + len(unread), what=what))
+            message = unfit_message(unfit, total=len(problems) + len(unread), what=what)
+            if len({problem.origin for problem in problems}) > 1:
+                message += (
+                    " If each source has rewards of its own, bind them to it, as in rewards: {code_tests: {sources: "
+                    "[code_tasks]}}."
+                )
+            raise DataError(message)
         if unfit:
             self.dropped[split] = [*self.dropped.get(split, ()), *unfit]
         return kept

@@ -18,11 +18,16 @@ from typing import Any, cast
 
 import ansatz
 from ansatz.files import is_special
+from ansatz.trust import TrustedText
 
 _FILE = re.compile(r"(.+\.py):\w+")
 _MODULE = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*):[^\W\d]\w*")
 _TEXTS = (".yaml", ".yml", ".txt")
 """Endings of the presets and of the prompt templates that a recipe can name."""
+_TEXT_KEYS = ("preset", "template", "user")
+_MODEL_KEYS = ("path", "model", "teacher")
+"""The keys whose value is a file of such a kind, or the folder of a model. A word of a recipe, such as `model`, may
+also be the name of a folder that has nothing to do with it."""
 _OF_MODELS = (".json", ".safetensors", ".bin", ".model", ".tiktoken", ".jinja", ".txt", ".yaml")
 """Endings of the files that a model folder is loaded from."""
 _READ_WHOLE_BYTES = 64 << 20
@@ -41,37 +46,40 @@ def file_digests(recipe: Mapping[str, Any]) -> dict[str, str]:
     the user's to keep, as that of torch is.
     """
     digests = dict[str, str]()
-    for text in sorted(set(_texts(recipe))):
-        for name, path in _files_of(text).items():
+    for key, text in sorted(set(_texts(recipe))):
+        for name, path in _files_of(key, text).items():
             digests[name] = _digest(path)
     return dict(sorted(digests.items()))
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """Every key and every text in a value, at any depth."""
+def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Every text in a value, at any depth, under the last key above it. The keys themselves come under no key. So do
+    texts that look like the path of a model and are none: rows of data, and the name of a model on a server."""
     if isinstance(value, str):
-        yield value
+        yield key, value
     elif isinstance(value, Mapping):
-        for key, inner in cast("Mapping[str, Any]", value).items():
-            yield key
-            yield from _texts(inner)
+        section = cast("Mapping[str, Any]", value)
+        named = {"source", "url"} & section.keys()
+        for name, inner in section.items():
+            yield "", name
+            yield from _texts(inner, "" if named and name in _MODEL_KEYS else name)
     elif isinstance(value, list | tuple):
         for inner in cast("list[Any]", value):
-            yield from _texts(inner)
+            yield from _texts(inner, key)
 
 
-def _files_of(text: str) -> dict[str, Path]:
+def _files_of(key: str, text: str) -> dict[str, Path]:
     """The files that a text of the recipe stands for, by name; none for most texts. A name is relative if the text is,
     so that a project can be moved together with its runs."""
     if match := _FILE.fullmatch(text):
         path = Path(match[1])
         return _with_imports(path, path.parent) if _is_file(path) else {}
-    if match := _MODULE.fullmatch(text):
+    if isinstance(text, TrustedText) and (match := _MODULE.fullmatch(text)):
         return _files_of_module(match[1])
     path = Path(text)
-    if text and _is_file(path / "config.json"):
+    if key in _MODEL_KEYS and text and any(_is_file(path / name) for name in ("config.json", "adapter_config.json")):
         return {str(file): file for file in path.iterdir() if file.suffix in _OF_MODELS and _is_file(file)}
-    return {text: path} if path.suffix in _TEXTS and _is_file(path) else {}
+    return {text: path} if key in _TEXT_KEYS and path.suffix in _TEXTS and _is_file(path) else {}
 
 
 def _digest(path: Path) -> str:
@@ -92,6 +100,7 @@ def _digest(path: Path) -> str:
 
 
 def _files_of_module(name: str) -> dict[str, Path]:
+    # To find a module within a package, Python imports the package.
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError, AttributeError):

@@ -141,7 +141,8 @@ class StageWatch:
         if decision is None or decision.action != "rollback":
             return
         assert decision.cause is not None
-        steps = [checkpoint.step_of(path) for path in checkpoint.list_checkpoints(self._folder)]
+        paths = checkpoint.list_checkpoints(self._folder)
+        steps = [checkpoint.step_of(path) for path in paths if checkpoint.is_resumable(path)]
         target = rollback_target(steps, first_bad_step=decision.first_bad_step)
         rollback = Rollback(
             from_step=step,

@@ -12,6 +12,7 @@ from ansatz.rollout.ticket import Landed
 from ansatz.rollout.ticket_sources import TicketSource
 from ansatz.rollout.weight_store import FileWeightStore
 from ansatz.train.placement import ONE_PROCESS, Placement
+from ansatz.trust import TrustedText, require
 
 AnyTrainer = TypeVar("AnyTrainer", covariant=True)
 ON_CLUSTER = "ansatz.loop.on_cluster.workplace:OnCluster"
@@ -52,6 +53,7 @@ class Workplace(Protocol):
         config: Config,
         *,
         model: str,
+        base: str,
         store: FileWeightStore,
         on_cpu: bool,
         on_landed: Callable[[Landed], None],
@@ -59,8 +61,8 @@ class Workplace(Protocol):
     ) -> TicketSource | None:
         """Return what samples the tickets of a stage; None if the run's own process does.
 
-        model: what the stage began with. on_cpu: whether the policy is trained on a CPU. on_event: is called with the
-        step and a sentence.
+        model: what the stage began with. base: of its adapters (`trainers.load_start`). on_cpu: whether the policy is
+        trained on a CPU. on_event: is called with the step and a sentence.
         """
         ...
 
@@ -94,5 +96,7 @@ class OwnProcess:
 def workplace_of(section: ClusterSection) -> Workplace:
     """Return where a recipe lets trainers and samplers work. That on a cluster is imported only if it is used."""
     if section.workers or section.trainers:
-        return load_attribute(ON_CLUSTER, kind="workplace")(section)
+        if section.address:  # of processes that send objects, which run code when they are read
+            require(section.address, kind="cluster.address")
+        return load_attribute(TrustedText(ON_CLUSTER), kind="workplace")(section)
     return OwnProcess()

@@ -33,7 +33,7 @@ def config(folder: Path, **algorithm: object) -> Config:
 def test_every_row_passes_on_a_sound_recipe(tmp_path: Path, algorithm: dict[str, Any]):
     findings = list(check_recipe(config(tmp_path, **algorithm), tmp_path, num_prompts=2))
     assert [finding.what for finding in findings if not finding.passed] == []
-    assert sum(finding.what.startswith("gradient: ") for finding in findings) == 8
+    assert sum(finding.what.startswith("gradient: ") for finding in findings) == 9
     assert sum(finding.what.startswith("sampler and trainer, ") for finding in findings) == 6
     assert all(finding.measured is not None for finding in findings)
 

@@ -11,6 +11,7 @@ from toy_runs import REPOSITORY
 
 from ansatz.objectives.objective import TokenBatch
 from ansatz.registry import load_attribute
+from ansatz.trust import TrustedText
 
 EXAMPLE = REPOSITORY / "examples" / "grpo_from_scratch.py"
 
@@ -27,7 +28,7 @@ def test_grpo_from_scratch_raises_the_mean_reward():
 
 
 def test_the_batch_of_the_example_has_every_field_that_an_objective_reads():
-    batch = load_attribute(f"{EXAMPLE}:Batch", kind="batch")
+    batch = load_attribute(TrustedText(f"{EXAMPLE}:Batch"), kind="batch")
     read = {name for name, member in inspect.getmembers(TokenBatch) if isinstance(member, property)}
     assert {"segment_T", "weight_T"} <= read
     assert read <= set(inspect.signature(batch).parameters)
@@ -36,4 +37,4 @@ def test_the_batch_of_the_example_has_every_field_that_an_objective_reads():
 def test_the_example_has_at_most_200_lines_and_uses_no_loop_trainer_or_sampler():
     text = EXAMPLE.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 200
-    assert set(re.findall(r"from ansatz\.(\w+)", text)) == {"data", "models", "objectives", "rewards", "types"}
+    assert set(re.findall(r"from ansatz\.(\w+)", text)) == {"data", "models", "objectives", "types"}

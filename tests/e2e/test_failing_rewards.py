@@ -61,6 +61,19 @@ def test_a_reward_that_returns_none_ends_the_run_after_saving_and_the_run_can_be
     assert not changed(tmp_path / "whole" / "runs" / "toy", run)
 
 
+def test_settings_of_the_process_that_a_reward_changes_are_put_back_and_named_once(tmp_path):
+    runs = {}
+    for name, changes in {"quiet": False, "rude": True}.items():
+        rewards = {"math_answer": {"weight": 0}, f"{REWARDS}:settles": {"changes": changes}}
+        code, _, err = command("train", recipe(tmp_path / name, rewards))
+        assert code == 0, err
+        runs[name] = tmp_path / name / "runs" / "toy"
+    assert [name for name in changed(runs["quiet"], runs["rude"]) if not name.endswith("events.jsonl")] == []
+    events = [row["text"] for row in read_jsonl(runs["rude"] / "rl" / "events.jsonl") if row["kind"] == "settings"]
+    what = [text.partition(" from ")[0].removeprefix(f"reward '{REWARDS}:settles' changed ") for text in events]
+    assert sorted(what) == ["the current folder", "the precision of torch's products", "torch's default type"]
+
+
 def test_a_reward_that_hangs_ends_the_run_at_its_deadline(tmp_path):
     settings = {"at": 3, "unless": str(tmp_path / "never"), "deadline_s": 1}
     rewards = {"math_answer": {"weight": 0}, f"{REWARDS}:waits": settings}

@@ -3,12 +3,12 @@
 import json
 
 import pytest
+from ansatz_verify import verify
 from toy_runs import REPOSITORY, command
 
 from ansatz.config import load_recipe
 from ansatz.data.jsonl import jsonl
 from ansatz.data.store import read_problems
-from ansatz.rewards.math_answer import verify
 from ansatz.track.jsonl import read_jsonl
 
 RECIPE = REPOSITORY / "recipes" / "tiny_gsm8k_grpo_cpu.yaml"

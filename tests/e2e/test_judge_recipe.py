@@ -32,7 +32,7 @@ def test_the_judge_recipe_ends_with_the_same_bits_when_it_is_killed_and_resumed(
         code, _, err = command("train", "--resume", tmp_path / "killed" / "run")
         assert code == 0, err
     whole, killed = tmp_path / "whole" / "run", tmp_path / "killed" / "run"
-    assert not differences(whole, killed)
+    assert not differences(whole, killed, with_recipe=False)  # each has a cache of its own
     rows = read_jsonl(killed / "rl" / "metrics.jsonl")
     assert [row["step"] for row in rows] == [1, 2, 3, 4, 5]
     assert all(0 <= row["reward/agreement"] <= 1 for row in rows)

@@ -62,9 +62,9 @@ def test_signals_in_every_wait_save_the_run_which_then_ends_in_the_same_bits(grp
     assert {fault.code for fault in result.faults} <= {0, 75}  # 0: it was just ending
 
 
-def test_a_run_whose_disk_is_full_for_some_time_ends_in_the_same_bits(grpo, tmp_path):
-    result = disturbed(grpo, tmp_path, [("full disk", phase) for phase in ("saving", "update")])
-    assert result.faults
+def test_a_run_that_is_stopped_and_whose_disk_is_full_for_some_time_ends_in_the_same_bits(grpo, tmp_path):
+    result = disturbed(grpo, tmp_path, [("stop", "sampling"), ("full disk", "saving"), ("full disk", "update")])
+    assert result.faults[0].fault == "stop"
 
 
 def test_damage_to_a_run_is_refused_or_makes_no_difference(grpo, tmp_path):

@@ -1,6 +1,6 @@
-"""The real TRL and verifiers, each in its own environment, which `make test-trainers` installs.
+"""The real TRL, verl and verifiers, each in its own environment, which `make test-trainers` installs.
 
-Our rewards run in both, and the losses of our preference stage equal those of TRL.
+Our rewards run in each, and the losses of our preference stage equal those of TRL.
 """
 
 from __future__ import annotations
@@ -34,7 +34,11 @@ def output_of(environment: str, script: str, *arguments: Path | str) -> Any:
     python = REPOSITORY / environment / "bin" / "python"
     if not python.exists():
         pytest.skip(f"{environment} is not installed; make test-trainers")
-    variables = {"PYTHONPATH": str(REPOSITORY), "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
+    variables = {
+        "PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'packages' / 'verify'}",
+        "CUDA_VISIBLE_DEVICES": "",
+        "HF_HUB_OFFLINE": "1",
+    }
     done = subprocess.run(
         [python, SCRIPTS / script, *arguments], env={**os.environ, **variables}, capture_output=True, text=True
     )
@@ -47,11 +51,9 @@ def test_two_steps_of_trl_train_on_our_reward(tmp_path):
     texts = [f"Question: {number} + 1?\nAnswer:\n{number + 1}" for number in range(50)]
     build_tiny_model(tmp_path / "model", texts=texts, vocab_size=300, hidden_size=32, num_layers=2, num_heads=2)
     steps = output_of(".venv-trl", "trl_steps.py", tmp_path / "model", tmp_path / "out")
-    # a random model never writes a box, so every response gets `wrong`, which is -1 there
-    assert [(row["step"], row["reward"], row["rewards/ansatz_reward/mean"]) for row in steps] == [
-        (1, -1, -1),
-        (2, -1, -1),
-    ]
+    # a random model never writes a box, so every response gets `wrong`, which is -1, and 0 by the package's reward
+    means = [(row["reward"], row["rewards/ansatz_reward/mean"], row["rewards/ansatz_verify/mean"]) for row in steps]
+    assert means == [(-1, -1, 0)] * 2
 
 
 DPO_CASES: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
@@ -123,5 +125,10 @@ def five_losses(folder: Path, template: Path, losses: dict[str, dict[str, Any]])
 
 
 @pytest.mark.slow
-def test_a_rubric_of_verifiers_scores_with_its_weight():
+def test_a_task_of_verifiers_scores_with_the_weight_of_its_configuration():
     assert output_of(".venv-verifiers", "verifiers_scores.py") == [0.5, 0.0]
+
+
+@pytest.mark.slow
+def test_the_reward_manager_of_verl_calls_our_function_with_its_options():
+    assert output_of(".venv-verl", "verl_scores.py") == [1.0, 0.0]

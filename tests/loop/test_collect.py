@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -206,3 +207,13 @@ def test_a_curriculum_observes_a_problem_when_its_last_rollout_has_ended() -> No
         tried.append({row[0]: row[1:4] for row in stream.state()["curriculum"]["tried"]})
     assert tried[0].keys() == {0}
     assert tried[1][1] == [0.0, 4.0, 1]  # four responses in one visit: it was not taken again while it was on its way
+
+
+def test_groups_that_no_reward_applies_to_leave_the_update_unless_no_group_has_a_reward() -> None:
+    def none_for_hard(rollout: Rollout) -> float:
+        return math.nan if rollout.prompt.problem.question == "h" else is_answer(rollout)
+
+    for kinds, updated in (("hme", ["m1", "e2"]), ("hh", ["h0", "h1"])):
+        stage = collector(ProblemStream(problems(kinds), seed=0), num_prompts=len(kinds))
+        data = step_of(dataclasses.replace(stage, grader=FakeGrader(none_for_hard)))
+        assert (len(data.sampled), sorted(ids(data.groups))) == (len(kinds), sorted(updated))

@@ -66,7 +66,7 @@ def untimed(rows):
 def test_every_stage_has_a_folder_with_its_config_and_its_output(run):
     stages = ("problems", "model", "sft", "rl")
     assert sorted(path.name for path in run.iterdir()) == sorted(
-        [*stages, ".lock", "SHA256SUMS", "run.json", "config.yaml", "summary.json"]
+        [*stages, ".lock", "SHA256SUMS", "run.json", "config.yaml", "rendered.txt", "summary.json"]
     )
     for stage in stages:
         assert load_run(run / stage) == load_run(run)
@@ -239,7 +239,7 @@ def test_a_note_before_the_first_stage_is_in_the_log_of_a_run_that_begins_and_of
     config = toy_config(tmp_path, changes)
     console = open_console(Console(file=io.StringIO()), log=config.run_dir / LOG)
     with monkeypatch.context() as changed:
-        changed.setattr(pipeline, "build_grader", lambda *_, **__: 1 / 0)
+        changed.setattr(pipeline, "graders_of", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run_pipeline(config, console=console)
     for fresh in (False, True):  # a log without a run would make the folder one that a run must not touch

@@ -1,9 +1,13 @@
 import pytest
 from toy_runs import toy_config
 
+from ansatz.environments.base import bind_environment
+from ansatz.errors import ConfigError
 from ansatz.loop import rendering
+from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.run_sources import RunSources
 from ansatz.models.reader import TextReader
+from ansatz.trust import trusted
 from ansatz.types import Problem
 
 
@@ -64,3 +68,34 @@ def test_a_teacher_may_have_its_own_template(tmp_path):
     assert sources.renderer(READER).template == "tiny"
     renderer = sources.build_renderer(READER, template="none")
     assert renderer.prompt(problem()).text == "How many ?"
+
+
+ENVIRONMENT = """
+from ansatz.environments import Environment
+
+class Board(Environment):
+    def reset(self, problem):
+        if problem.question.startswith("BAD"):
+            raise ValueError("no board")
+        return "a board"
+    async def step(self, response):
+        return None
+"""
+
+
+def test_an_environment_whose_reset_fails_for_every_problem_ends_the_run_with_its_error(tmp_path):
+    (tmp_path / "env.py").write_text(ENVIRONMENT)
+    spec = bind_environment(trusted({"name": f"{tmp_path}/env.py:Board", "turns": 2}), template="boxed")
+    bad = [problem(question=f"BAD {n}", name=f"bad{n}") for n in range(3)]
+
+    def renderer():
+        return PromptRenderer(Words(), "boxed", spec, max_prompt_tokens=99, max_response_tokens=9)
+
+    with pytest.raises(
+        ConfigError, match=r"reset\(\) failed for all 3 problems .* 'bad0': reset\(\) raised ValueError: no board"
+    ):
+        renderer().open(bad)
+    some = renderer()
+    some.open([*bad, problem()])  # one that fails is an error of its own responses
+    some.open([problem(question="BAD 4", name="bad4")])
+    assert some.opened(problem()).question.endswith("a board")

@@ -18,9 +18,20 @@ from ansatz.loop.run_record import MAY_CHANGE, RunRecord, read_record, record_of
 SHORT = {"sft": {"steps": 1}, "train": {"steps": 2}, "save": {"every": 1}, "evaluate": {"every": 0}}
 
 
+SECRET = "ff8e51b2-a-variable-of-the-environment"
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return run_pipeline(toy_config(tmp_path_factory.mktemp("run"), SHORT))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SOME_TOKEN", SECRET)
+        return run_pipeline(toy_config(tmp_path_factory.mktemp("run"), SHORT))
+
+
+def test_no_variable_of_the_environment_is_in_the_run_folder(run):
+    files = [file for file in run.rglob("*") if file.is_file()]
+    assert len(files) > 10
+    assert [file for file in files if SECRET.encode() in file.read_bytes()] == []
 
 
 def other(value):

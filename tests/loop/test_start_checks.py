@@ -27,7 +27,7 @@ from ansatz.models.lora import add_adapters
 from ansatz.models.tiny import build_tiny_model
 from ansatz.objectives.objective import Objective
 from ansatz.registry import settings_of
-from ansatz.rewards.math_answer.reward import math_answer
+from ansatz.rewards.math_answer import math_answer
 
 Refusals = Callable[[Mapping[str, Any]], tuple[str, str]]
 ODD_VALUES: tuple[Any, ...] = (None, True, -1, 0, 3, 10**9, 0.5, 1e308, float("nan"), "", "x", "/no/such", [], {})
@@ -162,6 +162,22 @@ def data_of(path: str) -> dict[str, Any]:
         ({"train": {"critic": {"path": "/no/critic"}}, "algorithm": {"preset": "ppo"}}, "train.critic.path = "),
         ({"rejection": {"teacher": "/no/teacher"}}, "rejection.teacher = '/no/teacher' is not a folder"),
         ({"rewards": {"gone.py:mine": {}}}, "'gone.py' does not exist"),
+        ({"rewards": {"math_answer": {"sources": ["math"]}}}, "rewards.math_answer.sources: no problem is from 'math'"),
+        (
+            {
+                "data": {
+                    "heldout": {
+                        "source": "mixture",
+                        "split": "heldout",
+                        "parts": [{"source": "arithmetic", "count": 2, "template": "boxedd"}],
+                    }
+                }
+            },
+            "prompt template 'boxedd' is unknown",
+        ),
+        ({"save": {"best": "hard"}}, "save.best = 'hard': expected true, false or one of several sources"),
+        ({"evaluate": {"rewards": {"math_answer": {}}}}, "evaluate.rewards.math_answer is in rewards already"),
+        ({"evaluate": {"rewards": {"repetition": {"weight": 1}}}}, "evaluate.rewards.repetition has a weight, but"),
         ({"save": {"every": 1, "keep": 10**9}, "train": {"steps": 10**9}}, "GB are free on this disk"),
     ],
     ids=str,

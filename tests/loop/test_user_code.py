@@ -11,6 +11,7 @@ from toy_runs import toy_config
 from ansatz.errors import ConfigError
 from ansatz.loop.run_record import RunRecord, read_record, record_of, resumed_record
 from ansatz.loop.user_code import file_digests
+from ansatz.trust import trusted
 
 REWARD = "from scale import SCALE\n\n\ndef brief(rollouts):\n    return [SCALE for _ in rollouts]\n"
 
@@ -27,7 +28,7 @@ def project(tmp_path, monkeypatch):
 
 
 def code_of(*texts):
-    return list(file_digests({"anything": [{"at": {"any": list(texts)}}]}))
+    return list(file_digests(trusted({"anything": [{"at": {"any": list(texts)}}]})))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_a_record_of_an_older_version_names_no_code_and_is_accepted(project):
     del content["code"], content["identities"]
     (project / "run.json").write_text(json.dumps(content))
     older = read_record(project)
-    assert older == RunRecord(recipe=older.recipe)
+    assert older == RunRecord(recipe=older.recipe, signatures=older.signatures)
     resumed = resumed_record(older, config, allow_changes=False)
     assert resumed.code == record_of(config).code
     assert (resumed.changes, resumed.identities) == ((), ())
@@ -159,3 +160,34 @@ def test_a_model_that_has_changed_between_kill_and_resume_is_refused(model, chan
         resumed_record(record, config, allow_changes=False)
     accepted = resumed_record(record, config, allow_changes=True)
     assert accepted.changes[-1]["files"] == {f"models/base/{name}": "has changed"}
+
+
+@pytest.mark.parametrize("folder", ["model", "rl", "grpo", "toy", "train", "chat", "runs", "jsonl", "adamw", "rewards"])
+def test_a_word_of_a_recipe_that_is_also_the_folder_of_a_model_is_no_code(project, folder):
+    config = toy_config(project, {"algorithm": {"preset": "grpo"}})
+    before = file_digests(config.model_dump())
+    (project / folder).mkdir()
+    (project / folder / "config.json").write_text("{}")
+    (project / f"{folder}.txt").write_text("")
+    assert file_digests(config.model_dump()) == before
+    assert resumed_record(record_of(config), config, allow_changes=False).changes == ()
+
+
+def test_only_declared_paths_are_files_and_a_folder_of_data_or_a_name_on_a_server_is_none(project):
+    (project / "base").mkdir()
+    (project / "base" / "config.json").write_text("{}")
+    for declared in (
+        {"model": {"path": "base"}},
+        {"rejection": {"teacher": "base"}},
+        {"rewards": {"learned": {"model": "base"}}},
+    ):
+        assert list(file_digests(declared)) == ["base/config.json"]
+    for other in (
+        {"name": "base"},
+        {"base": {"path": 1}},
+        {"data": {"train": {"source": "hub", "path": "base"}}},
+        {"rewards": {"judge": {"url": "http://127.0.0.1:1", "model": "base"}}},
+        {"rollout": {"stop": ["prompt.txt", "base"]}},
+    ):
+        assert file_digests(other) == {}
+    assert list(file_digests({"data": {"template": {"name": "chat", "user": "prompt.txt"}}})) == ["prompt.txt"]

@@ -1,14 +1,24 @@
 """Rewards of a user, for runs that need a signal, are interrupted, or fail."""
 
+import os
+import tempfile
 import time
 from pathlib import Path
+
+import torch
 
 from ansatz.rewards.base import RewardResult
 from ansatz.types import Reason, Verdict
 
 
 def every_other(rollouts):
-    return [RewardResult(value=float(rollout.sample % 2)) for rollout in rollouts]
+    """A grader, to which the samples with odd numbers are correct."""
+    return [graded(rollout.sample % 2 == 1) for rollout in rollouts]
+
+
+def graded(correct):
+    verdict = Verdict(correct=correct, reason=Reason.EQUAL if correct else Reason.DIFFERENT)
+    return RewardResult(value=float(correct), verdict=verdict)
 
 
 def all_equal(rollouts):
@@ -25,6 +35,15 @@ def huge_at(rollouts, *, step, at):
 
 def not_a_number(rollouts):
     return [RewardResult(value=float("nan")) for _ in rollouts]
+
+
+def settles(rollouts, *, changes):
+    """The values of `every_other`. changes: settings of the whole process, which stay changed."""
+    if changes:
+        torch.set_default_dtype(torch.float64)
+        torch.set_float32_matmul_precision("medium")
+        os.chdir(tempfile.gettempdir())
+    return every_other(rollouts)
 
 
 def interrupts(rollouts, *, step, at, unless):

@@ -38,7 +38,7 @@ class SftSection(ScheduleSection):
     warmup_steps: Count = 20
     """Steps over which the learning rate rises linearly from near 0."""
     decay_steps: Count = 0
-    """Steps at the end over which the learning rate falls linearly to near 0; 0: no decay."""
+    """Steps at the end over which the learning rate falls, as `train.decay` says; 0: no decay."""
 
     @property
     def trains(self) -> bool:

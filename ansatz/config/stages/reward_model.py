@@ -69,7 +69,7 @@ class RewardModelSection(AsRollout):
     warmup_steps: Count = 10
     """Steps over which the learning rate rises linearly from near 0."""
     decay_steps: Count = 0
-    """Steps at the end over which the learning rate falls linearly to near 0; 0: no decay."""
+    """Steps at the end over which the learning rate falls, as `train.decay` says; 0: no decay."""
     lm_coef: Rate = 0.0
     """Weight of the language-modelling loss of correct responses, next to the loss of the labels (arXiv:2110.14168,
     sec. 4.2). It needs `extra_layers: 0`, because otherwise the policy's layers do not change. 0: none."""

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ansatz.cluster.base import Needs, Role
-from ansatz.config.recipe import restore
 from ansatz.config.schema import ClusterSection, Config
 from ansatz.environments.base import bind_environment
 from ansatz.loop.trainers import copy_of_trained
@@ -39,14 +36,16 @@ def explain_workers(cluster: ClusterSection, *, lag: int) -> list[str]:
     ]
 
 
-def worker_role(config: Config, *, model: str, weights: Path) -> Role:
-    """Return what the process of a worker does. model: what the stage began with. weights: the folder of the store."""
+def worker_role(config: Config, *, model: str, base: str, weights: Path) -> Role:
+    """Return what the process of a worker does. model, base: what the stage began with, see `trainers.load_start`.
+    weights: the folder of the store."""
     return Role(
         name="sampler",
         target=HOST,
         settings={
-            "recipe": config.model_dump(mode="json"),
-            "model": os.path.abspath(model),
+            "config": config,
+            "model": model,  # not as an absolute path, because it may be the name of a model of the hub
+            "base": base,
             "weights": os.path.abspath(weights),
             "folder": os.getcwd(),
         },
@@ -54,14 +53,13 @@ def worker_role(config: Config, *, model: str, weights: Path) -> Role:
     )
 
 
-def build_host(recipe: Mapping[str, Any], *, model: str, weights: str, folder: str) -> SamplerHost:
+def build_host(config: Config, *, model: str, base: str, weights: str, folder: str) -> SamplerHost:
     """Build what a worker hosts, in its process. folder: that of the driver, from which paths of the recipe start."""
     os.chdir(folder)
-    config = restore(dict(recipe))
     set_threads(config.cluster.threads)
     # vLLM has weights of its own: a second copy on its GPUs would take the room of its cache.
     is_vllm = config.rollout.engine.get("name", "native") == "vllm"
-    policy = copy_of_trained(config.model, model, seed=config.seed, device="cpu" if is_vllm else None)
+    policy = copy_of_trained(config.model, model, base=base, seed=config.seed, device="cpu" if is_vllm else None)
     environment = bind_environment(config.environment, template=config.data.template)
     sampler = engine_of(config.rollout.engine, environment)(policy)
     return SamplerHost(policy, sampler, FileWeightStore(Path(weights)))

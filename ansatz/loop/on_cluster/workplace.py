@@ -61,6 +61,7 @@ class OnCluster:
         config: Config,
         *,
         model: str,
+        base: str,
         store: FileWeightStore,
         on_cpu: bool,
         on_landed: Callable[[Landed], None],
@@ -73,7 +74,7 @@ class OnCluster:
         ray.check_room(self._requests(ray))
         pool = Pool(
             ray,
-            worker_role(config, model=model, weights=store.folder),
+            worker_role(config, model=model, base=base, weights=store.folder),
             num_workers=section.workers,
             min_workers=max(1, section.min_workers),
             limits=Limits(probe=section.probe, lease=section.lease, start=section.start, patience=section.patience),

@@ -10,15 +10,18 @@ from pathlib import Path
 from ansatz.config.schema import FIRST_STAGES, Config
 from ansatz.environments.base import bind_environment, check_environment_reward
 from ansatz.errors import ConfigError
+from ansatz.links import check_no_links
 from ansatz.loop.builders import model_builder, tokenizer_texts
 from ansatz.loop.context import RunContext
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.plan import folder_names, planned_stages
 from ansatz.loop.stages.stage import Stage
+from ansatz.loop.trainers import load_base
 from ansatz.models.four_bit import check_four_bit
 from ansatz.models.load import check_folder
-from ansatz.models.lora import bind_adapters
+from ansatz.models.lora import bind_adapters, read_adapter, save_merged
 from ansatz.models.reader import Reader
+from ansatz.models.save import export_dtype
 from ansatz.rollout.engines import check_engine
 from ansatz.track.tracker import Tracker
 
@@ -29,6 +32,7 @@ class ModelStage(Stage):
         if config.model.path is None:
             model_builder(config)
         bind_adapters(config.model.lora, seed=config.seed)
+        _get_adapter(config)
         environment = bind_environment(config.environment, template=config.data.template)
         check_engine(config.rollout, environment)
         check_environment_reward(config.rewards, environment)
@@ -41,6 +45,8 @@ class ModelStage(Stage):
         config = sources.config
         if config.model.path is not None and not config.model.built:
             yield partial(check_folder, config.model.path)
+            if (adapter := _get_adapter(config)) is not None:
+                yield partial(read_adapter, adapter, settings=config.model.lora)
         else:
             yield partial(model_builder, config)
 
@@ -53,7 +59,11 @@ class ModelStage(Stage):
         config, path = context.config, str(context.config.model.path)
         if config.model.built:
             texts = tokenizer_texts(context.problems(context.splits[0]), config.data.template)
+            check_no_links(folder)  # into which libraries write
             model_builder(config)(folder, texts=texts)
+            path = str(folder)
+        elif (adapter := _get_adapter(config)) is not None:
+            _write_continued(context, folder, adapter)
             path = str(folder)
         policy = context.policy(path)
         for entry in planned_stages(config):
@@ -68,6 +78,34 @@ class ModelStage(Stage):
             tracker.evaluation(*evaluator.run(sampler, stage=folder.name, step=0))
             tracker.flush()
         return folder
+
+
+def _get_adapter(config: Config) -> str | None:
+    """The adapter that the run continues (`model.lora.path`). ConfigError without a model that it belongs to."""
+    adapter = None if config.model.lora is None else config.model.lora.get("path")
+    if adapter is not None and config.model.path is None:
+        raise ConfigError(
+            f"model.lora.path = {adapter!r} continues an adapter of a model, and model.path is null. Set model.path to "
+            "the model that the adapter was trained on."
+        )
+    return adapter
+
+
+def _write_continued(context: RunContext, folder: Path, adapter: str) -> None:
+    """Write what a checkpoint of the adapter would hold: the adapter, and the model into which it is merged."""
+    config, base = context.config, str(context.config.model.path)
+    policy = load_base(config.model, base)
+    stored = read_adapter(adapter, settings=config.model.lora)
+    if stored.dropout and context.console is not None:
+        context.console.note(
+            f"model.lora.path: the adapter was trained with a dropout of {stored.dropout:g}, and is trained further "
+            "without."
+        )
+    add_adapters = bind_adapters(config.model.lora, seed=config.seed, path=adapter, base=base)
+    assert add_adapters is not None
+    check_no_links(folder)  # into which libraries write
+    context.bases[str(folder)] = base
+    save_merged(add_adapters(policy), folder, dtype=export_dtype(config.save.dtype, base))
 
 
 def _check_quantized_run(config: Config) -> None:

@@ -56,6 +56,36 @@ def folder_names(config: Config) -> list[str]:
     return [name for entry in planned_stages(config) for name in entry.folders]
 
 
+READ_ONCE = {
+    "problems": ("data.sft.", "data.train.", "data.heldout.", "data.unfit"),
+    "model": ("model.path", "model.tiny.", "model.toy"),
+}
+"""By stage: keys, and sections with a dot at the end, that it alone reads: it stores what they say."""
+_ALSO_READ_BY = {"sft": ("rejection",)}
+"""By section: stages besides its own that take defaults from it."""
+
+
+def last_reader(config: Config, done: Sequence[bool], key: str) -> str | None:
+    """Return the finished stage or stages that a key was for; None if one that is not finished may read it.
+
+    done: of each planned stage, whether it is finished.
+    """
+    planned = list(zip(planned_stages(config), done, strict=True))
+    left = {entry.stage.name for entry, is_done in planned if not is_done}
+    if not left:
+        return "stages that are all finished"
+    finished = {entry.stage.name for entry, is_done in planned if is_done} - left
+    for stage in finished & READ_ONCE.keys():
+        for name in READ_ONCE[stage]:
+            if key.startswith(name) if name.endswith(".") else key == name:
+                return f"the stage {stage}"
+    section = key.partition(".")[0]
+    declared = {entry.stage.name for entry, _ in planned if entry.stage.declaration.section is not None}
+    if section in finished & declared and left.isdisjoint(_ALSO_READ_BY.get(section, ())):
+        return f"the stage {section}"
+    return None
+
+
 def check_order(run_dir: Path, stages: Sequence[PlannedStage]) -> None:
     """ConfigError if a stage has not begun, or is to be extended, although a later one has begun from its output."""
     folders = [(entry, run_dir / name) for entry in stages for name in entry.folders]

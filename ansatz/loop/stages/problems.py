@@ -17,16 +17,16 @@ from ansatz.config.schema import Config
 from ansatz.data.curriculum import curriculum_settings
 from ansatz.data.hygiene.report import provenance
 from ansatz.data.store import stored_lines, write_problems
+from ansatz.errors import ConfigError
 from ansatz.files import write_text
-from ansatz.loop.builders import check_source
+from ansatz.loop.builders import check_source, graders_of
 from ansatz.loop.context import RunContext
 from ansatz.loop.own_reward_model import check_own_critic, check_own_rewards
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.stage import Stage
 from ansatz.prompts.chat import spelled_out
 from ansatz.prompts.templates import template_text
-from ansatz.rewards.grader import build_grader
-from ansatz.rewards.learned import rewards_before
+from ansatz.rewards.grader import sources_of
 from ansatz.track.overlap import overlap
 
 
@@ -43,15 +43,22 @@ class ProblemsStage(Stage):
             template_text(template if isinstance(template, str) else template.user)
         if config.data.curriculum is not None:
             curriculum_settings(config.data.curriculum)
+            if config.data.order == "file":
+                raise ConfigError("data.order: file has no effect with data.curriculum. Leave one of them out.")
         check_own_rewards(config)
         check_own_critic(config)
-        build_grader(rewards_before(config.rewards), workers=config.grader_workers).close()
+        for grader in graders_of(config):
+            grader.close()
 
     def input_checks(self, sources: RunSources) -> Iterable[Callable[[], object]]:
         """Every split can be read and stored, and its gold answers are readable."""
         for split in sources.splits:
             yield partial(sources.source, split)
             yield partial(_check_stored, sources, split)
+            yield partial(_check_templates, sources, split)
+        yield partial(_check_sources_of_rewards, sources)
+        if isinstance(sources.config.save.best, str):
+            yield partial(_check_best, sources)
 
     def run(self, context: RunContext, folder: Path) -> Path:
         config = context.config
@@ -69,6 +76,39 @@ def _note_overlap(context: RunContext) -> None:
     found = overlap(context.config.run_dir, problems=context.config.evaluate.problems)
     if found is not None and found.seen and context.console is not None:
         context.console.note(f"data.heldout: {found.sentence()}")
+
+
+def _check_templates(sources: RunSources, split: str) -> None:
+    """ConfigError for a prompt template of a part or row that is unknown."""
+    for name in {problem.template for problem in sources.problems(split)} - {None}:
+        template_text(str(name))
+
+
+def _check_sources_of_rewards(sources: RunSources) -> None:
+    """ConfigError if a reward is bound to a source without problems, or if problems have no reward."""
+    recipe = sources.config.rewards
+    bound = {name: sources_of(name, settings) for name, settings in recipe.items()}
+    if all(names is None for names in bound.values()):
+        return
+    kinds = {problem.origins: problem.origin for split in ("train", "heldout") for problem in sources.problems(split)}
+    listed = f"data.train and data.heldout have {', '.join(sorted(set(kinds.values())))}"
+    for name, names in bound.items():
+        if unknown := sorted(each for each in names or () if not any(each in kind for kind in kinds)):
+            raise ConfigError(f"rewards.{name}.sources: no problem is from {unknown[0]!r}; {listed}.")
+    for kind, origin in kinds.items():
+        if not any(names is None or names & kind for names in bound.values()):
+            raise ConfigError(f"no reward applies to the problems of {origin!r}. Bind one to this source.")
+
+
+def _check_best(sources: RunSources) -> None:
+    """ConfigError if the evaluated problems have no such source, or no other."""
+    best, problems = sources.config.save.best, sources.problems("heldout")[: sources.config.evaluate.problems]
+    origins = dict.fromkeys(problem.origin for problem in problems)
+    if best not in origins or len(origins) < 2:
+        raise ConfigError(
+            f"save.best = {best!r}: expected true, false or one of several sources of data.heldout, which are "
+            f"{', '.join(map(repr, origins))}."
+        )
 
 
 def _check_stored(sources: RunSources, split: str) -> None:

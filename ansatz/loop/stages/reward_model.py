@@ -101,7 +101,10 @@ class RewardTrainerSpec:
             dtype=dtype,
             lr=section.lr,
             schedule=Schedule(
-                warmup_steps=section.warmup_steps, decay_steps=section.decay_steps, total_steps=section.steps
+                warmup_steps=section.warmup_steps,
+                decay_steps=section.decay_steps,
+                total_steps=section.steps,
+                **self.updates.decay.model_dump(),
             ),
             language=language,
             export_dtype=export_dtype(self.save_dtype, self.path),

@@ -11,7 +11,7 @@ from typing import Any
 
 from ansatz.config.schema import REWARD_MODEL, Config
 from ansatz.data.curriculum import curriculum_settings
-from ansatz.errors import ConfigError
+from ansatz.errors import ConfigError, RewardError
 from ansatz.loop.collect import StepData
 from ansatz.loop.context import RunContext
 from ansatz.loop.queue_setup import rollout_queue
@@ -25,8 +25,16 @@ from ansatz.models.load import check_folder
 from ansatz.models.reader import Reader
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
+from ansatz.special_tokens import special_tokens
 from ansatz.track.measurements import values
-from ansatz.track.rollouts import environment_metrics, no_signal_note, rollout_metrics, version_lag
+from ansatz.track.rollouts import (
+    describe_abstentions,
+    describe_unused_steps,
+    environment_metrics,
+    no_signal_note,
+    rollout_metrics,
+    version_lag,
+)
 from ansatz.train import checkpoint
 from ansatz.train.sample import StepTokens, samples_of_groups
 from ansatz.train.trainer import StepReport
@@ -131,13 +139,18 @@ def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluate: Callable[[int
     is the step after which weights were published; `trainer.version` counts optimizer steps.
     """
     config, trainer = stage.config, stage.trainer
-    peak_gb = trainer.watch_memory()
+    peak_gb, per_token = trainer.watch_memory(), objective_of(config).advantage.per_token
     # Finds the tokens at which reasoning steps end, which are parts of a response. Other steps here are those of RL.
-    step_tokens = StepTokens(partial(trainer.tokenizer.decode, skip_special_tokens=True))
+    step_tokens = StepTokens(special_tokens(trainer.tokenizer).read)
     _evaluate_if_due(stage, evaluate, step=stage.first_step - 1)  # a signal may have ended the run before this
     for step in stage.steps:
         queue.open(through=step + config.rollout.lag)
         data, version = queue.gather(step), trainer.version
+        if step == 1 and not any(group.learned[0].score.applies for group in data.sampled):
+            raise RewardError(
+                f"no reward applies to any of the {sum(len(group.members) for group in data.sampled)} responses of "
+                "step 1: every reward returned None for all of them. Return a number from each that applies."
+            )
         start = time.perf_counter()
         samples = samples_of_groups(data.groups, step_tokens)
         batch = trainer.batch(samples, baseline_of_group=data.baseline_of_group)  # baselines: only for ReMax
@@ -157,6 +170,12 @@ def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluate: Callable[[int
         note = no_signal_note(data.sampled, max_response_tokens=config.rollout.max_response_tokens)
         if step == 1 and note is not None:  # no group has rewards that differ, so there is nothing to learn from
             stage.tracker.event(step, "no_signal", note)
+        left_out = describe_abstentions(data.sampled) if step == 1 else None
+        if left_out is not None:
+            stage.tracker.event(step, "abstentions", left_out)
+        unused = describe_unused_steps(data.sampled, per_token=per_token) if step == 1 else None
+        if unused is not None:
+            stage.tracker.event(step, "unused_steps", unused)
         if record is not None:
             stage.tracker.samples(step, record.finish(report))
         # save.exact: checkpoints also hold the older weights that open tickets name, for the same bits after a resume.

@@ -32,6 +32,10 @@ METRICS = ("train/loss", "train/entropy", "train/tokens", "train/grad_norm", "tr
 
 
 class SftStage(Stage):
+    def num_steps(self, config: Config) -> int | None:
+        section = config.section(SftSection)
+        return None if section.epochs else section.steps
+
     def explain(self, config: Config) -> str:
         return explain_fine_tuning(config, "the worked solutions of data.sft")
 

@@ -40,6 +40,11 @@ class Stage:
         """The number of steps that the recipe asks for, if a finished stage may be extended; else None."""
         return None
 
+    def num_steps(self, config: Config) -> int | None:
+        """Return the number of steps that the recipe asks for; None if that depends on the data."""
+        section = getattr(config, self.name, None)
+        return self.steps(config) or getattr(section, "steps", None) or None
+
     def explain(self, config: Config) -> str:
         """What the stage optimises, in words; empty if it trains nothing. Called for the stages of the recipe."""
         return ""
