@@ -4,6 +4,7 @@ its exit_code, which is 2 unless the class says otherwise.
 AnsatzError
 |-- ConfigError        a recipe, overlay or override is wrong; nothing has started
 |   |-- NoSpaceError       the disk has less free space than a run surely needs
+|   |-- UntrustedCodeError a recipe that came along with a model or a run names code, which the user has not allowed
 |   `-- UnreachableError   a server that the recipe names does not answer
 |-- DataError          a problem file or row is wrong (names file and line)
 |   `-- MissingFileError   a problem file does not exist
@@ -17,6 +18,7 @@ AnsatzError
 |-- TrainerError       the ranks of a trainer do not start, die repeatedly, or disagree
 |-- RewardError        a reward raised, did not return in time, or returned something other than one number per rollout
 |   `-- RewardUnavailable  what a reward needs, such as a judge, does not answer; a resumed run may succeed (code 75)
+|-- UserCodeError      a function of the user's, which is not a reward, raised or returned something unexpected
 |-- NonFiniteError     a loss or gradient is nan or inf; raised before the optimizer step
 |-- RunStopped         the watchdog has ended a run, which is saved; the command exits with 3
 |-- MissingExtraError  an optional package is missing; the message names the extra to install
@@ -27,7 +29,34 @@ RunInterrupted is not an error: a signal has ended a run, which is saved. The ex
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+PUBLISHED = False
+"""Whether `pip install ansatz-rl` finds a release. Pages, advice and model cards say what works until then."""
+
+
+def install_command(*extras: str) -> str:
+    """Return the command that installs what some extras need into the environment of this process.
+
+    Before there is a release, it names their packages: they can be installed into any copy of Ansatz.
+    """
+    pip = f"{shlex.quote(sys.executable)} -m pip install"
+    names = ",".join(extras)
+    if PUBLISHED:
+        return f"{pip} 'ansatz-rl[{names}]'"
+    try:
+        known = importlib.metadata.requires("ansatz-rl") or []
+    except importlib.metadata.PackageNotFoundError:  # a clone on the path, which nobody has installed
+        clone = Path(__file__).parents[1]
+        return f"{pip} {shlex.quote(str(clone / 'packages' / 'verify'))} {shlex.quote(f'{clone}[{names}]')}"
+    found = [re.match(r"""([^;]*[^; ]) *; extra == ['"](.*)['"]$""", each) for each in known]
+    return " ".join([pip, *sorted({shlex.quote(row[1]) for row in found if row and row[2] in extras})])
 
 
 class AnsatzError(Exception):
@@ -45,6 +74,14 @@ class ConfigError(AnsatzError):
 
 class NoSpaceError(ConfigError):
     pass
+
+
+class UntrustedCodeError(ConfigError):
+    """name: what was refused. names: everything in the same recipe that may name code."""
+
+    def __init__(self, message: str, *, name: str = "", names: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.name, self.names = name, names
 
 
 class UnreachableError(ConfigError):
@@ -99,6 +136,10 @@ class RewardUnavailable(RewardError):
     exit_code = os.EX_TEMPFAIL
 
 
+class UserCodeError(AnsatzError):
+    pass
+
+
 class NonFiniteError(AnsatzError):
     pass
 
@@ -117,3 +158,9 @@ class NotStoredError(AnsatzError):
 
 class RunInterrupted(BaseException):
     """A signal has ended a run. Says what was saved. No `except Exception` stops it on its way out."""
+
+
+def is_failure(error: BaseException) -> bool:
+    """Tell whether an error is a failure, and not the end of the process. Panics of libraries in Rust, such as those
+    that read tokenizers and weights, are no Exception."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"

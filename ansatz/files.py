@@ -13,9 +13,11 @@ import re
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
+
+from ansatz.links import ODD_REASON, make_folder, open_descriptor, open_file, open_folder, read_text, remove, rename
 
 HALF_CHARACTERS = "replace"
 """What happens to half characters in files that Ansatz writes: the error handler of `str.encode`."""
@@ -28,7 +30,7 @@ def read_yaml(file: Path) -> Any:
     """Read a YAML file. Raise YAMLError if it is not one. libyaml, if PyYAML has it, takes a tenth of the time."""
     import yaml  # not with the module, which is loaded by commands that read no table
 
-    return yaml.load(file.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return yaml.load(read_text(file), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def has_half_character(text: str) -> bool:
@@ -48,29 +50,29 @@ def replacing(path: Path) -> Iterator[TextIO]:
     and from fields of other people's rows, and must not end a run that has nearly finished. Missing parent folders are
     made. If the block raises, the draft is removed and `path` stays as it was.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with open_draft(path, "x", encoding="utf-8", errors=HALF_CHARACTERS) as file:
+        yield file
+
+
+@contextmanager
+def open_draft(path: Path, mode: str = "xb", **how: Any) -> Iterator[Any]:
+    """Open a draft of `path` in any mode with x, otherwise as `replacing`."""
+    make_folder(path.parent)
     check_not_special(path)  # without this, --out /dev/null would replace the device itself
     draft = path.with_name(f".{path.name}.draft")
     try:
-        with draft.open("w", encoding="utf-8", errors=HALF_CHARACTERS) as file:
+        remove(draft)  # which a kill has left, or somebody who leads it elsewhere
+        with open_file(draft, mode, **how) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        draft.replace(path)
+        rename(draft, path)
     except BaseException as error:
-        draft.unlink(missing_ok=True)
+        remove(draft)
         if isinstance(error, OSError) and error.filename is None:  # as of a write that finds the disk full
             error.filename = os.fspath(path)
         raise
     sync(path.parent)
-
-
-def make_private(folder: Path) -> Path:
-    """Make the folder if it is missing, and let only its user read it and all that is in it. Return it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with suppress(PermissionError):  # of a folder that another user has made
-        folder.chmod(0o700)
-    return folder
 
 
 def write_text(path: Path, text: str) -> None:
@@ -84,9 +86,9 @@ def append_text(path: Path, text: str) -> None:
 
     Raise OSError if the disk is full; the file is then as it was.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     check_not_special(path)
-    with path.open("ab", buffering=0) as file:
+    with open_file(path, "ab", buffering=0) as file:
         size, rest = file.tell(), memoryview(text.encode(errors=HALF_CHARACTERS))
         try:
             while rest:
@@ -108,7 +110,7 @@ def is_special(path: Path) -> bool:
 def check_not_special(path: Path) -> None:
     """Raise OSError for a pipe, a device or a socket."""
     if is_special(path):
-        raise OSError(errno.EINVAL, "It is a pipe, a device or a socket, expected a file", os.fspath(path))
+        raise OSError(errno.EINVAL, ODD_REASON, os.fspath(path))
 
 
 def check_ordinary_files(folder: Path) -> None:
@@ -134,11 +136,41 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 def not_written(path: Path, error: OSError, *, needed: int | None = None) -> str:
     """Return a sentence about a file or folder that could not be written. needed: its bytes, if they are known."""
-    folder = next(each for each in (path, *path.absolute().parents) if each.is_dir())
-    sizes = f"{_size(shutil.disk_usage(folder).free)} are free on this disk"
-    if needed is not None:
-        sizes = f"{_size(needed)} are needed, {sizes}"
-    return f"{path} could not be written ({error.strerror or error}; {sizes})."
+    reason = str(error.strerror or error)
+    if error.errno in (None, *OF_SPACE):
+        folder = next(each for each in (path, *path.absolute().parents) if each.is_dir())
+        sizes = [f"{_size(needed)} are needed"] if needed is not None else []
+        sizes.append(f"{_size(shutil.disk_usage(folder).free)} are free on this disk")
+        reason = f"{reason}; {', '.join(sizes)}"
+    return f"{path} could not be written ({reason})."
+
+
+OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""The errors of a disk, a quota or a limit that is full."""
+_REMEDIES = {
+    errno.ENOSPC: "Free some space",
+    errno.EDQUOT: "Remove files of yours on this disk, whose quota is used up",
+    errno.EFBIG: "Raise the limit of ulimit -f",
+    errno.EROFS: "Mount the disk for writing, or use a folder on another one",
+    errno.EACCES: "Get the right to write there, or use another folder",
+    errno.EPERM: "Get the right to write there, or use another folder",
+    errno.EIO: "The disk or its connection fails: check it, or use another one",
+    errno.ELOOP: "Remove the link, or put in its place what it leads to",
+    errno.ENOTDIR: "Remove the file that has the name of a folder",
+    errno.EISDIR: "Remove the folder that has the name of a file",
+    errno.EMFILE: "Raise the limit of ulimit -n",
+    errno.ENODEV: "Connect the disk again",
+    errno.ESTALE: "Mount the network file system again",
+}
+
+
+def remedy(error: Exception) -> str:
+    """Return what to do about a file that could not be written, as a sentence without its full stop.
+
+    error: an OSError, or an error that was raised from one.
+    """
+    number = getattr(error if isinstance(error, OSError) else error.__cause__, "errno", None)
+    return _REMEDIES.get(number or errno.ENOSPC, "Remove the cause of this error")
 
 
 def _size(num_bytes: int) -> str:
@@ -150,7 +182,7 @@ def _size(num_bytes: int) -> str:
 
 def sync(path: Path) -> None:
     """Flush a file, or the list of names in a folder, to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = open_folder(path) if path.is_dir() else open_descriptor(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -159,5 +191,5 @@ def sync(path: Path) -> None:
 
 def file_digest(path: Path) -> str:
     """Return SHA-256 of the bytes of a file, in hexadecimal digits."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

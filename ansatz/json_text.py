@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ansatz.errors import AnsatzError
+from ansatz.links import read_bytes
 
 MAX_DEPTH = 100
 """Levels of lists and objects. Real files have fewer than 20."""
@@ -45,7 +46,7 @@ def read_object(path: Path, *, error: type[AnsatzError], advice: str) -> dict[st
     Raise `error`, with the advice, if the file cannot be read or has been changed to something else.
     """
     try:
-        value = parse_json(path.read_bytes(), own=True)
+        value = parse_json(read_bytes(path), own=True)
     except (OSError, ValueError) as cause:
         raise error(f"{path} cannot be read ({cause}). {advice}") from cause
     if not isinstance(value, dict):

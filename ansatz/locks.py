@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ansatz.errors import ConfigError
+from ansatz.links import hold, make_folder, open_descriptor, open_folder
 
 LOCK_FILE = ".lock"
 
@@ -23,7 +24,7 @@ class FolderLock:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._path = folder, folder / LOCK_FILE
-        self._of_folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._of_folder = open_folder(folder)
         self._of_file = -1
         try:
             try:
@@ -69,9 +70,7 @@ class FolderLock:
                 os.close(descriptor)
 
     def _take_file(self) -> None:
-        # Without O_NONBLOCK, a FIFO with that name could be waited for without end.
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
-        self._of_file = os.open(self._path, flags, 0o644)
+        self._of_file = open_descriptor(self._path, os.O_RDWR | os.O_CREAT)
         self._lock(self._of_file)
         os.ftruncate(self._of_file, 0)
         os.pwrite(self._of_file, f"{os.getpid()}\n".encode(), 0)
@@ -88,7 +87,7 @@ class FolderLock:
     def _pid(self) -> str:
         """Return what the file says; "unknown" if it was removed or holds no number."""
         try:
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            descriptor = open_descriptor(self._path, os.O_RDONLY)
         except OSError:
             return "unknown"
         try:
@@ -107,7 +106,7 @@ def folder_lock(folder: Path) -> Iterator[FolderLock]:
     Raise ConfigError if another process holds it.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(hold(folder))
         lock = FolderLock(folder)
     except OSError as error:
         raise ConfigError(

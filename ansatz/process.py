@@ -8,11 +8,12 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NamedTuple, NoReturn
 
+_exit = os._exit
 _SHOW_CURSOR = b"\x1b[?25h"
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # mallopt(3)
 
@@ -89,8 +90,128 @@ def ended_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+_SAFE_PATH = "PYTHONSAFEPATH"
+
+
+@contextmanager
+def started_safely() -> Generator[None]:
+    """Let the processes that `multiprocessing` starts within the block import nothing from the current folder, which
+    may hold files of somebody else: they look for modules there before this process can tell them where to look.
+
+    A process of several tasks calls `forget_safe_start` first, since user code may start scripts that import others.
+    """
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        forget_safe_start()
+        if before is not None:
+            os.environ[_SAFE_PATH] = before
+
+
+def forget_safe_start() -> None:
+    os.environ.pop(_SAFE_PATH, None)
+
+
+_settings_lock = threading.Lock()
+_open_blocks: list[dict[str, Any]] = []
+"""What each block of `keep_settings` that has not ended will put back, by setting."""
+_changes: dict[str, bool] = {}
+"""The sentences about changes that were undone, and whether each has been taken."""
+
+
+@contextmanager
+def keep_settings(code: str) -> Generator[None]:
+    """Put back what belongs to the whole process when the user's code within the block leaves it changed: the current
+    folder, and of torch the default type, the precision of products, and the choice of deterministic algorithms.
+
+    code: names the user's code in the sentence that `take_changes` gives once. Blocks of several threads may overlap: a
+    value that another one has left, and that was put back meanwhile, is not put back again.
+    """
+    with _settings_lock:
+        before = {name: setting.read() for name, setting in _find_settings().items()}
+        _open_blocks.append(before)
+    try:
+        yield
+    finally:
+        with _settings_lock:
+            _open_blocks[:] = [block for block in _open_blocks if block is not before]
+            for name, setting in _find_settings().items():
+                was, now = before.get(name, setting.default), setting.read()
+                if was in (now, None):
+                    continue
+                setting.put(was)
+                for block in _open_blocks:
+                    if block.get(name) == now:
+                        block[name] = was
+                _changes.setdefault(f"{code} changed {name} from {was} to {now}, and it was put back.", False)
+
+
+def take_changes() -> list[str]:
+    """Return a sentence for each change that `keep_settings` has undone and that has not been taken yet."""
+    with _settings_lock:
+        sentences = [sentence for sentence, taken in _changes.items() if not taken]
+        _changes.update(dict.fromkeys(sentences, True))
+    return sentences
+
+
+class _Setting(NamedTuple):
+    """default: its value where code has loaded torch within a block, None where there is none."""
+
+    read: Callable[[], Any]
+    put: Callable[[Any], object]
+    default: Any
+
+
+def _find_settings() -> dict[str, _Setting]:
+    """Return the settings of the process by name, those of torch only if it is loaded."""
+    folder = {"the current folder": _Setting(_read_folder, os.chdir, None)}
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "set_float32_matmul_precision"):  # it is being imported
+        return folder
+    return folder | {
+        "torch's default type": _Setting(torch.get_default_dtype, torch.set_default_dtype, torch.float32),
+        "the precision of torch's products": _Setting(
+            torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest"
+        ),
+        "torch's choice of deterministic algorithms": _Setting(
+            torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, False
+        ),
+    }
+
+
+def _read_folder() -> str | None:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # somebody has removed it
+        return None
+
+
+@contextmanager
+def report_exits(advice: str) -> Iterator[None]:
+    """Let `os._exit`, which ends a process in the middle with any code and without a word, say who has called it until
+    the block ends, and end with code 2. A fork ends as before: that is how libraries end theirs."""
+    owner = os.getpid()
+
+    def say_and_exit(status: int) -> NoReturn:
+        if os.getpid() == owner:
+            caller = sys._getframe(1)
+            place = f"{caller.f_code.co_filename}, line {caller.f_lineno}"
+            with suppress(OSError):  # of a standard error that is closed: the exit code still tells
+                print(f"ansatz: os._exit({status}) was called in {place}. {advice}", file=sys.stderr, flush=True)
+            status = 2
+        _exit(status)
+
+    os._exit = say_and_exit
+    try:
+        yield
+    finally:
+        os._exit = _exit
+
+
 def exit_at_once(code: int) -> NoReturn:
     """End the process without unwinding. Workers and servers end by themselves when their pipes close."""
     if sys.__stdout__ is not None and sys.__stdout__.isatty():
         os.write(sys.__stdout__.fileno(), _SHOW_CURSOR)
-    os._exit(code)
+    _exit(code)

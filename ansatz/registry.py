@@ -16,19 +16,25 @@ import math
 import os
 import pkgutil
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+import traceback
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from ansatz.errors import ConfigError
+from ansatz.errors import AnsatzError, ConfigError, UserCodeError
+from ansatz.process import keep_settings
+from ansatz.trust import TrustedText, marking, require
+from ansatz.visible import error_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 LARGEST = 10**15
 """Numbers of a recipe are smaller. Larger ones are mistakes; whole ones overflow in the random generators."""
+_PACKAGE = Path(__file__).parent
 _ANY_TYPE = ConfigDict(arbitrary_types_allowed=True)
 
 
@@ -87,7 +93,7 @@ class Registry(Generic[F]):
             raise ConfigError(f"{self.kind} {name!r:.60}: expected a name. Known: {', '.join(self.names())}.")
         if name in self._entries:
             return self._entries[name]
-        place = self._elsewhere.get(name, name)
+        place = TrustedText(self._elsewhere[name]) if name in self._elsewhere else name
         if ":" in place:
             return load_attribute(place, kind=self.kind)
         raise ConfigError(f"{self.kind} {name!r} is unknown.{suggest(name, self.names())}")
@@ -141,7 +147,7 @@ def _typed(value: Any, parameter: inspect.Parameter, what: str) -> Any:
         raise ConfigError(f"{what}: {parameter.name} = {value!r}: {message[:1].lower()}{message[1:]}.") from error
     if (problem := number_problem(typed)) is not None:  # also of a text such as "nan", which has become a number
         raise ConfigError(f"{what}: {parameter.name} = {value!r}: {problem}.")
-    return typed
+    return marking(value)(typed)
 
 
 def number_problem(value: Any) -> str | None:
@@ -199,10 +205,13 @@ def _find_namesake(package: str, name: str) -> Any:
 
 
 def load_attribute(reference: str, *, kind: str) -> Any:
-    """Import `file.py:name` or `package.module:name`. Raise ConfigError if there is no such file, module or name."""
+    """Import `file.py:name` or `package.module:name`. Raise ConfigError if there is no such file, module or name, and
+    UntrustedCodeError for text that may not name code."""
+    require(reference, kind=kind)
     place, _, attribute = reference.rpartition(":")
     try:
-        module = _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+        with keep_settings(f"{kind} {reference!r}"):
+            module = _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
     except FileNotFoundError as error:
         raise ConfigError(f"{kind} {reference!r}: {place!r} {describe_missing_file(place)}.") from error
     except Exception as error:  # code of a user can raise anything while it is imported
@@ -210,7 +219,65 @@ def load_attribute(reference: str, *, kind: str) -> Any:
         raise ConfigError(f"{kind} {reference!r}: cannot import {place!r} ({reason}).") from error
     if not hasattr(module, attribute):
         raise ConfigError(f"{kind} {reference!r}: {place!r} has no {attribute!r}.")
-    return getattr(module, attribute)
+    found = getattr(module, attribute)
+    is_ours = place.partition(".")[0] == "ansatz"
+    # Rewards are called by a grader, which says for which problem they fail.
+    return found if is_ours or kind == "reward" or not inspect.isfunction(found) else _blame(found, kind, reference)
+
+
+def _blame(function: Callable[..., Any], kind: str, reference: str) -> Callable[..., Any]:
+    """Return the user's function, whose errors become a UserCodeError that names it, with its file and line."""
+    what = f"{kind} {reference!r}"
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **settings: Any) -> Any:
+        with blaming(what):
+            result = function(*arguments, **settings)
+        return _each(cast("Iterator[Any]", result), what) if isinstance(result, Iterator) else result
+
+    call.user_code = what  # type: ignore[attr-defined]
+    return call
+
+
+def _each(items: Iterator[Any], what: str) -> Iterator[Any]:
+    end = object()
+    while True:
+        with blaming(what):
+            item = next(items, end)
+        if item is end:
+            return
+        yield item
+
+
+@contextmanager
+def blaming(what: str) -> Generator[None]:
+    """Turn what the user's code raises within the block into a UserCodeError. what: names the code."""
+    try:
+        with keep_settings(what):
+            yield
+    except AnsatzError:
+        raise
+    except Exception as error:
+        if type(error).__name__ == "OutOfMemoryError":  # of torch: of the memory, not of the code
+            raise
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if not Path(frame.filename).is_relative_to(_PACKAGE)]
+        place = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+        raise UserCodeError(f"{what} raised {type(error).__name__}: {error_text(error)}{place}. Correct it.") from error
+
+
+def check_result(function: Any, value: Any, *, is_right: Callable[[], bool], expected: str) -> None:
+    """Raise UserCodeError, which names the user's function, for a result that is not right. Results of functions of the
+    package are not looked at."""
+    while isinstance(function, functools.partial):  # with settings bound
+        function = cast("functools.partial[Any]", function).func
+    what = getattr(function, "user_code", None)
+    if what is not None and not is_right():
+        try:
+            shown = " ".join(repr(value).split())
+        except Exception:  # the class of a user can raise anything
+            shown = ""
+        raise UserCodeError(f"{what} returned the {type(value).__name__} {shown:.80}, expected {expected}. Correct it.")
 
 
 def _load_file(path: Path) -> ModuleType:

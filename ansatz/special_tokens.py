@@ -26,9 +26,13 @@ from ansatz.visible import whole
 _HIDDEN, _OURS = 0xF0000, 0x100000
 """The planes of private characters for stand-ins, and for markers that a template wrote."""
 _ROLES = (("user", "Q1"), ("assistant", "A1"), ("user", "Q2"))
-_NAMES = r"s|bos|eos|pad|unk|cls|sep|mask|think|[A-Za-z]+(?:_[A-Za-z0-9]+)+|im_[a-z]+"
-_COMMON = re.compile(rf"<(?=[|｜])|<(?=/?(?:{_NAMES})>)|\[(?=/?[A-Z][A-Z_]{{2,40}}\])|<(?=</?SYS>>)")
-"""Where markers of the families begin: <|im_end|>, <｜User｜>, </s>, <start_of_turn>, [INST], <<SYS>>."""
+_TAG = r"/?(?:[sS]|0x[0-9A-Fa-f]{2}|[0-9]*+[^\W\d_][\w\u2581:.-]{1,80}+)>"
+_BRACKET = r"/?[A-Za-z]?[A-Z][A-Z_0-9]{2,40}\]|(?:unused|control|reserved)_?[0-9]++\]|[|@][\w\u2581 :.-]{1,80}+[|@]\]"
+_COMMON = re.compile(
+    rf"<(?=[|\uff5c]|<?{_TAG})|\[(?=\w{{0,20}}[>~]\[|{_BRACKET})|\](?=[<~]\w{{0,20}}\])",
+)
+"""Where markers of the families begin: <|im_end|>, <｜User｜>, </s>, <start_of_turn>, <sop>, [INST], [gMASK], <<SYS>>,
+[|assistant|], ]~b]. A tag of one letter, such as in a<b>c, is mathematics."""
 
 
 def broken(text: str) -> str:
@@ -108,6 +112,32 @@ class SpecialTokens:
         parts = ((is_ours, list(ids)) for is_ours, ids in groupby(token_ids, key=special.__contains__))
         texts = ((is_ours, self._tokenizer.decode(ids, skip_special_tokens=False)) for is_ours, ids in parts)
         return "".join(part if is_ours else self._all.sub(_broken, part) for is_ours, part in texts)
+
+    def read(self, token_ids: Sequence[int], end_ids: Iterable[int] = ()) -> str:
+        """Return the text of a response as graders and people read it: with the markers of thoughts, channels and
+        calls, without those that only end it.
+
+        end_ids: tokens that end a response, besides the end token and the end of a turn.
+        """
+        ends = {*self._ends, *end_ids}
+        return self._tokenizer.decode([id_ for id_ in token_ids if id_ not in ends], skip_special_tokens=False)
+
+    def ids_of_sample(self, text: str, token_ids: Sequence[int]) -> list[int] | None:
+        """Return the tokens, with an end token, if they are those of the text; None if they are another tokenizer's."""
+        if not token_ids:
+            return None
+        ids = list(token_ids)
+        if ids[-1] in self._specials and self.read(ids[:-1]) == text:
+            return ids
+        end = end_of_turn(self._tokenizer)
+        end = self._tokenizer.eos_token_id if end is None else end
+        return [*ids, int(end)] if self.read(ids) == text else None
+
+    @cached_property
+    def _ends(self) -> frozenset[int]:
+        tokenizer = self._tokenizer
+        ids = (tokenizer.eos_token_id, getattr(tokenizer, "pad_token_id", None), end_of_turn(tokenizer))
+        return frozenset(int(id_) for id_ in ids if id_ is not None)
 
     def _encoded(self, hidden: str, *, add_special_tokens: bool, ends: bool = False) -> tuple[list[int], list[int]]:
         hidden = whole(hidden)

@@ -33,10 +33,10 @@ def make_folder(kind: str, parent: str = "") -> Path:
 
 
 @contextmanager
-def folder_of_program(kind: str) -> Iterator[str]:
+def folder_of_program(kind: str, parent: str = "") -> Iterator[str]:
     """Make a folder that exists until the block ends. Left ones of this kind are removed once in each process."""
-    _remove_abandoned_once(kind, os.getpid())
-    path = make_folder(kind)
+    _remove_abandoned_once(kind, parent, os.getpid())
+    path = make_folder(kind, parent)
     try:
         yield str(path)
     finally:
@@ -72,8 +72,8 @@ def remove(folder: Path) -> None:
 
 
 @functools.cache
-def _remove_abandoned_once(kind: str, _pid: int) -> None:
-    remove_abandoned(kind)
+def _remove_abandoned_once(kind: str, parent: str, _pid: int) -> None:
+    remove_abandoned(kind, parent)
 
 
 @functools.cache

@@ -7,18 +7,28 @@ Each type is frozen and wraps the one before it. Nothing here needs torch. Every
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, cast
 
+from ansatz_verify.verdict import Reason as Reason
+from ansatz_verify.verdict import Verdict as Verdict
+from ansatz_verify.verdict import golds_of as golds_of
+from ansatz_verify.verdict import joined_golds as joined_golds
+
 Json = dict[str, Any]
 
+UNGRADED = "grader"
+"""`Verdict.stage` if no reward of the recipe says which responses are correct."""
 SYSTEM_ROLES = ("system", "developer")
 """Roles of turns that instruct the model and are not part of the conversation."""
 
+TEMPLATE = "prompt_template"
+"""The key of a problem's `meta` with the name of its own prompt template, or of its turn in the chat template."""
+ORIGIN = "data_source"
+"""The key of a problem's `meta` with the name of its data set, as in the rows of verl."""
 _OPENING = "environment_opening"
 """The key of a problem's `meta` with what the problem was before its environment opened the conversation."""
 
@@ -32,41 +42,10 @@ class Finish(StrEnum):
     ABORT = "abort"  # returned unfinished; a later call can resume it
 
 
-class Reason(StrEnum):
-    """Why a verdict is what it is. Only EQUAL is correct."""
-
-    EQUAL = "equal"
-    DIFFERENT = "different"
-    NO_ANSWER = "no_answer"  # the response came to its own end without an answer
-    TRUNCATED = "truncated"  # the response was cut off before an answer (`Rollout.truncated`)
-    HEDGED = "hedged"  # the response gives two answers, or doubts its own
-    UNPARSED = "unparsed"  # the answer, or what a judge said about it, cannot be read
-    TIMEOUT = "timeout"  # the grader, or a program that is the answer, did not end in time
-    CRASHED = "crashed"  # the grader or its helper failed, so nothing is known about the answer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What a grader found out about one response. It is true if the response is correct.
-
-    extracted: the answer that was compared, as text; None if the response has none.
-    stage: what decided: "extract", "string", "number", "structure", "algebra", the name of a reward, or "grader".
-    seconds: wall time of the grading. Comparisons ignore it, so that the verdicts of a replay are equal.
-    """
-
-    correct: bool
-    reason: Reason
-    extracted: str | None = None
-    stage: str = ""
-    seconds: float = field(default=0.0, compare=False)
-
-    def __bool__(self) -> bool:
-        return self.correct
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """The reward of a rollout. value: the weighted sum of all rewards. parts: each reward by name, not weighted.
+    """The reward of a rollout. value: the weighted sum of all rewards. parts: each reward by name, not weighted; nan if
+    it does not apply to the rollout.
 
     verdict: that of the first reward that gives one; if none does, a value above 0 counts as correct.
     steps: (characters of the response up to the end of a reasoning step, weighted reward of that step), in rising
@@ -78,25 +57,21 @@ class Score:
     verdict: Verdict
     steps: tuple[tuple[int, float], ...] = ()
 
+    @property
+    def applies(self) -> bool:
+        """Tell whether any reward of the recipe applies to the rollout. If none does, nothing is learned from it."""
+        return not self.parts or not all(map(math.isnan, self.parts.values()))
 
-def golds_of(answer: str) -> tuple[str, ...]:
-    """Return the gold answers that a text states, any of which is right: the items of a JSON list of texts, as
-    `joined_golds` writes it, else the text itself. Such a list is never mathematics: (1, 2) and [1, 2] have no
-    quotation marks."""
-    if not answer.startswith('["'):
-        return (answer,)
-    try:
-        golds = json.loads(answer)
-    except ValueError:
-        return (answer,)
-    is_list = bool(golds) and all(isinstance(gold, str) for gold in golds)
-    return tuple(golds) if is_list else (answer,)
+    @property
+    def is_graded(self) -> bool:
+        """Tell whether a reward gave the verdict. If none grades answers, it only says that the value is above 0."""
+        return self.verdict.stage != UNGRADED
 
 
-def joined_golds(golds: Iterable[str]) -> str:
-    """Return the gold answers as one text: the only one, or a JSON list of those that differ."""
-    different = list(dict.fromkeys(golds))
-    return different[0] if len(different) == 1 else json.dumps(different, ensure_ascii=False)
+def gold_value(answer: str) -> str | list[str]:
+    """Return the gold answers as a row of JSON holds them, for which a text is one answer: a text, or a list."""
+    golds = golds_of(answer)
+    return answer if golds == (answer,) else list(golds)
 
 
 def shown_golds(answer: str) -> str:
@@ -125,6 +100,24 @@ class Problem:
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
+    def origin(self) -> str:
+        """The name by which scores and rewards tell problems apart: the name of a part of a mixture or the row's own
+        `data_source`, otherwise `source`."""
+        name = self.meta.get(ORIGIN)
+        return name if isinstance(name, str) and name else self.source
+
+    @property
+    def origins(self) -> frozenset[str]:
+        """The names by which a reward can be bound to the problem: origin, source, and the source without a folder."""
+        return frozenset((self.origin, self.source, self.source.rpartition("/")[2]))
+
+    @property
+    def template(self) -> str | None:
+        """The prompt template of the problem itself. Usually None, for the template of the recipe."""
+        name = self.meta.get(TEMPLATE)
+        return name if isinstance(name, str) and name else None
+
+    @property
     def earlier_turns(self) -> Sequence[Mapping[str, Any]]:
         """The turns before the question, such as a system prompt: {role, content} each. Usually empty."""
         return self.meta.get("earlier_turns", ())
@@ -143,9 +136,22 @@ class Problem:
         spans = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else ()
         return spans if all(map(_is_span, spans)) else ()
 
-    def answered(self, response: str, observations: Sequence[Sequence[int]] = ()) -> Problem:
-        """Return the problem with a response as its solution, instead of its own. observations: see there."""
-        meta = {name: value for name, value in self.meta.items() if name not in ("observations", "response_turns")}
+    @property
+    def response_ids(self) -> Sequence[int]:
+        """Return the tokens of `solution` if it was sampled by a policy. Usually empty."""
+        value = self.meta.get("response_ids")
+        ids = cast("list[Any]", value) if isinstance(value, list) else []
+        return ids if all(isinstance(id_, int) for id_ in ids) else ()
+
+    def answered(
+        self, response: str, observations: Sequence[Sequence[int]] = (), token_ids: Sequence[int] = ()
+    ) -> Problem:
+        """Return the problem with a response as its solution, instead of its own. observations, token_ids: see
+        there and `response_ids`."""
+        of_solution = ("observations", "response_turns", "response_ids")
+        meta = {name: value for name, value in self.meta.items() if name not in of_solution}
+        if token_ids:
+            meta["response_ids"] = list(token_ids)
         if observations:
             meta["observations"] = [list(span) for span in observations]
         return dataclasses.replace(self, solution=response, meta=meta)
@@ -361,8 +367,13 @@ class Group:
             raise ValueError(f"the group of problem {self.prompt.problem.id!r} has no members")
 
     @property
+    def learned(self) -> tuple[ScoredRollout, ...]:
+        """The members that a reward applies to; all of them, with equal rewards, if none does."""
+        return tuple(member for member in self.members if member.score.applies) or self.members
+
+    @property
     def rewards(self) -> tuple[float, ...]:
-        return tuple(member.score.value for member in self.members)
+        return tuple(member.score.value for member in self.learned)
 
     @property
     def has_signal(self) -> bool:

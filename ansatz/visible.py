@@ -7,8 +7,9 @@ hide a line, and characters that reverse the order of what follows. JSON and a t
 
 from __future__ import annotations
 
+import csv
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO, cast
 
 _OBEYED = re.compile(
@@ -34,6 +35,25 @@ def whole(value: Any) -> Any:
         items = [whole(item) for item in cast("list[Any]", value)]
         return items if isinstance(value, list) else tuple(items)
     return value
+
+
+_FORMULA = re.compile(r"[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
+
+
+def csv_value(value: Any) -> Any:
+    """Return a value for a CSV file that no spreadsheet computes: a text that would be a formula, such as =1+1, gets an
+    apostrophe before it. Numbers, also as texts such as -5, stay."""
+    if isinstance(value, str) and _FORMULA.match(value) and not _NUMBER.fullmatch(value):
+        return f"'{value}"
+    return value
+
+
+def write_csv(file: TextIO, names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write these fields of rows, and a line with their names, as a table for spreadsheets; see `csv_value`."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(map(csv_value, names))
+    writer.writerows([csv_value(row.get(name)) for name in names] for row in rows)
 
 
 def error_text(error: BaseException) -> str:

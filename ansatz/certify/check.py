@@ -22,6 +22,7 @@ from ansatz.config.schema import Config, RolloutSection
 from ansatz.loop.builders import model_builder, tokenizer_texts
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.start_checks import check_start
+from ansatz.models.layers import checkpointed_layers, configure_layers
 from ansatz.models.load import Policy, load_policy
 from ansatz.models.threads import set_threads
 from ansatz.objectives.build import build_objective
@@ -112,7 +113,11 @@ def _invariances(
     policy: Policy,
     config: Config,
 ) -> Iterator[CheckResult]:
+    # First of all, because a model that recomputes its layers must also work in a process that has computed nothing.
+    recomputed = _recompute(gradients, whole)
     expected = gradients.of(whole)
+    if recomputed is not None:
+        yield _compare("checkpointing", expected, recomputed, "each layer computed again for its backward pass")
     if trainer.objective.whole_minibatch:
         note = "the objective compares tokens of the whole minibatch, so it is never cut"
         for what in ("size of microbatches", "accumulation in another order", "two data-parallel ranks"):
@@ -132,6 +137,19 @@ def _invariances(
     yield _compare("packing", expected, gradients.of(whole, packed=False), "each rollout in a pass of its own")
     for side in ("right", "left"):
         yield _compare(f"padding on the {side}", expected, gradients.padded(whole, side), "the model's own forward")
+
+
+def _recompute(gradients: Gradients, whole: TrainBatch) -> Tensor | None:
+    """Compute the gradient with `model.checkpointing`; None if the model's layers cannot be computed again."""
+    layers = checkpointed_layers(gradients.policy)
+    if not layers:
+        return None
+    configure_layers(gradients.policy, checkpointing=True)
+    try:
+        return gradients.of(whole)
+    finally:
+        for layer in layers:
+            del layer.forward
 
 
 def _on_policy(gradients: Gradients, whole: TrainBatch, objective: Objective) -> Iterator[CheckResult]:

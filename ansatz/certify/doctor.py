@@ -15,10 +15,9 @@ import shlex
 import shutil
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,12 +29,14 @@ import yaml
 import ansatz
 from ansatz.cluster.ray import Node, RayCluster
 from ansatz.config.load import load_recipe
-from ansatz.errors import AnsatzError
+from ansatz.errors import AnsatzError, install_command
 from ansatz.files import read_yaml
 from ansatz.locks import folder_lock
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.models.load import compute_dtype
+from ansatz.models.threads import usable_cores
 from ansatz.rollout.native import cpu_kernels
+from ansatz.rollout.native.equal_rows import can_pack
 from ansatz.temporary import folder_of_program
 from ansatz.track.jsonl import read_jsonl
 
@@ -107,8 +108,8 @@ def _versions() -> Finding:
     found = [f"Python {platform.python_version()}", f"ansatz {ansatz.__version__}"]
     found += [f"{name} {_version(name)}" for name in ("torch", "transformers", *_EXTRAS) if _version(name)]
     absent = [name for name in _EXTRAS if not _version(name)]
-    names = ",".join(_EXTRAS[name] for name in absent if name != "vllm")  # vLLM needs other versions than the rest
-    fix = f"{_python()} -m pip install 'ansatz-rl[{names}]'" if names else ""
+    extras = [_EXTRAS[name] for name in absent if name != "vllm"]  # vLLM needs other versions than the rest
+    fix = install_command(*extras) if extras else ""
     missing = f"; optional and not installed: {', '.join(absent)}" if absent else ""
     return ok("versions", ", ".join(found) + missing, fix=fix)
 
@@ -127,20 +128,22 @@ def _version(name: str) -> str:
 
 
 def _processor() -> Finding:
-    usable, total = len(os.sched_getaffinity(0)), os.cpu_count() or 1
+    usable, total = usable_cores(), os.cpu_count() or 1
     cores = f"{usable} of {total} logical cores can be used"
     if cpu_kernels.library() is None:
         return bad("no_compiler", cores=cores)
-    if compute_dtype("auto", torch.device("cpu")) == torch.bfloat16:
-        return ok("processor", f"{cores}; it multiplies bfloat16 natively")
-    return bad("processor_without_bfloat16", cores=cores)
+    if compute_dtype("auto", torch.device("cpu")) != torch.bfloat16:
+        return bad("processor_without_bfloat16", cores=cores)
+    products = "packed weights" if can_pack(torch.bfloat16) else "torch's products (AMX)"
+    return ok("processor", f"{cores}; it multiplies bfloat16 natively, and samples with {products}")
 
 
 def _gpus() -> Finding:
     if torch.cuda.is_available():
         cards = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
         named = ", ".join(f"{card.name} with {card.total_memory / GIB:.0f} GiB" for card in cards)
-        return ok("GPUs", named) if torch.cuda.is_bf16_supported() else bad("gpus_without_bfloat16", named=named)
+        native = compute_dtype("auto", torch.device("cuda")) == torch.bfloat16
+        return ok("GPUs", named) if native else bad("gpus_without_bfloat16", named=named)
     if Path("/dev/nvidiactl").exists():
         version = torch.__version__
         return bad("torch_without_cuda", torch=version, release=version.partition("+")[0], python=_python())
@@ -150,6 +153,8 @@ def _gpus() -> Finding:
 
 
 def _memory() -> Finding:
+    if not Path("/proc/meminfo").exists():  # not Linux
+        return ok("memory", f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / GIB:.1f} GiB in all")
     sizes = dict(line.split(":") for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
     free, total = (int(sizes[name].split()[0]) * 1024 / GIB for name in ("MemAvailable", "MemTotal"))
     found = f"{free:.1f} of {total:.1f} GiB are free"
@@ -189,18 +194,31 @@ def _loopback() -> Finding:
 def _storage(folder: Path) -> Iterator[Finding]:
     """The folder of the runs: free space, speed, and whether it can be held against other processes."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".ansatz-doctor-", dir=folder) as probe, folder_lock(Path(probe)):
-            write_s, read_s = _time_file(Path(probe) / "probe")
+        with _probe_in(folder) as probe, folder_lock(probe):
+            write_s, read_s = _time_file(probe / "probe")
+            free = shutil.disk_usage(probe).free / 10**9
     except (AnsatzError, OSError) as error:
         yield bad("no_run_folder", folder=folder, error=error)
         return
-    free = shutil.disk_usage(folder).free / 10**9
     found = f"{folder.absolute()}: {free:.0f} GB are free, it writes {_rate(write_s)}, reads {_rate(read_s)}"
     if write_s > _PROBE_BYTES / 20e6:
         yield bad("slow_disk", found=found)
     else:
         yield ok("run folder", found) if free >= 10 else bad("small_disk", found=found)
+
+
+@contextmanager
+def _probe_in(folder: Path) -> Iterator[Path]:
+    """Make a folder in a folder, and leave neither, nor any other that was missing."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with folder_of_program("doctor", str(folder)) as probe:
+            yield Path(probe)
+    finally:
+        for each in missing:
+            with suppress(OSError):  # another process has written there meanwhile
+                each.rmdir()
 
 
 def _time_file(path: Path) -> tuple[float, float]:
@@ -296,11 +314,10 @@ def _nodes(cluster: RayCluster, folder: Path, num_nodes: int | None) -> Iterator
     nodes = cluster.nodes()
     alive = [node for node in nodes if node.alive]
     yield _membership(nodes, num_nodes)
-    folder.mkdir(parents=True, exist_ok=True)
     token = secrets.token_hex(8)
-    with tempfile.TemporaryDirectory(prefix=".ansatz-doctor-", dir=folder) as probe:
-        (Path(probe) / "data").write_bytes(bytes(_PROBE_BYTES))
-        (Path(probe) / "token").write_text(token, encoding="ascii")
+    with _probe_in(folder) as probe:
+        (probe / "data").write_bytes(bytes(_PROBE_BYTES))
+        (probe / "token").write_text(token, encoding="ascii")
         reports = cluster.on_each_node(report_node, os.path.abspath(probe), timeout_s=_NODE_WAIT_S)
     expected = _compared_versions()
     for node in alive:

@@ -14,6 +14,7 @@ from ansatz.certify.gradients import Gradients
 from ansatz.config.schema import Config
 from ansatz.models.load import Policy, load_policy
 from ansatz.objectives.build import build_objective
+from ansatz.process import started_safely
 from ansatz.train.batch import TrainBatch
 from ansatz.train.ranks import ProcessGroupRanks, deal_rollouts
 
@@ -22,7 +23,8 @@ def two_rank_gradient(batch: TrainBatch, policy: Policy, config: Config) -> Tens
     """The gradient of two processes that have a share of the rollouts each and sum their gradients."""
     with tempfile.TemporaryDirectory() as folder:
         torch.save(batch, Path(folder) / "batch.pt")
-        spawn(_rank, args=(folder, policy.path, config), nprocs=2)
+        with started_safely():
+            spawn(_rank, args=(folder, policy.path, config), nprocs=2)
         return torch.load(Path(folder) / "gradient.pt")
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import UnionType
+from types import MappingProxyType, UnionType
 from typing import Annotated, Any, Union, cast, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
@@ -47,6 +47,11 @@ _OWN: Schema = {"type": "string", "pattern": ":", "description": "A component of
 _NUMBER: Schema = {"type": "number"}
 _NULL: Schema = {"type": "null"}
 _WEIGHT: Schema = {**_NUMBER, "default": 1.0, "description": "Factor of this part in the weighted sum."}
+_SOURCES: Schema = {
+    "type": ["string", "array"],
+    "items": {"type": "string"},
+    "description": "Sources, or parts of a mixture, whose problems the reward applies to. Without: all.",
+}
 _LENGTH: Schema = {"const": "max_response_tokens"}
 _BOUNDS = ((Gt, "gt", "exclusiveMinimum"), (Ge, "ge", "minimum"), (Lt, "lt", "exclusiveMaximum"), (Le, "le", "maximum"))
 _ANY_TYPE = ConfigDict(arbitrary_types_allowed=True)
@@ -69,7 +74,8 @@ def recipe_schema(*, overlay: bool = False) -> Schema:
     others = {**_settings(Selection)["properties"], **sampling}
     defs["RejectionSection"] |= {"properties": {**rejection, **others}, "additionalProperties": False}
     for name, component, places in (
-        ("Source", _sources(), [data["sft"], data["train"], data["heldout"], reward_model["slips"]]),
+        ("Source", _sources(), [data["sft"], data["train"], reward_model["slips"]]),
+        ("Heldout", _heldout(), [data["heldout"]]),
         ("Rows", _choose_by("source", {name: _settings(kind) for name, kind in GIVEN.items()}),
          [reward_model["data"], reward_model["heldout_data"]]),
         ("Curriculum", _settings(CurriculumSettings), [data[CURRICULUM]]),
@@ -83,7 +89,7 @@ def recipe_schema(*, overlay: bool = False) -> Schema:
         ("Pairs", _pairs(sampling), [preference["pairs"]]),
         ("Losses", _losses(), [preference["losses"]]),
         ("Divergence", _choose_from(DIVERGENCES), [preference["divergence"]]),
-        ("Rewards", _rewards(removable=overlay), [top["rewards"]]),
+        ("Rewards", _rewards(removable=overlay), [top["rewards"], defs["EvaluateSection"]["properties"]["rewards"]]),
     ):  # fmt: skip
         defs[name] = component
         for place in places:
@@ -91,6 +97,12 @@ def recipe_schema(*, overlay: bool = False) -> Schema:
     _fill(top["stages"], {"type": "array", "minItems": 1, "items": _stage(top)})
     schema = {"$schema": "http://json-schema.org/draft-07/schema#", **schema, **_allow_own_sections(schema)}
     return _simplify(schema, without=("title", "required") if overlay else ("title",))
+
+
+def _heldout() -> Schema:
+    """Return one source, or several under names of their own."""
+    source = {"$ref": "#/$defs/Source"}
+    return {"anyOf": [source, {"type": "object", "additionalProperties": {**source, "required": ["source"]}}]}
 
 
 def _sections(section: type[BaseModel]) -> Iterator[type[BaseModel]]:
@@ -234,14 +246,24 @@ def _losses() -> Schema:
 def _rewards(*, removable: bool) -> Schema:
     """Return the schema of the section `rewards`. removable: an overlay removes a reward with null."""
     registry = RewardRegistry()
-    return _weigh_parts({name: (registry.get(name), INJECTED) for name in registry.names()}, removable=removable)
+    return _weigh_parts(
+        {name: (registry.get(name), INJECTED) for name in registry.names()},
+        removable=removable,
+        always={"sources": _SOURCES},
+    )
 
 
-def _weigh_parts(parts: Mapping[str, tuple[Callable[..., Any], Iterable[str]]], *, removable: bool) -> Schema:
-    """Return the schema of {NAME: {weight: ..., ...settings}}; parts: function and hidden settings of each name."""
+def _weigh_parts(
+    parts: Mapping[str, tuple[Callable[..., Any], Iterable[str]]],
+    *,
+    removable: bool,
+    always: Mapping[str, Schema] = MappingProxyType({}),
+) -> Schema:
+    """Return the schema of {NAME: {weight: ..., ...settings}}; parts: function and hidden settings of each name.
+    always: what every part takes as well."""
     properties = Schema()
     for name, (function, hidden) in parts.items():
-        settings = _extend(_settings(function, without=hidden), {"weight": _WEIGHT})
+        settings = _extend(_settings(function, without=hidden), {"weight": _WEIGHT, **always})
         about = inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0]
         properties[name] = {**_allow_null(settings, nullable=removable), "description": about}
     own = {":": _allow_null({"type": "object"}, nullable=removable)}

@@ -8,14 +8,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
+from ansatz_verify.grade import verify
+from ansatz_verify.options import Options
+
 from ansatz.data.generated import Source as GeneratedSource
 from ansatz.data.pairs import PairSettings
 from ansatz.data.row_problems import RowSettings
 from ansatz.registry import settings_of
 from ansatz.rewards import sandbox
 from ansatz.rewards.chat_client import ChatClient
-from ansatz.rewards.math_answer.options import Options
-from ansatz.rewards.math_answer.verify import verify
 from ansatz.train.optimizers import adamw
 
 _GENERATORS = ("arithmetic", "countdown", "fractions", "linear_equations", "number_theory")

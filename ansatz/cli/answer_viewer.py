@@ -52,20 +52,23 @@ def respond(model: Path, problem: Problem, beginning: str, samples: int, seed: i
     from ansatz.loop.model_recipe import recipe_of
     from ansatz.rewards.base import rewards
     from ansatz.rewards.grader import build_grader
+    from ansatz.special_tokens import special_tokens
     from ansatz.track.rollout_rows import rollout_row
     from ansatz.train.sample import StepTokens
 
-    recipe = recipe_of(model, option="--template")
+    recipe = recipe_of(model, option="--template", trust_code=False)
     if recipe is None or ":" in str((recipe.config.environment or {}).get("name")):
         raise ConfigError(f"{model}: its recipe is missing, or has an environment of its own, whose code is not run.")
     if beginning and recipe.config.environment is not None:
         raise ConfigError("a response in an environment cannot be given a beginning. Leave it empty.")
     options = {name: getattr(recipe.config.rollout, name) for name in SamplingOptions.model_fields}
-    sampling = ModelSampling(options=SamplingOptions(**{**options, "samples_per_prompt": samples}), seed=seed)
+    sampling = ModelSampling(
+        options=SamplingOptions(**{**options, "samples_per_prompt": samples}), trust_code=False, seed=seed
+    )
     rollouts, tokenizer = sample_responses(model, problem, sampling, beginning=beginning)
     whole = [replace(each, text=beginning + each.text) for each in rollouts]
     fit = [name for name in recipe.config.rewards if not rewards.can_hang(name) and (problem.meta or name == VERIFIER)]
-    find_ends = StepTokens(lambda ids: tokenizer.decode(ids, skip_special_tokens=True)).find_ends
+    find_ends = StepTokens(special_tokens(tokenizer).read).find_ends
     with build_grader({name: recipe.config.rewards[name] for name in fit} or {VERIFIER: {}}) as grader:
         for rollout, each in zip(rollouts, grader.score(whole), strict=True):
             row = rollout_row(each, group="", noise_step=0, temperature=1.0)

@@ -8,14 +8,17 @@ from typing import Annotated
 
 import typer
 
-from ansatz.cli.recipe import Overlays, note
+from ansatz.cli.recipe import Overlays, TrustCode, note
 from ansatz.config import load_recipe
 
 
 def check(
     context: typer.Context,
-    recipe: Annotated[Path, typer.Argument(help="A recipe file, or the name of an installed recipe.")],
+    recipe: Annotated[
+        Path, typer.Argument(help="A recipe file, the folder that holds it, a run, or an installed recipe.")
+    ],
     overlay: Overlays = None,
+    trust_code: TrustCode = False,
     prompts: Annotated[int, typer.Option(min=1, help="Number of training prompts to sample.")] = 4,
 ) -> None:
     """Print a table of properties that must hold for every recipe. Exit code 1 if one of them fails.
@@ -24,7 +27,8 @@ def check(
     1 and REINFORCE's gradient. Sampler and trainer agree on log-probs. Runs in float32; a small model takes a minute.
     Refuses what `ansatz train` refuses before it starts.
     """
-    config = load_recipe(recipe, overlays=overlay or [], overrides=context.obj, note=note)
+    trusts = trust_code or None
+    config = load_recipe(recipe, overlays=overlay or [], overrides=context.obj, note=note, trust_code=trusts)
 
     from rich.table import Table
 

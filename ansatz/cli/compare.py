@@ -60,12 +60,12 @@ def compare(
 
 def _tables(numbers: Mapping[str, Any]) -> list[Any]:
     if "missing" in numbers:
-        return [_tabulate_logged(numbers), "", *numbers["missing"], ""]
+        return [_tabulate_logged(numbers), "", *numbers["recipes"], "", *numbers["missing"], ""]
     from ansatz.evaluate.comparisons import conclusion
 
     warnings = [f"Besides the model, this differs: {warning}" for warning in numbers["warnings"]]
     changed = [_tabulate_changed(numbers["changed"])] if numbers["changed"] else []
-    return [_tabulate_scores(numbers), f"\n{conclusion(numbers)}", *warnings, "", *changed]
+    return [_tabulate_scores(numbers), "", *numbers["recipes"], f"\n{conclusion(numbers)}", *warnings, "", *changed]
 
 
 def _tabulate_scores(numbers: Mapping[str, Any]) -> Any:
@@ -94,7 +94,7 @@ def _tabulate_logged(numbers: Mapping[str, Any]) -> Any:
 
     table = make_table("pass@1, as logged, %", ("", "problems", "pass@1 [95 %]"), overflow="fold")
     for name, row in zip((numbers["folder_a"], numbers["folder_b"]), numbers["rows"], strict=True):
-        score = f"{100 * row['pass@1']:.1f}" if row else "-"
+        score = f"{100 * row['pass@1']:.1f}" if row and row["pass@1"] is not None else "-"
         if interval := row.get("pass@1_interval"):
             score += " [{}, {}]".format(*(f"{100 * end:.1f}" for end in interval))
         table.add_row(name, str(row.get("num_problems", "-")), score)

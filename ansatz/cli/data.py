@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,6 +29,7 @@ from ansatz.errors import ConfigError
 from ansatz.visible import say
 
 if TYPE_CHECKING:
+    from ansatz.data.conflicts import GoldsByQuestion
     from ansatz.data.rows import Row
     from ansatz.data.unfit import RowError, UnfitRow
     from ansatz.types import Problem
@@ -61,26 +62,37 @@ def check(
     Each is printed with its gold answer; exit code 1 if there are any. `ansatz data filter --drop unreadable` writes a
     file without them.
     """
+    from ansatz.data.conflicts import GoldsByQuestion
     from ansatz.data.files import replacing
     from ansatz.data.hygiene.row_filter import json_line
+    from ansatz.data.unfit import collect_lost
+    from ansatz.rewards.exact_json import is_structure
 
     check_outputs([out], inputs=files)
-    num_rows, num_text, num_marked = 0, 0, 0
+    num_rows, num_text, num_marked, num_json = 0, 0, 0, 0
     unfit: list[UnfitRow] = []
-    for row, result in with_progress(results_of(files, fields), "check"):
-        num_rows += 1
-        unfit_row, as_text = _check_row(row, result)
-        num_marked += _is_marked(result)
-        num_text += as_text
-        if unfit_row is not None:
-            unfit.append(unfit_row)
+    golds = GoldsByQuestion(_same)
+    with collect_lost() as lost:
+        for row, result in with_progress(results_of(files, fields), "check"):
+            num_rows += 1
+            unfit_row, as_text = _check_row(row, result)
+            num_marked += _is_marked(result)
+            num_text += as_text
+            if unfit_row is not None:
+                unfit.append(unfit_row)
+            if not isinstance(result, Exception):
+                golds.add(result)
+                num_json += is_structure(result.answer)
     for unfit_row in unfit:
         say(unfit_row)
     if out is not None:
         with replacing(out) as file:
             file.writelines(json_line(unfit_row._asdict()) for unfit_row in unfit)
     say(f"{num_rows} problems, {len(unfit)} cannot be used, {num_text} gold answers are compared as text")
+    if num_json:
+        say(f"{num_json} gold answers are JSON, which the reward exact_json compares and math_answer does not")
     _say_marked(num_marked)
+    _say_lost(lost, num_rows, golds)
     raise typer.Exit(code=1 if unfit else 0)
 
 
@@ -99,15 +111,33 @@ def _say_marked(count: int) -> None:
         say(f"{count} have text such as <|im_end|>, which is encoded as plain text where it is a special token")
 
 
+def _same(answer: str, gold: str) -> bool:
+    """Return whether two gold answers are the same text, or the verifier calls them equal."""
+    from ansatz_verify.grade import equivalent
+
+    from ansatz.data.hygiene.normalize import same_answer
+
+    return same_answer(answer, gold) or equivalent(gold, answer).correct
+
+
+def _say_lost(lost: Mapping[str, int], num_rows: int, golds: GoldsByQuestion) -> None:
+    from ansatz.data.unfit import describe_lost
+
+    for sentence in filter(None, (describe_lost(lost, total=num_rows), golds.sentence())):
+        say(sentence)
+
+
 def _check_row(row: Row, result: Problem | RowError) -> tuple[UnfitRow | None, bool]:
     """Return why the row cannot be used, or None; and whether its gold answer is compared as text."""
+    from ansatz_verify.gold import gold_problem
+    from ansatz_verify.parse import parse_gold
+    from ansatz_verify.values import Text
+
     from ansatz.data.rows import short
     from ansatz.data.unfit import RowError, UnfitRow
     from ansatz.rewards.code_forms import has_tests, read_forms
     from ansatz.rewards.code_safety import UnsafeTest
-    from ansatz.rewards.math_answer.gold import gold_problem
-    from ansatz.rewards.math_answer.parse import parse_gold
-    from ansatz.rewards.math_answer.values import Text
+    from ansatz.rewards.exact_json import is_structure
     from ansatz.types import golds_of
 
     if isinstance(result, RowError):
@@ -117,6 +147,8 @@ def _check_row(row: Row, result: Problem | RowError) -> tuple[UnfitRow | None, b
             read_forms(result.meta, packages=True)
         except UnsafeTest as error:
             return UnfitRow(row.place, str(error), short(result.answer)), False
+        return None, False
+    if is_structure(result.answer):
         return None, False
     if why := gold_problem(result.answer):
         return UnfitRow(row.place, why, short(result.answer)), False
@@ -136,9 +168,9 @@ def peek(
     fields: RowFields,
 ) -> None:
     """Summarise problem files: rows, lengths, kinds of answer, levels, and suspicious rows."""
-    from ansatz.data.hygiene.normalize import same_answer
+    from ansatz.data.conflicts import GoldsByQuestion
     from ansatz.data.hygiene.peek import QUANTILES, summarize
-    from ansatz.rewards.math_answer.verify import equivalent
+    from ansatz.data.unfit import collect_lost
 
     length = None
     if tokenizer is not None:
@@ -149,11 +181,12 @@ def peek(
     unfit: list[UnfitRow] = []
     problems = _keep_usable((result for _, result in with_progress(results, "peek")), unfit)
 
-    def same(answer: str, gold: str) -> bool:
-        return same_answer(answer, gold) or equivalent(gold, answer).correct
-
-    marked = Counter[bool]()
-    summary = summarize(_print_first(_count_marked(problems, marked), rows), length=length, same=same)
+    marked, golds = Counter[bool](), GoldsByQuestion(_same)
+    with collect_lost() as lost:
+        noted = golds.remember(_count_marked(problems, marked))
+        summary = summarize(_print_first(noted, rows), length=length, same=_same)
+    if tokenizer is not None:
+        _say_rendered(files, fields, tokenizer)
     unit = "words" if tokenizer is None else "tokens"
     say(f"{summary.rows} problems")
     for name, lengths in (("question", summary.question_lengths), ("solution", summary.solution_lengths)):
@@ -165,6 +198,7 @@ def peek(
         shown = ", ".join(f"{kind} {count}" for kind, count in counts.most_common(12))
         say(f"{name}: {shown}" + (f", and {len(counts) - 12} more" if len(counts) > 12 else ""))
     _say_marked(marked[True])
+    _say_lost(lost, summary.rows + len(unfit), golds)
     say(f"suspicious: {len(summary.suspicious)}")
     for line, problem_id, reason in summary.suspicious[:show]:
         say(f"  line {line}: {problem_id}: {reason}")
@@ -172,6 +206,27 @@ def peek(
         say(f"cannot be read: {len(unfit)}; ansatz data filter --drop unreadable leaves them out")
         for unfit_row in unfit[:show]:
             say(f"  {unfit_row}")
+
+
+def _say_rendered(files: Files, fields: RowFields, model: Path) -> None:
+    """Print the first problem as a policy would get it, and its solution as SFT would teach it."""
+    from ansatz.errors import ModelError
+    from ansatz.loop.model_recipe import choose_template
+    from ansatz.models.load import load_tokenizer
+    from ansatz.prompts.render import render, render_demonstration, show_demonstration, show_prompt
+
+    reader = load_tokenizer(model)
+    template, why = choose_template(model, has_chat_template=bool(reader.chat_template))
+    problem = next((result for _, result in results_of(files, fields) if not isinstance(result, Exception)), None)
+    if problem is None:
+        return
+    try:
+        text = show_prompt(render(problem, template, reader), reader)
+        if problem.solution is not None:
+            text += "\n" + show_demonstration(render_demonstration(problem, template, reader), reader)
+    except ModelError as error:
+        text = f"problem {problem.id!r} cannot be rendered: {error}"
+    say(f"In the prompt template {template} ({why}), the first {text}\n")
 
 
 def _keep_usable(results: Iterator[Problem | RowError], unfit: list[UnfitRow]) -> Iterator[Problem]:

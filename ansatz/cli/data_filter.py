@@ -95,7 +95,7 @@ def _text_filter(
     from ansatz.data.hygiene.row_filter import unreadable
     from ansatz.data.rows import short
     from ansatz.data.unfit import UnfitRow
-    from ansatz.rewards.math_answer.gold import unreadable_golds
+    from ansatz.rewards.math_answer import unreadable_golds
 
     names = [name for name in drop if name not in (GUESSED, UNREADABLE)]
 

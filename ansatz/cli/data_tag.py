@@ -18,6 +18,7 @@ from ansatz.cli.rows import (
     with_progress,
 )
 from ansatz.errors import ConfigError
+from ansatz.trust import TrustedText
 from ansatz.visible import say
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def tag(
     check_outputs([out], inputs=files, reports=True)
     if not field:
         raise ConfigError("--field is empty, expected the name of the field for the topic, such as topic.")
-    classify = classifier_of(classifier)
+    classify = classifier_of(classifier and TrustedText(classifier))
     counts: Counter[str] = Counter()
     with replacing(out) as file:
         for row, problem in with_progress(rows_of(files, fields), "tag"):

@@ -17,6 +17,8 @@ from ansatz.config.load import parse_yaml
 from ansatz.config.packaged import recipe_text
 from ansatz.errors import ConfigError
 from ansatz.registry import describe_missing_file
+from ansatz.trust import trusted
+from ansatz.visible import say
 
 if TYPE_CHECKING:
     from ansatz.cli.opened_model import OpenedModel
@@ -74,7 +76,7 @@ def eval(
         )
     else:
         loaded = _load_suites(suite, suites)
-        for model, name in zip(models, model_names(models), strict=True):
+        for model, name in zip(models, model_names(models, trust_code=sampling.trust_code), strict=True):
             evaluation = Evaluation(
                 model=model,
                 problems=problems,
@@ -183,7 +185,7 @@ class Evaluation:
 
         base = self._budgets_folder(suite)
         for budget in budgets:
-            print(f"thinking budget {budget or 'none'}")
+            say(f"thinking budget {budget or 'none'}")
             options = self.sampling.options.model_copy(update={"thinking_budget": budget})
             sampling = dataclasses.replace(self.sampling, options=options)
             self._run_suite(suite, opened, sampling, budget_folder(base, budget))
@@ -198,12 +200,13 @@ class Evaluation:
 
 def _rescore(path: Path) -> list[Any]:
     """Return the tables of a folder, or of a curve's folders, after their responses have been graded again."""
+    from ansatz_verify.grade import ALGEBRA_TARGET
+    from ansatz_verify.pool import WorkerPool
+
     from ansatz.cli.eval_tables import budgets_table, results_tables
     from ansatz.evaluate.budgets import budget_folders, write_curve
     from ansatz.evaluate.folder import EvaluationFolder
     from ansatz.locks import folder_lock
-    from ansatz.rewards.math_answer.verify import ALGEBRA_TARGET
-    from ansatz.rewards.pool import WorkerPool
 
     curve = budget_folders(path)
     for folder in curve or [EvaluationFolder(path)]:
@@ -250,7 +253,7 @@ def grading(
 def rewards_section(text: str) -> dict[str, dict[str, Any]]:
     """Return the section `rewards` that the option stands for: {name: settings}."""
     if not text.endswith((".yaml", ".yml")):
-        return {name.strip(): {} for name in text.split(",")}
+        return trusted({name.strip(): {} for name in text.split(",")})
     path = Path(text)
     if not path.is_file():
         raise ConfigError(f"--rewards: the file {text!r} {describe_missing_file(path)}.")
@@ -258,4 +261,5 @@ def rewards_section(text: str) -> dict[str, dict[str, Any]]:
     section: Any = content.get("rewards", content) if isinstance(content, Mapping) else None
     if not isinstance(section, Mapping) or not all(isinstance(value, Mapping | None) for value in section.values()):
         raise ConfigError(f"--rewards {text}: expected a recipe's section, such as rewards: {{countdown: {{}}}}.")
-    return {str(name): dict(settings or {}) for name, settings in cast("Mapping[str, Any]", section).items()}
+    sections = cast("Mapping[str, Any]", section).items()
+    return trusted({name: dict(settings or {}) for name, settings in sections})

@@ -69,7 +69,7 @@ def _scores_table(settings: Mapping[str, Any], scores: Mapping[str, Any]) -> Any
 def suites_table(results: Sequence[Mapping[str, Any]]) -> Any:
     """Return pass@1 with its interval in each mode, one row per suite. It fits 80 columns with three modes."""
     modes = list(dict.fromkeys(mode for result in results for mode in _modes(result["scores"])))
-    heads = ("suite", "problems", "length", *modes)
+    heads = ("suite", "count", "length", *modes)
     table = make_table("pass@1 [95 %] by suite, %", heads, left=("suite",), no_wrap=True)
     for result in results:
         scores = result["scores"]

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ansatz.cli.recipe import Overlays, note
+from ansatz.cli.recipe import Overlays, TrustCode, note
 from ansatz.config import Config, load_recipe
 from ansatz.config.load import dump
 from ansatz.config.packaged import is_packaged, recipe_path
 from ansatz.errors import ConfigError, ModelError
 from ansatz.files import check_ordinary_files
+from ansatz.links import read_text
 from ansatz.track.checked_rows import metrics_rows
 from ansatz.track.jsonl import read_jsonl
 from ansatz.visible import say
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
 
 def explain(
     context: typer.Context,
-    recipe: Annotated[Path, typer.Argument(help="A recipe file, or the name of an installed recipe.")],
+    recipe: Annotated[
+        Path, typer.Argument(help="A recipe file, the folder that holds it, a run, or an installed recipe.")
+    ],
     overlay: Overlays = None,
+    trust_code: TrustCode = False,
     memory: Annotated[
         str | None,
         typer.Option(
@@ -48,14 +52,16 @@ def explain(
     room. Nothing is downloaded: models and data sets of the hub that are not on this machine are listed. Of an
     installed recipe, files may be missing too.
     """
-    config = load_recipe(recipe, overlays=overlay or [], overrides=context.obj, note=note)
+    trusts = trust_code or None
+    config = load_recipe(recipe, overlays=overlay or [], overrides=context.obj, note=note, trust_code=trusts)
 
     from ansatz.loop.start_checks import explained
     from ansatz.models.plan import parse_hardware
     from ansatz.models.process_memory import PARTS
     from ansatz.objectives.build import build_objective
 
-    config, missing = explained(config, elsewhere=is_packaged(recipe_path(recipe)))
+    sources, missing = explained(config, elsewhere=is_packaged(recipe_path(recipe)))
+    config = sources.config
     objective = build_objective(config.algorithm, max_response_tokens=config.rollout.max_response_tokens)
     hardware = parse_hardware(memory) if memory else _find_hardware(recipe, overlay or [], config)
     memory_text, fits = memory_arithmetic(config, objective, hardware, run)
@@ -68,6 +74,10 @@ def explain(
     }
     for title, text in parts.items():
         say(f"# {title}\n{text}\n")
+    for text in sources.shown if full else ():
+        say(f"# The first {text}\n")
+    for sentence in sources.notes:
+        say(f"Note: {sentence}")
     for sentence in missing:
         say(f"Not checked: {sentence}")
     if not full:
@@ -109,8 +119,14 @@ def _find_hardware(recipe: Path, overlays: Sequence[Path], config: Config) -> Ha
 
     if config.model.toy:
         return None
-    named = [hardware_in(recipe_path(path).read_text(encoding="utf-8")) for path in (recipe, *overlays)]
+    named = [hardware_in(read_text(recipe_path(path))) for path in (recipe, *overlays)]
     return next((hardware for hardware in reversed(named) if hardware is not None), None)
+
+
+_OLD_GPUS = (
+    "On a GPU without native bfloat16 (compute capability below 8.0, such as T4 and V100), models compute in float32: "
+    "add --model.dtype float32."
+)
 
 
 def memory_arithmetic(
@@ -127,7 +143,8 @@ def memory_arithmetic(
         return f"not known: {error}", True
     plans = process_plans(config, work, hardware)
     measured = [] if run is None else [measured_memory(run)]
-    text = "\n".join([memory_table(plans, hardware=hardware), *measured])
+    assumed = [_OLD_GPUS] if hardware is not None and config.model.dtype == "auto" else []
+    text = "\n".join([memory_table(plans, hardware=hardware), *assumed, *measured])
     return text, hardware is None or fits(plans, hardware)
 
 

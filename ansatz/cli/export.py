@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from ansatz.cli.recipe import TrustCode
 from ansatz.config.chat import ChatTemplate, Template
 from ansatz.config.schema import Config
 from ansatz.errors import ConfigError, ModelError
 from ansatz.files import write_text
 from ansatz.json_text import read_object
+from ansatz.links import copy_tree, list_folder, remove, rename
+from ansatz.model_config import TEXT_PART_OF
 from ansatz.visible import say
 
 PROMPT_FILE = "prompt.txt"
@@ -21,43 +23,54 @@ PROMPT_FILE = "prompt.txt"
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="A finished run, such as runs/NAME.")],
+    run: Annotated[Path, typer.Argument(help="A finished run, such as runs/NAME, or a checkpoint of a run.")],
     out: Annotated[Path, typer.Argument(help="Folder to write; it must not exist, or be empty.")],
     best: Annotated[
         bool, typer.Option("--best", help="Export the checkpoint with the best held-out pass@1, not the final one.")
     ] = False,
+    trust_code: TrustCode = False,
     push: Annotated[str, typer.Option(help="Upload the folder to the hub too, as OWNER/NAME.")] = "",
 ) -> None:
     """Write the final model of a run with generation config, chat template, recipe and model card (README.md).
 
     The generation config samples as the run's evaluations did, and the chat template renders a question as training
-    did. --best also works for a run that is unfinished. Neither optimizer state nor master weights are copied. A
-    repository that --push creates is private.
+    did. --best and a checkpoint also work for a run that is unfinished. Neither optimizer state nor master weights are
+    copied. A repository that --push creates is private.
     """
     from ansatz.config.load import load_run
     from ansatz.loop.run_record import RUN_FILE, is_run_folder
 
+    given, run = run, next((folder for folder in (run, *run.absolute().parents) if is_run_folder(folder)), run)
     if not is_run_folder(run):
         raise ConfigError(f"{str(run)!r} is not a run folder ({RUN_FILE} is missing). Give one that a run wrote.")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if given != run and (given.parent.name != "checkpoints" or not (given / "config.json").is_file()):
+        raise ConfigError(
+            f"{str(given)!r} is not a checkpoint. Give {run}, or a folder STAGE/checkpoints/step-N of it."
+        )
+    if out.exists() and (not out.is_dir() or list_folder(out)):
         raise ConfigError(f"{str(out)!r} exists and is not an empty folder. Choose another folder to write.")
-    config = load_run(run)
+    if out.resolve().is_relative_to(run.resolve()):
+        raise ConfigError(f"{str(out)!r} lies in the run folder, to which nothing is added. Choose a folder elsewhere.")
+    config = load_run(run, trust_code=trust_code or None)
 
     from ansatz.cli.model_card import write_card
     from ansatz.loop.run_models import best_model, final_model
     from ansatz.train.checkpoint import DIGESTS_FILE, verify_digests
     from ansatz.train.trainer import TRAINING
 
-    model = best_model(run, config) if best else final_model(run, config)
+    model = given
+    if given == run:
+        model = best_model(run, config) if best else final_model(run, config)
     verify_digests(model)
     draft = out.with_name(f".{out.name}.draft")
-    shutil.rmtree(draft, ignore_errors=True)
-    shutil.copytree(model, draft, ignore=shutil.ignore_patterns(TRAINING, DIGESTS_FILE))
+    remove(draft)
+    copy_tree(model, draft, ignore=(TRAINING, DIGESTS_FILE))
     write_generation_config(draft, config)
     write_chat_template(draft, config.data.template)
     write_card(draft, run, _with_own_files(config), checkpoint=model)
-    draft.replace(out)
-    say(f"Model: {out}")
+    rename(draft, out)
+    part = read_object(out / "config.json", error=ModelError, advice="Export it again.").get(TEXT_PART_OF)
+    say(f"Model: {out}" + (f" (the text part of a {part} model, without the weights for images)" if part else ""))
     if push:
         say(f"Uploaded: {push_folder(out, push)}")
 

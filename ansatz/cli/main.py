@@ -8,6 +8,8 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shlex
+import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -17,25 +19,29 @@ import typer
 
 from ansatz import __version__, process
 from ansatz.cli.verbs import Verbs
-from ansatz.errors import AnsatzError, ConfigError
-from ansatz.files import not_written
+from ansatz.errors import AnsatzError, ConfigError, UntrustedCodeError
+from ansatz.files import OF_SPACE, not_written, remedy
+from ansatz.trust import OPTION
 from ansatz.visible import say
 
 process.configure_process()
 _LONG_WORD = re.compile(r"(\S{100})\S{200,}(\S{20})")
 _LONG_SENTENCE = re.compile(r"(.{1500})\s.{400,}\s(.{400})", re.DOTALL)
-_STORAGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+_STORAGE_ERRORS = (*OF_SPACE, errno.EROFS, errno.EIO)
 
 
 def build_app() -> typer.Typer:
-    app = typer.Typer(name="ansatz", cls=Verbs, no_args_is_help=True, pretty_exceptions_enable=False)
+    short_too = {"help_option_names": ["-h", "--help"]}
+    app = typer.Typer(
+        name="ansatz", cls=Verbs, no_args_is_help=True, pretty_exceptions_enable=False, context_settings=short_too
+    )
     app.callback()(_options)
     return app
 
 
 def _print_version(asked: bool) -> None:
     if asked:
-        print(f"ansatz {__version__}")
+        say(f"ansatz {__version__}")
         raise typer.Exit
 
 
@@ -50,16 +56,33 @@ def _options(
 
 def main() -> None:
     process.prepare_standard_streams()
+    if not hasattr(signal, "SIGHUP"):  # on Windows, which also has no locks and no sandbox of this kind
+        _say("Ansatz runs on Linux and macOS. On Windows, install it in WSL (wsl --install) and start it there.")
+        sys.exit(2)
     try:
         with process.ended_by_signals():
             _check_current_folder()
             build_app()(prog_name="ansatz")
     except AnsatzError as error:
-        _say(str(error))
+        _say(f"{error}{_advice(error)}")
         sys.exit(error.exit_code)
     except OSError as error:
         _say(_describe(error))
         sys.exit(2)
+    finally:
+        for sentence in process.take_changes():
+            _say(sentence)
+
+
+def _advice(error: BaseException | None) -> str:
+    """Return what else a refused recipe names, and the command with which it may; empty for other errors."""
+    while error is not None and not isinstance(error, UntrustedCodeError):
+        error = error.__cause__
+    if error is None:
+        return ""
+    others = [name for name in error.names if name != error.name]
+    also = f" It also names {', '.join(others)}." if others else ""
+    return f"{also} The command is then: {shlex.join(['ansatz', *sys.argv[1:], OPTION])}"
 
 
 def _check_current_folder() -> None:
@@ -83,9 +106,10 @@ def _describe(error: OSError) -> str:
     if place is None and error.errno in (*_STORAGE_ERRORS, errno.EPIPE, errno.EBADF):
         return f"the output could not be written ({error.strerror}). Send it to another place."
     if error.errno in _STORAGE_ERRORS:
-        advice = "Raise the limit of ulimit -f" if error.errno == errno.EFBIG else "Free some space"
-        return f"{not_written(Path(place or '.'), error)} {advice} and run the command again."
+        return f"{not_written(Path(place or '.'), error)} {remedy(error)}, and run the command again."
     what = f"{place} cannot be used: " if place is not None else ""
+    if error.errno == errno.ELOOP:
+        return f"{what}{error.strerror}. {remedy(error)}."
     return f"{what}{error.strerror or error}. Check that it exists, its kind and permissions, and the free disk space."
 
 

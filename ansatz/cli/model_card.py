@@ -11,15 +11,19 @@ from typing import Any
 from ansatz.config.chat import ChatTemplate
 from ansatz.config.load import dump
 from ansatz.config.schema import FIRST_STAGES, Config
-from ansatz.errors import ModelError
+from ansatz.errors import PUBLISHED, ConfigError, ModelError
 from ansatz.files import file_digest, write_text
 from ansatz.json_text import read_object
+from ansatz.links import is_own_file, list_folders, open_file, read_text
 from ansatz.loop.run_record import RECIPE_FILE, read_record, record_of
 from ansatz.loop.stages.plan import folder_names
-from ansatz.prompts.templates import CHAT, STEP_BY_STEP
+from ansatz.model_config import TEXT_PART_OF
+from ansatz.prompts.chat import spelled_out
+from ansatz.prompts.templates import QUESTION, template_text
 from ansatz.track.checked_rows import evaluation_rows, metrics_rows
 from ansatz.track.jsonl import read_jsonl
 from ansatz.track.overlap import overlap
+from ansatz.track.runs import SHOWN_TEXTS
 from ansatz.train.checkpoint import step_of
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -35,13 +39,15 @@ def write_card(folder: Path, run: Path, config: Config, *, checkpoint: Path) -> 
     dtype = config_json.get("dtype", "float32")
     stages = config.stage_names[len(FIRST_STAGES) :]
     start = "a model with random weights" if config.model.built else f"`{config.model.path}`"
+    part = config_json.get(TEXT_PART_OF)
+    text = f" This is the text part of a {part} model, without the weights for images." if part else ""
     sections = [
         _front_matter(config),
         f"# {config.name}\n\nTrained with Ansatz {record.version} (stages: {', '.join(stages)}), from "
-        f"{start}. The weights are {dtype}.",
+        f"{start}. The weights are {dtype}.{text}",
         _scores(run, config, checkpoint),
         _data(run, config),
-        _prompt(config),
+        _prompt(run, config),
         _repetition(config, version=record.version, num_changes=len(record.changes)),
         f"## Recipe\n\n```yaml\n{recipe.rstrip()}\n```",
     ]
@@ -60,25 +66,29 @@ def _scores(run: Path, config: Config, checkpoint: Path) -> str:
     """Return the last evaluation of every stage up to the exported checkpoint, in the order of the stages."""
     order = {name: place for place, name in enumerate(folder_names(config))}
     stage, step = checkpoint.parents[1].name, step_of(checkpoint)
-    evaluations = (row for path in run.glob("*/evaluations.jsonl") for row in evaluation_rows(read_jsonl(path), path))
+    paths = [folder / "evaluations.jsonl" for folder in list_folders(run)]
+    evaluations = (row for path in paths for row in evaluation_rows(read_jsonl(path), path))
     last = {row["stage"]: row for row in evaluations if row["stage"] != stage or row["step"] <= step}
     metrics = run / stage / "metrics.jsonl"
     last_step = max((row["step"] for row in metrics_rows(read_jsonl(metrics), metrics)), default=step)
+    is_ungraded = all(row["pass@1"] is None for row in last.values())
     rows = [
         [
             row["stage"],
             row["step"],
             row.get("num_problems", ""),
             row.get("samples_per_prompt", ""),
-            _percent(row["pass@1"]),
+            "" if row["pass@1"] is None else _percent(row["pass@1"]),
             " to ".join(_percent(bound) for bound in row.get("pass@1_interval") or ()),
             "" if row["greedy"] is None else _percent(row["greedy"]),
             "" if row["maj@k"] is None else f"{_percent(row['maj@k'])} (k = {row.get('k', '')})",
+            *([f"{row.get('reward') or 0:.3f}"] if is_ungraded else []),
         ]
         for row in sorted(last.values(), key=lambda row: order.get(row["stage"], -1))
     ]
     seen = overlap(run, problems=max((row.get("num_problems", 0) for row in last.values()), default=0))
     names = ["after stage", "step", "problems", "samples", "pass@1 in %", "95 % interval", "greedy", "maj@k"]
+    names += ["mean reward"] if is_ungraded else []
     evaluate = config.evaluate
     return (
         f"## Scores on held-out problems\n\n{_table(names, rows)}\n\n"
@@ -92,7 +102,7 @@ def _scores(run: Path, config: Config, checkpoint: Path) -> str:
 
 
 _BEST = (
-    " The model is the checkpoint of step {step} of {last_step}, because it had the best pass@1 of all evaluations of "
+    " The model is the checkpoint of step {step} of {last_step}, because it had the best score of all evaluations of "
     "the stage. Its score is therefore a little higher than on new problems."
 )
 
@@ -107,25 +117,35 @@ def _data(run: Path, config: Config) -> str:
 
 
 def _num_lines(path: Path) -> int:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return sum(1 for _ in file)
 
 
-def _prompt(config: Config) -> str:
-    template = config.data.template
-    if isinstance(template, ChatTemplate) or template == CHAT:
-        text = (
-            "The question is the user's last turn in the chat template, followed by this line, which the chat template "
-            f"does not add:\n\n> {STEP_BY_STEP}"
-        )
-        if isinstance(template, ChatTemplate):
-            text += _defaults(template)
+def _prompt(run: Path, config: Config) -> str:
+    template = spelled_out(config.data.template)
+    if isinstance(template, ChatTemplate):
+        text = f"The user's last turn in the chat template is {_user_turn(template.user)}{_defaults(template)}"
     else:
         text = (
             f"The prompt template is `{template}`. The chat template of this folder renders the last message with it "
             "and ignores earlier ones, because the model was trained on single questions."
         )
+    if is_own_file(shown := run / SHOWN_TEXTS):
+        rendered = read_text(shown, errors="replace").partition("\n\ndemonstration of problem")[0].rstrip()
+        text += f"\n\nThe first {rendered.partition(chr(10))[0]}\n\n````text\n{rendered.partition(chr(10))[2]}\n````"
     return f"## Prompt\n\n{text}"
+
+
+def _user_turn(name: str) -> str:
+    """Return what the user's turn is besides the question, which the chat template does not add."""
+    try:
+        text = template_text(name)
+    except ConfigError:  # a file that is not here any more
+        return f"the question in the text of `{name}`."
+    if text == QUESTION:
+        return "the question alone."
+    quoted = text.strip().replace("\n", "\n> ")
+    return f"this text, with the question in the place of {QUESTION}:\n\n> {quoted}"
 
 
 def _defaults(template: ChatTemplate) -> str:
@@ -141,8 +161,10 @@ def _defaults(template: ChatTemplate) -> str:
 
 
 def _repetition(config: Config, *, version: str, num_changes: int) -> str:
+    from_clone = f"pip install ./packages/verify .  # in a clone of Ansatz {version}"
+    install = f"pip install ansatz-rl=={version}" if PUBLISHED else from_clone
     text = (
-        f"## Repeat the run\n\n```sh\npip install ansatz-rl=={version}\nansatz train recipe.yaml\n```\n\n"
+        f"## Repeat the run\n\n```sh\n{install}\nansatz train recipe.yaml\n```\n\n"
         f"The same seed ({config.seed}), machine and number of threads give the same bits. Files that the recipe names "
         "must be there."
     )

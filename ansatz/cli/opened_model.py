@@ -14,6 +14,7 @@ from ansatz.config.load import parse_section, parse_yaml
 from ansatz.errors import ConfigError
 from ansatz.hub import model_folder
 from ansatz.loop.run_record import is_run_folder
+from ansatz.trust import trusted
 from ansatz.visible import say
 
 if TYPE_CHECKING:
@@ -78,16 +79,18 @@ def open_model(model: Path, sampling: ModelSampling) -> Iterator[OpenedModel]:
 
     threads = sampling.threads or usable_cores()
     set_threads(threads)
-    run, model = model, model_of(model)
+    run, model = model, model_of(model, trust_code=sampling.trust_code)
     if model != run:
         say(f"model: {model} (the final one of the run {run.resolve().name})")
     policy = load_policy(model, device=sampling.device)
+    if policy.text_part:
+        say(policy.text_part)
     cast(policy, compute_dtype(sampling.dtype, policy.device))
     template = template_of(sampling.template)
     if template == AUTO:
         template, why = choose_template(Path(policy.path), has_chat_template=bool(policy.tokenizer.chat_template))
         say(f"template: {template} ({why})")
-    section = environment_of(sampling.environment, Path(policy.path))
+    section = environment_of(sampling.environment, Path(policy.path), trust_code=sampling.trust_code)
     num_responses = sampling.batch * sampling.options.samples_per_prompt
     engine = {"name": sampling.engine, "max_concurrent": num_responses}
     environment = bind_environment(section, template=template)
@@ -106,10 +109,11 @@ def open_model(model: Path, sampling: ModelSampling) -> Iterator[OpenedModel]:
         )
 
 
-def environment_of(text: str, model: Path) -> Mapping[str, Any] | None:
+def environment_of(text: str, model: Path, *, trust_code: bool | None = None) -> Mapping[str, Any] | None:
     """Return the section `environment` that the value of --environment stands for; None without an environment.
 
     The value is a name, a section as in a recipe, `auto` for that of the run that the model comes from, or `none`.
+    trust_code: see `recipe_of`.
 
     Raise ConfigError for a value that is none of these. Whether the environment exists is checked where it is bound.
     """
@@ -118,14 +122,14 @@ def environment_of(text: str, model: Path) -> Mapping[str, Any] | None:
     if text == NONE:
         return None
     if text == AUTO:
-        recipe = recipe_of(model, option="--environment")
+        recipe = recipe_of(model, option="--environment", trust_code=trust_code)
         if recipe is None or recipe.config.environment is None:
             return None
         say(f"environment: {recipe.config.environment.get('name')} (as in {recipe.where})")
         return recipe.config.environment
     if not text.startswith("{"):
-        return {"name": text}
-    section = parse_yaml(text, where="the value of --environment")
+        return trusted({"name": text})
+    section = trusted(parse_yaml(text, where="the value of --environment"))
     if not isinstance(section, Mapping):
         raise ConfigError(
             f"--environment {text}: expected a name, or a section such as {{name: calculator, turns: 4}}."

@@ -17,6 +17,9 @@ from ansatz.registry import suggest
 from ansatz.visible import say
 
 Overlays = Annotated[list[Path] | None, Option(help="A YAML file whose keys override the recipe's; can be repeated.")]
+TrustCode = Annotated[
+    bool, Option("--trust-code", help="Run code that the recipe of somebody else's run or model names. Read it first.")
+]
 _ASSIGNMENT = re.compile(r"\+*([A-Za-z_][\w.-]*)=(\S*)")
 
 
@@ -44,8 +47,8 @@ class RecipeCommand(TyperCommand):
 def split_overrides(arguments: Iterable[str], *, verb_options: Iterable[str]) -> tuple[list[str], dict[str, str]]:
     """Split ["X", "--train.lr", "3e-4", "--name=x"] into (["X"], {"train.lr": "3e-4", "name": "x"}).
 
-    verb_options: the options of the verb, which stay with the rest. Raise ConfigError for a setting without a value, or
-    one that is given twice.
+    verb_options: the options of the verb, which stay with the rest. Of a setting that is given twice, the last value
+    counts, and a note says so. Raise ConfigError for a setting without a value.
     """
     rest: list[str] = []
     overrides: dict[str, str] = {}
@@ -60,7 +63,7 @@ def split_overrides(arguments: Iterable[str], *, verb_options: Iterable[str]) ->
         if not has_value and (value := next(waiting, "--")).startswith("--"):
             raise ConfigError(f"--{key} has no value; write --{key} VALUE.")
         if key in overrides:
-            raise ConfigError(f"--{key} is given twice. Remove one of them.")
+            note(f"--{key} is given twice; the last one counts: {value}")
         overrides[key] = value
     return rest, overrides
 

@@ -14,9 +14,8 @@ def recipes(
 
     `ansatz recipes NAME > mine.yaml` makes a copy to change. `ansatz explain NAME` says what a recipe resolves to.
     """
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+    import shutil
+    import sys
 
     from ansatz.config.packaged import OVERLAYS, packaged_recipes, recipe_path, recipe_text
     from ansatz.visible import say
@@ -24,13 +23,8 @@ def recipes(
     if name is not None:
         say(recipe_text(recipe_path(name)), end="")
         return
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
-    table.add_column("name", no_wrap=True)  # to be copied
-    for head in ("hardware", "what it is"):
-        table.add_column(head, overflow="fold")
-    for recipe in packaged_recipes():
-        table.add_row(recipe.name, recipe.hardware.partition(" ")[0] or "CPU", recipe.summary)
-    table.add_section()
-    for overlay in packaged_recipes(OVERLAYS):
-        table.add_row(f"--overlay {overlay.name}", overlay.hardware.partition(" ")[0], overlay.summary)
-    Console().print(table)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for option, listed in (("", packaged_recipes()), ("--overlay ", packaged_recipes(OVERLAYS))):
+        for recipe in sorted(listed, key=lambda each: each.hardware != ""):
+            hardware = recipe.hardware.partition(" ")[0] or "CPU"
+            say(f"{hardware:<9} {option}{recipe.name}  {recipe.summary}"[:width])

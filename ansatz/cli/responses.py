@@ -17,12 +17,15 @@ from ansatz.config.chat import Template
 from ansatz.config.sampling import THOUGHT_START, SamplingOptions
 from ansatz.errors import ConfigError, ModelError
 from ansatz.files import file_digest
+from ansatz.links import list_folder
+from ansatz.visible import say
 
 if TYPE_CHECKING:
+    from ansatz_verify.pool import WorkerPool
+
     from ansatz.evaluate.response_store import ResponseStore
     from ansatz.evaluate.responses import ResponseGrader
     from ansatz.models.load import Policy
-    from ansatz.rewards.pool import WorkerPool
     from ansatz.types import Problem, Prompt
 
 _MODELS = typer.Argument(
@@ -69,11 +72,12 @@ def fill(
     a problem in a template for a tokenizer; default: `prompts.render`. make_grader: the grader that uses a worker pool;
     default: the one that reads each response in all modes. Raise ConfigError if another process fills the folder.
     """
+    from ansatz_verify.grade import ALGEBRA_TARGET
+    from ansatz_verify.pool import WorkerPool
+
     from ansatz.evaluate.responses import all_modes_grader, with_transcripts
     from ansatz.locks import folder_lock
     from ansatz.prompts.render import render
-    from ansatz.rewards.math_answer.verify import ALGEBRA_TARGET
-    from ansatz.rewards.pool import WorkerPool
     from ansatz.rollout.base import Sampling
 
     tokenizer = opened.policy.tokenizer
@@ -120,7 +124,7 @@ def _print_progress(done: int, total: int) -> None:
     if sys.stdout.isatty():
         print(f"\r{done} of {total} problems", end="\n" if done == total else "", flush=True)
     elif done == total:
-        print(f"{done} of {total} problems", flush=True)
+        say(f"{done} of {total} problems", flush=True)
 
 
 def _response_limit(limit: int, prompts: Sequence[Prompt], max_context: int, *, source: str) -> int:
@@ -161,16 +165,17 @@ def model_digest(model: Path) -> str:
     """Return SHA-256 over the names and bytes of a model folder's configs, weights and tokenizer. Other files do not
     count."""
     total = hashlib.sha256()
-    for path in sorted(model.iterdir()):
+    for path in list_folder(model):
         counts = path.suffix in (".json", ".safetensors", ".bin", ".model", ".txt", ".jinja")
         if counts and path.name != "state.json" and path.is_file():
             total.update(f"{path.name}:{file_digest(path)}\n".encode())
     return total.hexdigest()
 
 
-def model_names(models: Sequence[Path]) -> list[str]:
+def model_names(models: Sequence[Path], *, trust_code: bool | None = None) -> list[str]:
     """Return the names of the default folders of the models' responses: that of the model's folder; for a checkpoint,
-    and for a run, whose final one counts, run, stage and step. Raise ConfigError if two models have one name."""
+    and for a run, whose final one counts, run, stage and step. Raise ConfigError if two models have one
+    name. trust_code: see `model_of`."""
     for model in models:
         check_model(model)
 
@@ -178,7 +183,7 @@ def model_names(models: Sequence[Path]) -> list[str]:
 
     names = list[str]()
     for model in models:
-        parts = model_of(model).resolve().parts
+        parts = model_of(model, trust_code=trust_code).resolve().parts
         name = "-".join((*parts[-4:-2], parts[-1])) if parts[-2:-1] == ("checkpoints",) else parts[-1]
         if name in names:
             raise ConfigError(f"{model}: two models are called {name}. Give them one at a time, each with --out.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 import sys
@@ -15,7 +14,8 @@ import typer
 
 from ansatz.errors import ConfigError
 from ansatz.files import replacing, write_text
-from ansatz.visible import say, visible
+from ansatz.links import read_text
+from ansatz.visible import say, visible, write_csv
 
 if TYPE_CHECKING:
     from ansatz.track.jsonl import Row
@@ -94,8 +94,10 @@ def select_responses(
 @contextmanager
 def open_grader() -> Iterator[Callable[[Mapping[str, Any], str], bool]]:
     """Open what grades a row in another mode of the verifier."""
-    from ansatz.rewards.math_answer import ALGEBRA_TARGET, verify
-    from ansatz.rewards.pool import WorkerPool
+    from ansatz_verify import verify
+    from ansatz_verify.grade import ALGEBRA_TARGET
+    from ansatz_verify.pool import WorkerPool
+
     from ansatz.track.rollout_table import cut_observations
 
     with closing(WorkerPool(ALGEBRA_TARGET, workers=1)) as pool:
@@ -119,9 +121,7 @@ def _write_csv(path: Path, rows: Sequence[Row]) -> None:
     flat = [_flat(row) for row in rows]
     names = list(dict.fromkeys(name for row in flat for name in row))
     with replacing(path) as file:
-        writer = csv.DictWriter(file, names, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(flat)
+        write_csv(file, names, flat)
 
 
 def _write_jsonl(path: Path, rows: Sequence[Row]) -> None:
@@ -145,15 +145,20 @@ def _print(rows: Sequence[Row]) -> None:
     lines = [["id", "verdict", "reward", "tokens", "answer", "gold", "response"]]
     for row in rows:
         reason = row["reason"] + (" (cut off)" if row["truncated"] and row["reason"] != "truncated" else "")
-        answers = [visible(str(text or "-"))[:20] for text in (row["extracted"], row["answer"])]
-        start = visible(" ".join(row["text"][:400].split()))
-        lines.append([row["id"], reason, f"{row['reward']:g}", str(row["tokens"]), *answers, start])
+        answers = [_on_a_line(text or "-")[:20] for text in (row["extracted"], row["answer"])]
+        start = _on_a_line(row["text"][:400])
+        numbers = f"{row['reward']:g}", str(row["tokens"])
+        lines.append([_on_a_line(row["id"]), _on_a_line(reason), *numbers, *answers, start])
     widths = [max(len(line[column]) for line in lines) for column in range(6)]
     width = max(shutil.get_terminal_size((120, 24)).columns, 60)
     for *cells, start in lines:
         padded = [cell.ljust(size) for cell, size in zip(cells, widths, strict=True)]
         padded[2:4] = [cell.rjust(size) for cell, size in zip(cells[2:4], widths[2:4], strict=True)]
-        print("  ".join((*padded, start))[:width])
+        say("  ".join((*padded, start))[:width])
+
+
+def _on_a_line(text: object) -> str:
+    return visible(" ".join(str(text).split()))
 
 
 def _print_cases(run: Path, rows: Sequence[Row], notes: Mapping[str, Sequence[Row]]) -> None:
@@ -164,7 +169,7 @@ def _print_cases(run: Path, rows: Sequence[Row], notes: Mapping[str, Sequence[Ro
 
     mode, num_cases = MODES[0], 0
     with suppress(OSError, ValueError, ConfigError, LookupError, TypeError):  # of a folder without a recipe
-        recipe = parse_yaml((run / "config.yaml").read_text("utf-8"), where="config.yaml")
+        recipe = parse_yaml(read_text(run / "config.yaml"), where="config.yaml")
         mode = recipe["rewards"]["math_answer"]["mode"]
     for row in rows:
         judging = [note for note in notes.get(row["id"], ()) if note["label"] in VERDICTS]

@@ -110,10 +110,11 @@ def correct_responses(store: ResponseStore, mode: str) -> dict[str, int]:
 
 def with_progress(items: Iterable[T], what: str) -> Iterator[T]:
     """Yield the items, with a running count on stderr if it is a terminal."""
-    from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
-    console = Console(stderr=True)
+    from ansatz.track.console import SafeConsole
+
+    console = SafeConsole(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), MofNCompleteColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         yield from progress.track(items, description=what)

@@ -37,7 +37,7 @@ def sample(
     from ansatz.evaluate.response_store import ResponseStore
 
     problems = [problem for _, problem in rows_of(data, fields)]
-    for model, name in zip(models, model_names(models), strict=True):
+    for model, name in zip(models, model_names(models, trust_code=sampling.trust_code), strict=True):
         default = Path("samples") / name / data.name.partition(".")[0]
         folder = ResponseStore(default if out is None else out if len(models) == 1 else out / name)
         sample_into(folder, model, problems, sampling, about={"data": str(data)}, source=str(data))

@@ -23,6 +23,7 @@ from ansatz.config.load import parse_section
 from ansatz.config.sampling import SamplingOptions
 from ansatz.errors import ConfigError
 from ansatz.files import read_yaml
+from ansatz.visible import say
 
 PANEL = "Sampling"
 DTYPES = ("auto", "float32", "bfloat16")
@@ -36,12 +37,14 @@ class ModelSampling:
     """How a command samples from a model.
 
     template: AUTO for the one that fits the model. environment: AUTO for that of the model's run, NONE for none.
+    trust_code: whether the model's recipe may name code, see `config.load.load_recipe`.
     batch: problems that are sampled together. device: None for the best one. threads: 0 for one per CPU core.
     """
 
     options: SamplingOptions
     template: str = AUTO
     environment: str = AUTO
+    trust_code: bool | None = None
     seed: int = 0
     batch: int = 32
     device: str | None = None
@@ -74,9 +77,11 @@ def takes_sampling(**defaults: Any) -> Callable[[Command], Command]:
 
 def _sampling_of(values: dict[str, Any], command_line: typer.Context) -> ModelSampling:
     several = values["samples_per_prompt"] > 1 and _is_left_out("samples_per_prompt", command_line)
-    if values["temperature"] == 0 and several:
+    if values["temperature"] == 0 and values["samples_per_prompt"] > 1 and _is_left_out("temperature", command_line):
+        values["temperature"] = SamplingOptions().temperature  # at 0, which is the default of `ask`, all are the same
+    elif values["temperature"] == 0 and several:
         values["samples_per_prompt"] = 1
-        print("--temperature 0: one response per problem is sampled, since all would be the same.")
+        say("--temperature 0: one response per problem is sampled, since all would be the same.")
     return model_sampling(values)
 
 
@@ -116,6 +121,7 @@ def _group() -> dict[str, tuple[Any, Any]]:
         group[name] = (Annotated[kind, typer.Option(help=field.description, rich_help_panel=PANEL)], default)
     kinds = get_type_hints(ModelSampling)
     for name, settings in _OTHERS.items():
-        option = typer.Option(rich_help_panel=PANEL, **settings)
+        flags = [f"--{name.replace('_', '-')}"] if kinds[name] == bool | None else []  # without --no-...
+        option = typer.Option(*flags, rich_help_panel=PANEL, **settings)
         group[name] = (Annotated[kinds[name], option], ModelSampling.__dataclass_fields__[name].default)
     return group

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -13,6 +15,7 @@ import typer
 from ansatz.cli.option_groups import AnswerFrom
 from ansatz.cli.outputs import check_outputs
 from ansatz.errors import ConfigError, DataError
+from ansatz.visible import say
 
 if TYPE_CHECKING:
     from ansatz.data.rows import Row
@@ -21,9 +24,15 @@ if TYPE_CHECKING:
 def score(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="Files with responses: .jsonl, .json, .csv, .tsv or .parquet."),
+        typer.Argument(
+            metavar="FILE...",
+            help="Files with responses: .jsonl, .json, .csv, .tsv or .parquet. -: JSON lines from standard input, with "
+            "the rows to standard output.",
+        ),
     ],
-    gold_key: Annotated[str | None, typer.Option(help="Field of the gold answer. Recognised by default.")] = None,
+    gold_key: Annotated[
+        str | None, typer.Option("--answer-key", "--gold-key", help="Field of the gold answer. Recognised by default.")
+    ] = None,
     answer_from: AnswerFrom = "auto",
     response_key: Annotated[
         list[str] | None,
@@ -45,18 +54,29 @@ def score(
 
     `ansatz data select` then chooses the responses to teach.
     """
+    from ansatz.data.files import problem_files
     from ansatz.track.console import SafeConsole
 
-    counts = score_file(
-        files,
-        out,
-        gold_key=gold_key,
-        answer_from=answer_from,
-        response_keys=response_key or (),
-        mode=mode,
-        workers=workers,
-    )
-    SafeConsole().print(_table(counts))
+    how: dict[str, Any] = {"gold_key": gold_key, "answer_from": answer_from, "response_keys": response_key or ()}
+    how |= {"mode": mode, "workers": workers}
+    if files == [Path("-")]:
+        with tempfile.TemporaryDirectory() as folder:
+            read, scored = Path(folder, "standard input.jsonl"), out or Path(folder, "scored.jsonl")
+            read.write_bytes(sys.stdin.buffer.read())
+            counts = score_file([read], scored, **how)
+            if out is None:
+                sys.stdout.write(scored.read_text(encoding="utf-8"))
+                sys.stdout.flush()
+        SafeConsole(stderr=out is None).print(_table(counts))
+        return
+    out = out or default_out(problem_files(files, expected="files with responses"))
+    SafeConsole().print(_table(score_file(files, out, **how)))
+    say(f"Rows with their verdicts: {out}")
+
+
+def default_out(files: Sequence[Path]) -> Path:
+    """Return FILE.scored.jsonl, next to the first file."""
+    return files[0].with_name(f"{files[0].name.partition('.')[0]}.scored.jsonl")
 
 
 def score_file(
@@ -75,39 +95,33 @@ def score_file(
     Return the number of verdicts by reason. Raise DataError for a file or row that cannot be read, ConfigError for an
     unknown mode, a gold answer that comes from the response itself, or a file that cannot be written.
     """
+    from ansatz_verify.grade import ALGEBRA_TARGET
+    from ansatz_verify.pool import WorkerPool
+    from ansatz_verify.score import graded
+
     from ansatz.data.files import problem_files, replacing
     from ansatz.data.formats import FORMATS, open_rows
     from ansatz.data.hygiene.row_filter import json_line
     from ansatz.data.row_problems import RowSettings, rows_with_golds
-    from ansatz.rewards.math_answer import ALGEBRA_TARGET, verify
-    from ansatz.rewards.pool import WorkerPool
 
     if mode not in ("strict", "anchored", "last_number"):
         raise ConfigError(f"--mode = {mode!r}: expected strict, anchored or last_number.")
     settings = RowSettings(answer_key=gold_key, answer_from=answer_from)
     paths = problem_files(files, expected=f"a {', '.join(FORMATS)} file with responses")
     opened = [open_rows(path) for path in paths]
-    out = out or paths[0].with_name(f"{paths[0].name.partition('.')[0]}.scored.jsonl")
+    out = out or default_out(paths)
     check_outputs([out], inputs=files)
     counts: Counter[str] = Counter()
     with closing(WorkerPool(ALGEBRA_TARGET, workers=workers)) as pool, replacing(out) as written:
         pool.start(wait=False)
         for rows in opened:
-            for row, gold, key in rows_with_golds(rows, settings, spelled={"answer_key": "--gold-key FIELD"}):
+            for row, gold, key in rows_with_golds(rows, settings, spelled={"answer_key": "--answer-key FIELD"}):
                 for response in _responses(row, response_keys, gold_key=key):
                     said = row.values.get("said") if response == row.values.get("response") else None
                     text = said if isinstance(said, str) and said else response  # see evaluate.responses.Response
-                    verdict = verify(gold, text, mode=mode, pool=pool)
-                    counts[verdict.reason] += 1
-                    fields = {
-                        "correct": verdict.correct,
-                        "reason": verdict.reason,
-                        "extracted": verdict.extracted,
-                        "stage": verdict.stage,
-                        "seconds": round(verdict.seconds, 6),
-                        "gold": gold,
-                    }
-                    written.write(json_line({**row.values, "response": response, "verdict": fields}))
+                    verdict = graded(gold, text, mode=mode, pool=pool)
+                    counts[verdict["reason"]] += 1
+                    written.write(json_line({**row.values, "response": response, "verdict": verdict}))
     return counts
 
 
@@ -117,8 +131,9 @@ def _responses(row: Row, keys: Sequence[str], *, gold_key: str) -> Iterator[str]
     Raise DataError, with the row's place, if the row does not have the field. Raise ConfigError if it is the gold
     answer's.
     """
-    from ansatz.data.record_formats import RESPONSES, turns_of
-    from ansatz.data.rows import ABSENT, worked_text
+    from ansatz_verify.responses import RESPONSES, responses_of
+
+    from ansatz.data.rows import ABSENT
 
     known = (key for key in RESPONSES if row.find(key) not in (ABSENT, None, "", []))
     for key in keys or [next(known, "response")]:
@@ -133,9 +148,7 @@ def _responses(row: Row, keys: Sequence[str], *, gold_key: str) -> Iterator[str]
             raise DataError(
                 f"{row.place}: there is no field {key!r}; its fields are {shown}. Set --response-key to one of them."
             )
-        several = isinstance(value, list) and turns_of(value) is None
-        for item in value if several else [value]:
-            yield str(item) if not isinstance(item, list) else worked_text(item)
+        yield from responses_of(value)
 
 
 def _table(counts: Counter[str]) -> Any:

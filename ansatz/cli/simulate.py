@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ansatz.cli.recipe import note
+from ansatz.cli.recipe import TrustCode, note
 from ansatz.config import Config, load_recipe
 from ansatz.errors import ConfigError
+from ansatz.visible import say
 
 if TYPE_CHECKING:
     from ansatz.loop.simulate import Costs, Work
@@ -32,11 +33,14 @@ _MAX_RESPONSES = 20_000_000
 
 def simulate(
     context: typer.Context,
-    recipe: Annotated[Path, typer.Argument(help="A recipe file, or the name of an installed recipe.")],
+    recipe: Annotated[
+        Path, typer.Argument(help="A recipe file, the folder that holds it, a run, or an installed recipe.")
+    ],
     train: Annotated[int, typer.Option(help="GPUs that train.", min=1, max=_MAX_GPUS)],
     rollout: Annotated[int, typer.Option(help="GPUs that sample.", min=1, max=_MAX_GPUS)],
     lag: Annotated[int | None, typer.Option(help="The lag; default: as in the recipe.", min=0, max=_MAX_LAG)] = None,
     faults: Annotated[bool, typer.Option(help="Workers die, each once in 24 hours on average.")] = False,
+    trust_code: TrustCode = False,
     worker_gpus: Annotated[int, typer.Option(help="GPUs of one rollout worker.", min=1)] = 1,
     median_tokens: Annotated[
         int, typer.Option(help="Median length of a response; 0: a tenth of the longest.", min=0)
@@ -47,7 +51,7 @@ def simulate(
     Durations are estimates from the model's size, see docs/scale.md; the ratios between settings mean more than the
     seconds. The number of steps is train.steps of the recipe.
     """
-    config = load_recipe(recipe, overrides=context.obj, note=note)
+    config = load_recipe(recipe, overrides=context.obj, note=note, trust_code=trust_code or None)
 
     from ansatz.loop.simulate import best_split, simulate
     from ansatz.loop.start_checks import ELSEWHERE, recipe_checks
@@ -65,7 +69,7 @@ def simulate(
     work, costs = estimates(config, train=train, worker_gpus=worker_gpus, median_tokens=median_tokens)
     work = dataclasses.replace(work, steps=config.train.steps, lag=work.lag if lag is None else lag)
     outcome = simulate(work, costs, num_workers=num_workers)
-    print(
+    say(
         f"{train} GPUs train, {num_workers} workers x {worker_gpus} GPUs sample; lag {work.lag}, {work.steps} steps of "
         f"{work.groups} x {work.samples} responses\n"
         f"step                {outcome.mean_step_s:10.1f} s\n"
@@ -75,16 +79,16 @@ def simulate(
     )
     stream = Stream(ahead=work.lag * work.groups, window=work.groups)
     flowing = simulate_stream(work, costs, stream, num_workers=num_workers)
-    print(f"without draining    {flowing.mean_step_s:10.1f} s, if workers changed weights under running responses")
+    say(f"without draining    {flowing.mean_step_s:10.1f} s, if workers changed weights under running responses")
     if faults:
         faulty = simulate(work, costs, num_workers=num_workers, life_s=_HOURS_TO_DEATH * 3600)
-        print(
+        say(
             f"with faults         {faulty.mean_step_s:10.1f} s a step, goodput {outcome.seconds / faulty.seconds:.1%}, "
             f"{faulty.deaths} deaths, {faulty.resampled} groups sampled again"
         )
     gpus = train + rollout
     best, best_outcome = best_split(work, costs, gpus=gpus, gpus_per_worker=worker_gpus, trainer_gpus=train)
-    print(f"best of 7 splits    {best:10d} GPUs train: {best_outcome.mean_step_s:.1f} s a step")
+    say(f"best of 7 splits    {best:10d} GPUs train: {best_outcome.mean_step_s:.1f} s a step")
 
 
 def _check_size(config: Config, *, lag: int) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ansatz.errors import DataError
+from ansatz.trust import TrustedText
+from ansatz.visible import say
 
 
 def track(
@@ -24,7 +28,7 @@ def track(
     found = runs_in(folder)
     if not found:
         raise DataError(f"{folder} has no run folder. Give one that `ansatz train` wrote, such as runs/NAME.")
-    job = Job(folder=str(folder), tracker=to, group=group, known={})
-    if not follow(job, is_over=lambda: True, say=lambda fault: typer.echo(fault, err=True)):
+    job = Job(folder=str(folder), tracker=TrustedText(to), group=group, known={})
+    if not follow(job, is_over=lambda: True, say=partial(say, file=sys.stderr)):
         raise DataError(f"{to} lacks a part of what {folder} holds, as said above. Give the command again.")
-    print(f"{to} has {len(found)} run(s) of {folder}.")
+    say(f"{to} has {len(found)} run(s) of {folder}.")

@@ -11,11 +11,13 @@ from typing import Annotated, Any
 
 import typer
 
-from ansatz.cli.recipe import Overlays, note
+from ansatz import process
+from ansatz.cli.recipe import Overlays, TrustCode, note
 from ansatz.config import load_recipe
 from ansatz.config.schema import Config
 from ansatz.errors import ClusterLost, ConfigError, DataError, RunInterrupted
 from ansatz.json_text import read_object
+from ansatz.trust import TrustedText, refuse_found
 from ansatz.visible import say
 
 
@@ -62,12 +64,15 @@ def outlive_readers() -> Iterator[None]:
 
 def train(
     context: typer.Context,
-    recipe: Annotated[Path | None, typer.Argument(help="A recipe file, or the name of an installed recipe.")] = None,
+    recipe: Annotated[
+        Path | None, typer.Argument(help="A recipe file, the folder that holds it, or an installed recipe.")
+    ] = None,
     overlay: Overlays = None,
     resume: Annotated[Path | None, typer.Option(help="A run folder to resume or (--train.steps N) extend.")] = None,
     allow_changes: Annotated[
         bool, typer.Option("--allow-changes", help="Resume with a recipe that differs from the run's, and record it.")
     ] = False,
+    trust_code: TrustCode = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete a run folder of the same name first.")] = False,
     view: Annotated[
         bool, typer.Option("--view", help="Serve pages about the run to a browser on this machine while it trains.")
@@ -82,22 +87,26 @@ def train(
     SIGHUP, SIGUSR1 and Ctrl-C save the run and end it with exit code 75; a second one ends it at once.
     """
     overrides: dict[str, str] = context.obj
+    trusts = trust_code or None
     if resume is not None:
         if recipe is not None or overlay or fresh:
             raise ConfigError(f"--resume {resume} takes its recipe from that folder; leave the other arguments out.")
         from ansatz.loop.run_folder import resume_config
 
-        config = resume_config(resume, overrides)
+        config = resume_config(resume, overrides, trust_code=trusts)
     elif recipe is None:
-        raise ConfigError("no recipe given; name one, such as recipes/tiny_arithmetic_grpo_cpu.yaml, or --resume RUN.")
+        raise ConfigError(
+            "no recipe given; name one, such as tiny_arithmetic_grpo_cpu (see `ansatz recipes`), or --resume RUN."
+        )
     else:
-        config = load_recipe(recipe, overlays=overlay or [], overrides=overrides, note=note)
-    with (
-        outlive_readers(),
-        following(config.run_dir, track or []),
-        _viewing(config.run_dir) if view else nullcontext(),
-    ):
-        _run(config, resume=resume is not None, fresh=fresh, allow_changes=allow_changes)
+        config = load_recipe(recipe, overlays=overlay or [], overrides=overrides, note=note, trust_code=trusts)
+        if Path(config.out).is_absolute() or ".." in Path(config.out).parts:
+            refuse_found(config.out, kind="out")
+    with outlive_readers():
+        # At once: to import PyTorch and transformers takes seconds, and to look at the data too.
+        say(f"{config.name}: loads PyTorch, checks recipe and data, and writes to {config.run_dir}", flush=True)
+        with following(config.run_dir, track or []), _viewing(config.run_dir) if view else nullcontext():
+            _run(config, resume=resume is not None, fresh=fresh, allow_changes=allow_changes)
 
 
 @contextmanager
@@ -114,25 +123,30 @@ def following(folder: Path, trackers: Sequence[str], *, group: str = "") -> Iter
     """Send what the runs in a folder write within the block to trackers, from processes of their own."""
     from ansatz.track.follow import Follower
 
-    followers = [Follower(folder, tracker, group=group) for tracker in trackers]
+    followers = [Follower(folder, TrustedText(tracker), group=group) for tracker in trackers]
     yield
     for follower in followers:
         say(follower.finish())
 
 
 def _run(config: Config, **options: bool) -> None:
+    from ansatz.links import check_no_links
     from ansatz.loop.pipeline import run_pipeline
     from ansatz.track.console import LOG, SafeConsole, open_console, results_table
     from ansatz.track.report import write_report
 
+    if options["resume"]:
+        check_no_links(config.run_dir / LOG)  # of which a failing write ends no run
     console = SafeConsole()
     if isinstance(config.model.toy, tuple):
         reduced = f"{len(config.model.toy)} reduced keys, which model.toy in the run's config.yaml lists"
         console.print(f"model.toy: random weights of the same architecture, and {reduced}", soft_wrap=True)
     try:
-        run_dir = run_pipeline(
-            config, console=open_console(console, log=config.run_dir / LOG), report=write_report, **options
-        )
+        advice = "The run ended in the middle. Remove the call and continue from the last checkpoint, with --resume."
+        with process.report_exits(advice):
+            run_dir = run_pipeline(
+                config, console=open_console(console, log=config.run_dir / LOG), report=write_report, **options
+            )
     except (RunInterrupted, ClusterLost) as end:
         say(f"ansatz: {end}", file=sys.stderr, flush=True)
         sys.stdout.flush()

@@ -28,6 +28,10 @@ class Verbs(TyperGroup):
         super().__init__(**settings)
         self.commands = {name: TyperCommand(name, help=text) for name, text in verb_help().items()}
 
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+        """Read `help VERB` as `VERB --help`."""
+        return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
+
     def resolve_command(self, ctx: typer.Context, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
         if name is None or command is None:  # while a command line is completed

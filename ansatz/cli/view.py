@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import secrets
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.util import find_spec
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
 
-from ansatz.errors import ConfigError, MissingExtraError
+from ansatz.errors import ConfigError
 from ansatz.visible import say
 
 if TYPE_CHECKING:
-    import socket
-
     import uvicorn
 
     from ansatz.ui.library import Library
-
-PACKAGES = ("starlette", "uvicorn", "duckdb", "latex2mathml")
-"""Those of the extra `ui`."""
 
 
 def view(
@@ -34,7 +29,7 @@ def view(
         list[Path] | None,
         typer.Argument(metavar="RUN_OR_FOLDER...", help="Runs, or folders with runs or rows of sweeps. Default: runs."),
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 7790,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port, or the next free one; 0: any.")] = 7790,
     host: Annotated[str, typer.Option(help="Address to listen at, and name that the browser uses.")] = "127.0.0.1",
     open_browser: Annotated[bool, typer.Option("--open", help="Open the address in a browser.")] = False,
     no_token: Annotated[bool, typer.Option("--no-token", help="Let everybody on this machine read the runs.")] = False,
@@ -58,14 +53,15 @@ def view(
             )
     if host not in ("127.0.0.1", "localhost", "::1") and no_token:
         raise ConfigError(f"--host {host} with --no-token would show the runs to the network. Leave out --no-token.")
-    check_packages()
     from ansatz.ui.library import Library
 
     token = "" if no_token else secrets.token_urlsafe(16)
     if not demo:
         library = Library(folders, notes_in_run=notes_in_run)
         library.asks_models = asks_models
-        serve(library, port=port, host=host, token=token, open_browser=open_browser)
+        names = list(library.find_runs())
+        path = f"run/{quote(names[0])}" if len(names) == 1 else ""
+        serve(library, port=port, host=host, token=token, path=path, open_browser=open_browser)
         return
     from ansatz.temporary import folder_of_program
     from ansatz.ui.demo import write_tour
@@ -76,27 +72,17 @@ def view(
         serve(library, port=port, host=host, token=token, path="run/demo", open_browser=open_browser)
 
 
-def check_packages() -> None:
-    """Raise MissingExtraError if a package of the extra `ui` is not installed."""
-    missing = next((name for name in PACKAGES if find_spec(name) is None), None)
-    if missing is not None:
-        raise MissingExtraError(
-            f"ansatz view needs {missing}. Install it with: pip install 'ansatz-rl[ui]'. In a terminal, `ansatz "
-            "rollouts RUN` works without it."
-        )
-
-
 def serve(library: Library, *, port: int, host: str, token: str, path: str = "", open_browser: bool = False) -> None:
     """Serve runs until a signal. path: of the page to open first. Raise ConfigError if the port is taken."""
-    server, socket, address = _prepare(library, port=port, host=host, token=token, path=path)
-    number = socket.getsockname()[1]
+    server, bound, address = _prepare(library, port=port, host=host, token=token, path=path)
+    number = bound.getsockname()[1]
     say(f"Open {address}", flush=True)
     say(f"From another machine: ssh -L {number}:localhost:{number} THIS_MACHINE. Ctrl-C ends the viewer.", flush=True)
     if open_browser:
         import webbrowser
 
         webbrowser.open(address)
-    server.run(sockets=[socket])
+    server.run(sockets=[bound])
 
 
 def _prepare(
@@ -108,6 +94,8 @@ def _prepare(
     from ansatz.ui.app import build_app
 
     app = build_app(library, token=token, hosts=[host])
+    if port:
+        port = next((each for each in range(port, min(port + 20, 65536)) if _is_free(host, each)), port)
     config = uvicorn.Config(app, host=host, port=port, log_level="error", access_log=False, server_header=False)
     try:
         bound = config.bind_socket()
@@ -119,11 +107,19 @@ def _prepare(
     return uvicorn.Server(config), bound, address
 
 
+def _is_free(host: str, port: int) -> bool:
+    """Return whether a server could listen there. uvicorn itself prints an error and ends the process if not."""
+    with suppress(OSError), socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as uvicorn does
+        probe.bind((host, port))
+        return True
+    return False
+
+
 @contextmanager
 def viewing(run: Path) -> Iterator[str]:
     """Serve a run, which need not exist yet, from a process of its own, and give the address. The process ends with the
     block, and with this process however that ends. Raise ConfigError if it cannot be started."""
-    check_packages()
     code = "import sys; from ansatz.cli.view import serve_while_open; serve_while_open(sys.argv[1])"
     command = [sys.executable, "-P", "-c", code, str(run)]
     pipe = subprocess.PIPE
@@ -140,6 +136,7 @@ def serve_while_open(run: str) -> None:
     from ansatz.ui.library import Library
 
     library, path = Library([Path(run).parent]), f"run/{quote(Path(run).name)}"
+    library.awaited = Path(run).name
     token = secrets.token_urlsafe(16)
     server, bound, address = _prepare(library, port=0, host="127.0.0.1", token=token, path=path)
 
@@ -148,5 +145,5 @@ def serve_while_open(run: str) -> None:
         server.should_exit = server.force_exit = True
 
     threading.Thread(target=wait, daemon=True).start()
-    print(address, flush=True)
+    say(address, flush=True)
     server.run(sockets=[bound])

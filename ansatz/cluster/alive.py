@@ -9,9 +9,9 @@ from __future__ import annotations
 import importlib
 import math
 import socket
-import time
 from dataclasses import dataclass, field
 
+from ansatz import own_clock
 from ansatz.cluster.actor import ProcessId, this_machine
 
 _CONNECT_S = 2.0
@@ -28,15 +28,15 @@ class RayAlive:
     head: tuple[str, int]
     patience_s: float
     _looked_at: float = -math.inf
-    _reached_at: float = field(default_factory=time.monotonic)
+    _reached_at: float = field(default_factory=own_clock.now)
     _cause: str = ""
 
     def cause(self, *, max_age_s: float = 0.0) -> str:
         """Return why Ray is gone, as part of a sentence; empty while it is there. max_age_s: of the last look."""
-        now = time.monotonic()
+        now = own_clock.now()
         if not self._cause and now - self._looked_at >= max_age_s:
             self._cause = self._look(now)
-            self._looked_at = time.monotonic()
+            self._looked_at = own_clock.now()
         return self._cause
 
     def _look(self, now: float) -> str:
@@ -45,7 +45,7 @@ class RayAlive:
         try:
             socket.create_connection(self.head, timeout=_CONNECT_S).close()
         except OSError as error:
-            quiet_s = time.monotonic() - self._reached_at
+            quiet_s = own_clock.now() - self._reached_at
             return f"its head at {self.head[0]}:{self.head[1]} is gone ({error})" if quiet_s >= self.patience_s else ""
         self._reached_at = now
         return ""

@@ -6,9 +6,10 @@ also when this one is killed: the kernel kills the main processes of Ray and the
 own (`cluster.reaper`) kills the others, such as Ray's agents, which would live for another minute.
 
 Ray has habits that this file undoes. It replaces the handler of SIGTERM, which would lose the run's own. It changes
-CUDA_VISIBLE_DEVICES of workers without GPUs. Killing an actor reaches neither the processes that it has started nor a
-process that is stopped, so processes are killed as trees, by their ids: on this machine by this process, on others by
-a task on their node.
+CUDA_VISIBLE_DEVICES of workers without GPUs. Its workers import from the folder in which Ray was started before any
+other, and that may hold downloaded files, so it is started in the root. Killing an actor reaches neither the processes
+that it has started nor a process that is stopped, so processes are killed as trees, by their ids: on this machine by
+this process, on others by a task on their node.
 
 What a worker takes is reserved as a placement group: one for each worker, or one for all of a role that starts
 `together`. Ray keeps a group that has no room until there is some, also on a node that joins later.
@@ -28,15 +29,17 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import chdir
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ansatz import own_clock
 from ansatz.cluster.actor import Actor, ProcessId, kill_all, kill_tree, tree_of
 from ansatz.cluster.alive import RayAlive, find_raylet
 from ansatz.cluster.base import Answered, Died, Event, Failed, Joined, Needs, Partial, Role
 from ansatz.cluster.reaper import reap
 from ansatz.cluster.room import Request, shortage
-from ansatz.errors import ClusterLost, MissingExtraError, RolloutError
+from ansatz.errors import ClusterLost, MissingExtraError, RolloutError, install_command
 from ansatz.temporary import make_folder, remove_abandoned
 
 T = TypeVar("T")
@@ -65,8 +68,8 @@ def check_installed() -> None:
     for name in ("ray", "psutil"):
         if importlib.util.find_spec(name) is None:
             raise MissingExtraError(
-                f"cluster.workers needs the package {name}, which is not installed. Install the extra with: pip "
-                "install 'ansatz-rl[ray]', or leave cluster.workers out to run in one process."
+                f"cluster.workers needs the package {name}, which is not installed. Leave cluster.workers "
+                f"out to run in one process, or install it with: {install_command('ray')}"
             )
 
 
@@ -120,7 +123,7 @@ class RayCluster:
         self._names, self._calls = itertools.count(), itertools.count(1)
 
     def now(self) -> float:
-        return time.monotonic()
+        return own_clock.now()
 
     def resources(self, needs: Needs) -> dict[str, float]:
         """Return what a worker takes of its node. On one machine, threads may exceed cores."""
@@ -277,15 +280,19 @@ class RayCluster:
         try:
             if address:
                 _check_reachable(address)
-                self._ray.init(address=address, **settings)
+                with chdir("/"):
+                    self._ray.init(address=str(address), **settings)  # its C code takes no class of texts
             else:
                 remove_abandoned("ray", _TEMPORARY, before=lambda folder: reap(folder, os.getpid()))
                 self._folder = str(make_folder("ray", _TEMPORARY))
-                command = [sys.executable, "-m", "ansatz.cluster.reaper", self._folder, str(os.getpid())]
+                command = [sys.executable, "-P", "-m", "ansatz.cluster.reaper", self._folder, str(os.getpid())]
                 self._reaper = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
-                self._ray.init(
-                    include_dashboard=False, object_store_memory=_OBJECT_STORE_BYTES, _temp_dir=self._folder, **settings
-                )
+                # Ray opens the folder that it is given to everybody, but nobody passes the one around it.
+                inside = os.path.join(self._folder, "r")
+                with chdir("/"):
+                    self._ray.init(
+                        include_dashboard=False, object_store_memory=_OBJECT_STORE_BYTES, _temp_dir=inside, **settings
+                    )
         except (ConnectionError, OSError, ValueError, RuntimeError) as error:
             where = f"cluster.address = {address!r}: there is no Ray cluster" if address else "Ray does not start here"
             raise RolloutError(f"{where} ({' '.join(str(error).split())[:300]}).") from error

@@ -16,6 +16,7 @@ from ansatz.errors import ConfigError
 from ansatz.evaluate.folder import EvaluationFolder, write_cost
 from ansatz.evaluate.response_store import write_json
 from ansatz.files import write_text
+from ansatz.links import list_folder
 from ansatz.track.svg import Chart, Series, figure
 
 PREFIX = "budget-"
@@ -42,7 +43,9 @@ def budget_folder(path: Path, budget: int) -> Path:
 
 def budget_folders(path: Path) -> list[EvaluationFolder]:
     """Return the evaluations of the curve in a folder, from the tightest budget to none. Empty if there is no curve."""
-    folders = [EvaluationFolder(place) for place in path.glob(f"{PREFIX}*") if (place / "settings.json").is_file()]
+    folders = [
+        EvaluationFolder(place) for place in list_folder(path, f"{PREFIX}*") if (place / "settings.json").is_file()
+    ]
     return sorted(folders, key=lambda folder: (_budget(folder) == 0, _budget(folder)))
 
 

@@ -11,6 +11,7 @@ from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.paired import comparison, paired
 from ansatz.evaluate.scores import modes_of
 from ansatz.evaluate.sides import Side, read_side
+from ansatz.track.report_of_runs import differing_keys
 
 NUM_CHANGED = 20
 """Problems that changed most, which pages of several runs show."""
@@ -19,13 +20,14 @@ NUM_CHANGED = 20
 def compare_sides(paths: Sequence[Path], *, mode: str, num_changed: int) -> list[dict[str, Any]]:
     """Return each path but the first compared with the first: the numbers of `paired.comparison` in a mode (empty: the
     first one), the folders, and `warnings` about other differences. If one of the two has no stored responses,
-    `missing` says so, and there are only the two scores that the runs have logged."""
+    `missing` says so, and there are only the two scores that the runs have logged. recipes: of two runs, a sentence for
+    each key that differs, and one for the numbers of steps."""
     first, *others = (read_side(path) for path in paths)
     return [_compare(first, other, mode=mode, num_changed=num_changed) for other in others]
 
 
 def _compare(a: Side, b: Side, *, mode: str, num_changed: int) -> dict[str, Any]:
-    names = {"folder_a": a.name, "folder_b": b.name}
+    names = {"folder_a": a.name, "folder_b": b.name, "recipes": _compare_recipes(a, b)}
     if missing := [side.missing for side in (a, b) if side.missing]:
         return {**names, "missing": missing, "rows": [side.row for side in (a, b)]}
     mode = mode or modes_of(a.responses)[0]
@@ -41,6 +43,18 @@ def _compare(a: Side, b: Side, *, mode: str, num_changed: int) -> dict[str, Any]
         count = f"A has {len(a.responses)}, B has {len(b.responses)}"
         warnings.append(f"only the {len(pairs)} problems in both count; {count}")
     return {**names, "mode": mode, "warnings": warnings, **numbers}
+
+
+def _compare_recipes(a: Side, b: Side) -> list[str]:
+    if a.run is None or b.run is None:
+        return []
+    keys = [f"{key}: A {left}, B {right}" for key, (left, right) in differing_keys([a.run, b.run])]
+    steps = [
+        ", ".join(f"{stage.name} {stage.last_step}" for stage in run.stages if stage.metrics) or "none"
+        for run in (a.run, b.run)
+    ]
+    trained = f"steps: {steps[0]} in both" if steps[0] == steps[1] else f"steps: A {steps[0]}; B {steps[1]}"
+    return [*(keys or ["The recipes are the same."]), trained]
 
 
 def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:

@@ -8,14 +8,15 @@ from __future__ import annotations
 import functools
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from math import comb, fsum
+from dataclasses import dataclass, field
+from math import comb, fsum, isnan
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ansatz.track.sweep_rows import t_quantile
 from ansatz.types import ScoredRollout, Verdict
 
 Floats = NDArray[np.float64]
@@ -36,6 +37,8 @@ def pass_at_k(correct_PS: ArrayLike, *, k: int) -> Floats:
     correct = _table(correct_PS)
     num_samples = correct.shape[1]
     _check_k(k, num_samples)
+    if not np.isin(correct, (0.0, 1.0)).all():
+        raise ValueError("a verdict is neither True (1) nor False (0); expected whether each sample is correct")
     num_wrong_P = num_samples - correct.sum(axis=1)
     # C(w, k) / C(S, k) as a product of k fractions avoids large binomials. A factor is 0 if fewer than k are wrong.
     index_K = np.arange(k)
@@ -141,6 +144,30 @@ def vote(verdict: Verdict, *, gold: str) -> str | None:
     return None if verdict.extracted is None else f"wrong:{''.join(verdict.extracted.split())}"
 
 
+def accuracy_interval(score_P: ArrayLike, *, num_samples: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Return Wilson's interval of mean(score_P), with problems as clusters: that of as many independent answers as the
+    scores are worth (Wilson 1927, with an effective sample size: Dean & Pagano 2015).
+
+    score_P: fractions in 0..1. num_samples: of each problem. With the variance s2 of the scores, P problems are worth
+    n = m (1 - m) P / s2 answers: at least P, if the samples of a problem all agree, and at most P x S. The quantile is
+    that of t with P - 1 degrees of freedom. Where all scores are 0 or all are 1 there is no variance, and n is P, as if
+    the samples of a problem could only agree: 0 of 12 problems gives [0, 0.29]. One problem gives the quantile of one
+    degree of freedom.
+    """
+    score = np.asarray(score_P, dtype=np.float64)
+    if score.ndim != 1 or score.size == 0:
+        raise ValueError(f"scores have shape {score.shape}; expected one axis with at least one problem")
+    count, mean = score.size, float(score.mean())
+    spread = mean * (1.0 - mean)
+    variance = float(score.var(ddof=1)) if count > 1 else spread
+    worth = min(count * num_samples, max(count, count * spread / variance)) if variance * spread > 0 else count
+    squared = t_quantile(confidence, max(count - 1, 1)) ** 2
+    centre = mean + squared / (2 * worth)
+    half = (squared * (spread / worth + squared / (4 * worth**2))) ** 0.5
+    low, high = (centre - half) / (1 + squared / worth), (centre + half) / (1 + squared / worth)
+    return (0.0 if mean == 0 else max(low, 0.0)), (1.0 if mean == 1 else min(high, 1.0))
+
+
 def bootstrap_interval(
     score_P: ArrayLike, *, seed: int, confidence: float = 0.95, num_resamples: int = 2000
 ) -> tuple[float, float]:
@@ -148,7 +175,7 @@ def bootstrap_interval(
 
     The same seed gives the same interval. The interval covers the choice of problems and, through the spread of their
     scores, the choice of samples. One problem, or equal scores everywhere, give an interval of width 0: the data show
-    no spread, which does not mean certainty.
+    no spread, which does not mean certainty. Differences have such intervals; a score has `accuracy_interval`.
     """
     score = np.asarray(score_P, dtype=np.float64)
     if score.ndim != 1 or score.size == 0:
@@ -170,17 +197,22 @@ def bootstrap_interval(
 class ProblemResult:
     """The samples of one problem, graded. Every problem of an evaluation has the same number S of samples.
 
-    votes: see `vote`. lengths: response tokens. greedy: whether the response at temperature 0 is correct, None if there
-    is none. solution_logp: of the worked solution at the temperature of the samples, None without one.
+    origin: see `Problem.origin`. votes: see `vote`. lengths: response tokens. greedy: whether the response at
+    temperature 0 is correct, None if there is none. is_graded: whether a reward said which responses are correct;
+    without, there is no pass@1. rewards: by name, the values of the samples to which a reward applies; under "", their
+    weighted sums. solution_logp: of the worked solution at the temperature of the samples, None without one.
     """
 
     level: str
+    origin: str = ""
     correct: tuple[bool, ...]
     votes: tuple[Hashable | None, ...]
     lengths: tuple[int, ...]
     truncated: tuple[bool, ...]
     greedy: bool | None = None
     solution_logp: float | None = None
+    is_graded: bool = True
+    rewards: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
 
 
 def collect_result(
@@ -190,51 +222,90 @@ def collect_result(
     problem = greedy.rollout.prompt.problem
     return ProblemResult(
         level=problem.level,
+        origin=problem.origin,
         correct=tuple(sample.score.verdict.correct for sample in samples),
         votes=tuple(vote(sample.score.verdict, gold=problem.answer) for sample in samples),
         lengths=tuple(sample.rollout.num_tokens for sample in samples),
         truncated=tuple(sample.rollout.truncated for sample in samples),
         greedy=greedy.score.verdict.correct,
         solution_logp=solution_logp,
+        is_graded=any(sample.score.is_graded for sample in samples),
+        rewards={
+            "": tuple(sample.score.value for sample in samples if sample.score.applies),
+            **{
+                name: tuple(value for sample in samples if not isnan(value := sample.score.parts[name]))
+                for name in samples[0].score.parts
+            },
+        },
     )
 
 
-def summarise(results: Sequence[ProblemResult], *, k: int, seed: int) -> dict[str, Any]:
-    """Return the numbers of an evaluation, and under "by_level" the same for each level in order.
+def summarise(results: Sequence[ProblemResult], *, k: int) -> dict[str, Any]:
+    """Return the numbers of an evaluation, and under "by_level" the same for each level in order. If the problems have
+    several origins, "by_source" has them for each.
 
     Keys: num_problems, samples_per_prompt, k, pass@1, pass@1_interval [low, high] (95 %), greedy, pass@k, maj@k,
     mean_length (tokens), truncated_frac, and exact_pass@1, the mean over the problems with a worked solution, if there
-    are any. A problem without a level does not appear under "by_level".
+    are any; reward, the mean reward, and rewards, the mean of each one by name. If no reward says which responses are
+    correct, pass@1, greedy, pass@k and maj@k are None, and reward_interval is there. A problem without a level does not
+    appear under "by_level".
     Raise ValueError for no results or k above S.
     """
-    numbers = _numbers(results, k=k, seed=seed)
+    numbers = _numbers(results, k=k)
     levels = sorted({result.level for result in results} - {""}, key=lambda level: (len(level), level))
     numbers["by_level"] = {
-        level: _numbers([result for result in results if result.level == level], k=k, seed=seed) for level in levels
+        level: _numbers([result for result in results if result.level == level], k=k) for level in levels
     }
+    origins = list(dict.fromkeys(result.origin for result in results))
+    if len(origins) > 1:
+        numbers["by_source"] = {
+            origin: _numbers([result for result in results if result.origin == origin], k=k) for origin in origins
+        }
     return numbers
 
 
-def _numbers(results: Sequence[ProblemResult], *, k: int, seed: int) -> dict[str, Any]:
+def _numbers(results: Sequence[ProblemResult], *, k: int) -> dict[str, Any]:
     if not results:
         raise ValueError("an evaluation of 0 problems has no numbers; expected at least 1 result")
-    correct_PS = [result.correct for result in results]
-    mean_P = pass_at_1(correct_PS)
-    greedy = [result.greedy for result in results if result.greedy is not None]
     solution_logps = [result.solution_logp for result in results if result.solution_logp is not None]
     return {
         "num_problems": len(results),
         "samples_per_prompt": len(results[0].correct),
         "k": k,
-        "pass@1": float(mean_P.mean()),
-        "pass@1_interval": list(bootstrap_interval(mean_P, seed=seed)),
-        "greedy": fmean(greedy) if greedy else None,
-        "pass@k": float(pass_at_k(correct_PS, k=k).mean()),
-        "maj@k": fmean(maj_at_k(result.votes, result.correct, k=k) for result in results),
+        **_correctness(results, k=k),
+        **_mean_rewards(results),
         "mean_length": fmean(length for result in results for length in result.lengths),
         "truncated_frac": fmean(truncated for result in results for truncated in result.truncated),
         **({"exact_pass@1": float(pass_at_k_exactly(solution_logps).mean())} if solution_logps else {}),
     }
+
+
+def _correctness(results: Sequence[ProblemResult], *, k: int) -> dict[str, Any]:
+    results = [result for result in results if result.is_graded]
+    if not results:
+        return dict.fromkeys(("pass@1", "pass@1_interval", "greedy", "pass@k", "maj@k"))
+    correct_PS = [result.correct for result in results]
+    mean_P = pass_at_1(correct_PS)
+    greedy = [result.greedy for result in results if result.greedy is not None]
+    return {
+        "pass@1": float(mean_P.mean()),
+        "pass@1_interval": list(accuracy_interval(mean_P, num_samples=len(correct_PS[0]))),
+        "greedy": fmean(greedy) if greedy else None,
+        "pass@k": float(pass_at_k(correct_PS, k=k).mean()),
+        "maj@k": fmean(maj_at_k(result.votes, result.correct, k=k) for result in results),
+    }
+
+
+def _mean_rewards(results: Sequence[ProblemResult]) -> dict[str, Any]:
+    names = [*dict.fromkeys(name for result in results for name in result.rewards)]
+    mean_P = {name: [fmean(values) for result in results if (values := result.rewards.get(name))] for name in names}
+    if not mean_P.get(""):
+        return {}
+    interval = {}
+    if not any(result.is_graded for result in results):
+        interval = {"reward_interval": list(bootstrap_interval(mean_P[""], seed=0))}
+    means = {name: fmean(mean_P[name]) for name in names if mean_P[name]}
+    return {"reward": means.pop(""), **interval, "rewards": means}
 
 
 def _table(correct_PS: ArrayLike) -> Floats:
@@ -248,5 +319,7 @@ def _table(correct_PS: ArrayLike) -> Floats:
 
 
 def _check_k(k: int, num_samples: int) -> None:
+    if isinstance(k, bool) or not isinstance(k, int | np.integer):
+        raise ValueError(f"k = {k!r}; expected an integer")
     if not 1 <= k <= num_samples:
         raise ValueError(f"k = {k} with {num_samples} samples per problem; expected 1 to {num_samples}")

@@ -6,6 +6,7 @@ import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, NamedTuple
 
 from ansatz.evaluate.estimators import collect_result, summarise
@@ -31,9 +32,11 @@ class Evaluated(NamedTuple):
 class Evaluator:
     """Held-out prompts and how they are sampled. Every run uses the same noise, so only the policy differs.
 
-    prompts: of different problems. k: of pass@k and maj@k. grader_threads: problems graded at the same time.
+    prompts: of different problems. k: of pass@k and maj@k. best_by: the origin of problems by
+    which the best checkpoint is chosen; empty: all problems.
     keeps_responses: whether an evaluation comes with its responses. solution_logps: computes the exact part under the
-    policy as it is when it is called, for the problems that have a worked solution.
+    policy as it is when it is called, for the problems that have a worked solution. progress: is called with
+    how far it is.
     """
 
     prompts: Sequence[Prompt]
@@ -41,18 +44,23 @@ class Evaluator:
     sampling: Sampling
     k: int
     split: str
-    grader_threads: int = 1
+    best_by: str = ""
     keeps_responses: bool = True
     solution_logps: Callable[[], SolutionLogps] = dict
+    progress: Callable[[str], object] = str
 
     def run(self, sampler: ResponseSource, *, stage: str, step: int) -> Evaluated:
         """Evaluate the policy that the sampler has, which is that of the stage after `step`."""
         started = time.perf_counter()
-        groups = GroupSampler(
-            sampler, functools.partial(self.grader.score, step=step), grader_threads=self.grader_threads
-        )
-        sampled = groups.run(self.prompts, self.sampling).groups
-        greedy = groups.run(self.prompts, self.sampling.greedy()).groups
+        grade = functools.partial(self.grader.score, step=step)
+        groups = GroupSampler(sampler, grade, grader_threads=self.grader.threads)
+        done = count(1)
+
+        def tell(_: object) -> None:
+            self.progress(f"evaluation at step {step}: {next(done)} of {2 * len(self.prompts)} groups of responses")
+
+        sampled = groups.run(self.prompts, self.sampling, on_group=tell).groups
+        greedy = groups.run(self.prompts, self.sampling.greedy(), on_group=tell).groups
         exact = self.solution_logps()
         results = [
             collect_result(
@@ -70,7 +78,8 @@ class Evaluator:
             "top_p": self.sampling.top_p,
             "seed": self.sampling.seed,
             "seconds": round(time.perf_counter() - started, 3),
-            **summarise(results, k=self.k, seed=self.sampling.seed),
+            **({"best_by": self.best_by} if self.best_by else {}),
+            **summarise(results, k=self.k),
         }
         return Evaluated(row, self._rows(sampled, greedy, exact, f"{stage}/{step}/{self.split}"))
 

@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from ansatz_verify.pool import WorkerPool
+
 from ansatz.errors import ConfigError
 from ansatz.evaluate.response_store import ResponseStore, write_json
 from ansatz.evaluate.responses import graded_again, to_row
 from ansatz.evaluate.scores import suite_scores
 from ansatz.files import write_text
-from ansatz.rewards.pool import WorkerPool
 from ansatz.track.jsonl import write_jsonl
 from ansatz.track.svg import Chart, Series, figure
 
@@ -66,7 +67,7 @@ class EvaluationFolder(ResponseStore):
         settings, responses = self.settings(), self.responses()
         if "suite" not in settings:
             raise ConfigError(f"{self.path} holds responses, but no evaluation: `ansatz eval` did not write it.")
-        scores = suite_scores(responses, seed=settings["seed"], opening=settings.get("opening", ""))
+        scores = suite_scores(responses, opening=settings.get("opening", ""))
         results = {"settings": settings, "scores": scores}
         write_json(self.path / "results.json", results)
         write_cost(self.path, settings["suite"]["name"], {"all": scores})

@@ -21,6 +21,7 @@ from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.responses import Response, ResponseGrader, from_row, to_row
 from ansatz.files import check_ordinary_files, write_text
 from ansatz.json_text import read_object
+from ansatz.links import hold, list_folder, open_file
 from ansatz.locks import LOCK_FILE
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.groups import GradedGroup, GroupSampler
@@ -42,6 +43,9 @@ class ResponseStore:
 
     path: Path
 
+    def __post_init__(self) -> None:
+        hold(self.path)
+
     @property
     def rollouts(self) -> Path:
         return self.path / "rollouts.jsonl"
@@ -54,7 +58,7 @@ class ResponseStore:
         file = self.path / "settings.json"
         self.check_writable()
         if not file.exists():
-            if self.path.exists() and any(path.name not in LEFT_OVER for path in self.path.iterdir()):
+            if self.path.exists() and any(path.name not in LEFT_OVER for path in list_folder(self.path)):
                 raise ConfigError(
                     f"{self.path} holds other files. Give the responses a folder of their own: --out DIR."
                 )
@@ -82,7 +86,7 @@ class ResponseStore:
                 raise ConfigError(f"{self.path} is a file, expected a folder. Choose another one with --out DIR.")
             for name in ("settings.json", "rollouts.jsonl", "results.json"):
                 if (self.path / name).is_symlink() or (self.path / name).exists():
-                    (self.path / name).open("a").close()
+                    open_file(self.path / name, "a").close()
         except OSError as error:
             raise ConfigError(
                 f"{str(self.path)[:200]!r} cannot be written ({error}). Choose another folder with --out DIR."

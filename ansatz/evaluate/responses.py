@@ -16,14 +16,15 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from ansatz_verify.grade import verify
+from ansatz_verify.marks import Mode
+from ansatz_verify.pool import WorkerPool
+
 from ansatz.end_of_turn import end_of_turn
 from ansatz.errors import DataError
 from ansatz.evaluate.estimators import vote
 from ansatz.prompts.answer_only import guess_of
 from ansatz.rewards.base import Grader
-from ansatz.rewards.math_answer.extract import Mode
-from ansatz.rewards.math_answer.verify import verify
-from ansatz.rewards.pool import WorkerPool
 from ansatz.special_tokens import special_tokens
 from ansatz.types import Finish, Problem, Reason, Rollout, Verdict
 
@@ -38,7 +39,8 @@ class Response:
 
     transcript: if an environment has answered, the response with its special tokens, as it can be taught, without its
     end token; otherwise empty. observations: [start, end] of each answer in the transcript, in characters. said: the
-    response without these answers, which is graded; empty if it is the response.
+    response without these answers, which is graded; empty if it is the response. token_ids: of a response that the
+    policy sampled alone.
     """
 
     id: str
@@ -55,6 +57,7 @@ class Response:
     transcript: str = ""
     observations: Sequence[Sequence[int]] = ()
     said: str = ""
+    token_ids: Sequence[int] = ()
 
     @property
     def truncated(self) -> bool:
@@ -126,6 +129,7 @@ def response_of(rollout: Rollout, verdicts: Mapping[str, Verdict]) -> Response:
         finish=rollout.finish,
         verdicts=verdicts,
         said=rollout.said if rollout.observations else "",
+        token_ids=() if rollout.observations or not all(rollout.sampled_mask) else list(rollout.token_ids),
     )
 
 
@@ -160,7 +164,7 @@ def to_row(response: Response) -> dict[str, Any]:
         for mode, verdict in response.verdicts.items()
     }
     row = {field.name: getattr(response, field.name) for field in dataclasses.fields(response)}
-    for name in ("earlier_turns", "transcript", "observations", "said"):
+    for name in ("earlier_turns", "transcript", "observations", "said", "token_ids"):
         if not row[name]:
             del row[name]
     return {**row, "finish": response.finish.value, "verdicts": verdicts}
@@ -205,4 +209,4 @@ def answer_only_grader(pool: WorkerPool) -> ResponseGrader:
 def _grade_guess(rollout: Rollout, pool: WorkerPool) -> Response:
     text = guess_of(rollout.said)
     verdict = verify(rollout.prompt.problem.answer, text, pool=pool)
-    return dataclasses.replace(response_of(rollout, {"guess": verdict}), response=text)
+    return dataclasses.replace(response_of(rollout, {"guess": verdict}), response=text, token_ids=())

@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any, get_args
 
-from ansatz.evaluate.estimators import bootstrap_interval, maj_at_k, pass_at_1, pass_at_k
+from ansatz_verify.parse import parse_gold
+from ansatz_verify.values import Text
+
+from ansatz.evaluate.estimators import accuracy_interval, maj_at_k, pass_at_1, pass_at_k
 from ansatz.evaluate.responses import MODES, Response
 from ansatz.rewards.format import Shape, well_formed
-from ansatz.rewards.math_answer.parse import parse_gold
-from ansatz.rewards.math_answer.values import Text
 from ansatz.types import Finish, Reason, golds_of
 
 Answers = Sequence[Sequence[Response]]  # [P][S]
@@ -25,26 +26,26 @@ CONSENSUS = 64
 """Number of votes in cons@64, DeepSeek-R1's name for maj@64 (arXiv:2501.12948)."""
 
 
-def suite_scores(responses_PS: Answers, *, seed: int, opening: str = "") -> dict[str, Any]:
+def suite_scores(responses_PS: Answers, *, opening: str = "") -> dict[str, Any]:
     """Return all numbers, over all problems and, under by_level and by_subject, for each level and subject.
 
     Keys: num_problems, samples_per_prompt, mean_length (tokens), truncated_frac, finishes (fraction of responses by how
     they ended), format_frac (fraction that is well formed, by shape; see `rewards.format`), and for each mode of the
-    verdicts (MODES, or "reward") pass@1 with its 95 % bootstrap interval over problems [low, high], pass@k and maj@k
+    verdicts (MODES, or "reward") pass@1 with its 95 % interval [low, high] (`accuracy_interval`), pass@k and maj@k
     for k = 1, 2, 4, ... and S, cons@64 with its interval (None with fewer than 64 samples), and verdicts (fraction of
     responses by reason). Over all problems also the numbers of gold answers that the verifier cannot read as
     mathematics: golds_as_text (words, which are compared as text) and golds_unreadable (no response is correct); absent
     if other rewards graded.
-    seed: of the bootstrap. opening: the end of every prompt, such as <think>, if it belongs to the form of a response.
+    opening: the end of every prompt, such as <think>, if it belongs to the form of a response.
     Raise ValueError for no problems, or problems with unequal S.
     """
     shaped_PSF = [[_shapes(opening + response.response) for response in samples] for samples in responses_PS]
     problems = list(zip(responses_PS, shaped_PSF, strict=True))
     return {
-        **_numbers(problems, seed=seed),
+        **_numbers(problems),
         **_golds(responses_PS),
-        "by_level": _parts(problems, lambda response: response.level, seed=seed),
-        "by_subject": _parts(problems, lambda response: response.subject, seed=seed),
+        "by_level": _parts(problems, lambda response: response.level),
+        "by_subject": _parts(problems, lambda response: response.subject),
     }
 
 
@@ -72,15 +73,15 @@ def powers(count: int) -> list[int]:
     return sorted({2**i for i in range(count.bit_length())} | {count})
 
 
-def _parts(problems: Problems, label: Callable[[Response], str], *, seed: int) -> dict[str, Any]:
+def _parts(problems: Problems, label: Callable[[Response], str]) -> dict[str, Any]:
     labels = {label(samples[0]) for samples, _ in problems} - {""}
     return {
-        name: _numbers([problem for problem in problems if label(problem[0][0]) == name], seed=seed)
+        name: _numbers([problem for problem in problems if label(problem[0][0]) == name])
         for name in sorted(labels, key=lambda name: (len(name), name))
     }
 
 
-def _numbers(problems: Problems, *, seed: int) -> dict[str, Any]:
+def _numbers(problems: Problems) -> dict[str, Any]:
     if not problems:
         raise ValueError("an evaluation of 0 problems has no numbers; expected at least 1")
     responses_PS = [samples for samples, _ in problems]
@@ -94,11 +95,11 @@ def _numbers(problems: Problems, *, seed: int) -> dict[str, Any]:
         "truncated_frac": fmean(response.truncated for response in flat),
         "finishes": {finish.value: finishes[finish] / len(flat) for finish in Finish if finishes[finish]},
         "format_frac": {shape: fmean(shapes[index] for shapes in shaped) for index, shape in enumerate(SHAPES)},
-        **{mode: _mode_numbers(responses_PS, mode, seed=seed) for mode in modes_of(responses_PS)},
+        **{mode: _mode_numbers(responses_PS, mode) for mode in modes_of(responses_PS)},
     }
 
 
-def _mode_numbers(responses_PS: Answers, mode: str, *, seed: int) -> dict[str, Any]:
+def _mode_numbers(responses_PS: Answers, mode: str) -> dict[str, Any]:
     correct_PS = [[response.verdicts[mode].correct for response in samples] for samples in responses_PS]
     votes_PS = [[response.vote(mode) for response in samples] for samples in responses_PS]
     mean_P = pass_at_1(correct_PS)
@@ -110,16 +111,16 @@ def _mode_numbers(responses_PS: Answers, mode: str, *, seed: int) -> dict[str, A
 
     return {
         "pass@1": float(mean_P.mean()),
-        "pass@1_interval": list(bootstrap_interval(mean_P, seed=seed)),
+        "pass@1_interval": list(accuracy_interval(mean_P, num_samples=len(correct_PS[0]))),
         "pass@k": {str(k): float(pass_at_k(correct_PS, k=k).mean()) for k in ks},
         "maj@k": {str(k): fmean(votes_at(k)) for k in ks},
-        **_consensus(votes_at(CONSENSUS) if CONSENSUS in ks else None, seed=seed),
+        **_consensus(votes_at(CONSENSUS) if CONSENSUS in ks else None),
         "verdicts": {reason.value: reasons[reason] / reasons.total() for reason in Reason if reasons[reason]},
     }
 
 
-def _consensus(consensus_P: Sequence[float] | None, *, seed: int) -> dict[str, Any]:
+def _consensus(consensus_P: Sequence[float] | None) -> dict[str, Any]:
     if consensus_P is None:
         return {f"cons@{CONSENSUS}": None, f"cons@{CONSENSUS}_interval": None}
-    interval = list(bootstrap_interval(consensus_P, seed=seed))
+    interval = list(accuracy_interval(consensus_P, num_samples=1))
     return {f"cons@{CONSENSUS}": fmean(consensus_P), f"cons@{CONSENSUS}_interval": interval}

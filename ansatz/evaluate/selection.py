@@ -22,7 +22,7 @@ from ansatz.registry import suggest
 from ansatz.rewards.format import Shape, well_formed
 from ansatz.rewards.language import AMONG, detector, language_frac
 from ansatz.track.jsonl import read_jsonl
-from ansatz.types import Finish, Problem, Reason, Verdict
+from ansatz.types import Finish, Problem, Reason, Verdict, gold_value
 
 SHAPES: tuple[Shape, ...] = ("think", "think_answer", "think_boxed", "answer", "boxed")
 MIN_LANGUAGE_FRAC = 0.9
@@ -99,6 +99,7 @@ def candidate(response: Response, *, mode: str = "") -> Candidate:
         finished=not response.truncated,
         transcript=response.transcript,
         observations=response.observations,
+        token_ids=response.token_ids,
     )
 
 
@@ -137,9 +138,10 @@ def _row(response: Response) -> dict[str, Any]:
     return {
         "id": f"{response.id}#{response.sample}",
         "question": response.question,
-        "answer": response.answer,
+        "answer": gold_value(response.answer),
         "solution": response.transcript or response.response,
         **({"observations": response.observations} if response.observations else {}),
+        **({"response_ids": response.token_ids} if response.token_ids else {}),
         **({"level": response.level} if response.level else {}),
         **({"earlier_turns": response.earlier_turns} if response.earlier_turns else {}),
         **({"tokens": response.tokens} if response.tokens else {}),
@@ -151,7 +153,7 @@ def taught_problems(selected: SelectedResponses, problems: Iterable[Problem]) ->
     by_id = {problem.id: problem for problem in problems}
     return [
         dataclasses.replace(
-            by_id[kept.problem_id].answered(kept.transcript or kept.text, kept.observations),
+            by_id[kept.problem_id].answered(kept.transcript or kept.text, kept.observations, kept.token_ids),
             id=f"{kept.problem_id}#{kept.sample}",
         )
         for kept in selected.kept

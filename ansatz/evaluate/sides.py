@@ -23,7 +23,7 @@ from ansatz.track.stored_evaluations import StoredEvaluation, stored_evaluations
 class Side:
     """One side of a comparison. name: what was given, and of a run, which evaluation. responses: [P][S]; empty for a
     run without stored responses. seed: of the bootstrap. settings: what can make scores differ besides the model.
-    row: the evaluation's row of evaluations.jsonl; empty for a folder of `ansatz eval`.
+    row: the evaluation's row of evaluations.jsonl; empty for a folder of `ansatz eval`. run: None for such a folder.
     """
 
     name: str
@@ -31,6 +31,7 @@ class Side:
     seed: int
     settings: Mapping[str, Any]
     row: Row = field(default_factory=dict[str, Any])
+    run: PipelineRun | None = None
 
     @property
     def missing(self) -> str:
@@ -87,7 +88,7 @@ def _of_run(path: Path) -> Side:
         raise ConfigError(f"{path} has not been evaluated yet: wait for its first evaluation, or evaluate its model.")
     last = rows[-1]
     name = f"{path} ({last['stage']}, step {last['step']})"
-    return Side(name=name, responses=(), seed=int(last.get("seed", 0)), settings=_settings(run), row=last)
+    return Side(name=name, responses=(), seed=int(last.get("seed", 0)), settings=_settings(run), row=last, run=run)
 
 
 def _side(run: PipelineRun, name: str, evaluation: StoredEvaluation) -> Side:
@@ -116,6 +117,7 @@ def _side(run: PipelineRun, name: str, evaluation: StoredEvaluation) -> Side:
         seed=stored[0].seed if stored else 0,
         settings=_settings(run),
         row=rows[-1] if rows else {},
+        run=run,
     )
 
 

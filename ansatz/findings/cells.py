@@ -52,12 +52,12 @@ class Cell:
 
 
 class Cells:
-    """Makes the cells of a sweep. out: the folder of the runs of all sweeps."""
+    """Makes the cells of a sweep. out: the folder of the runs of all sweeps. trust_code: see `load_recipe`."""
 
-    def __init__(self, sweep: SweepFile, out: Path) -> None:
-        self.sweep, self.out = sweep, out
-        base = load_recipe(sweep.recipe, overrides=_texts(sweep.common))
-        self._base, self._flat = base, flat_keys(base.model_dump(mode="json"))
+    def __init__(self, sweep: SweepFile, out: Path, *, trust_code: bool | None = None) -> None:
+        self.sweep, self.out, self._trust_code = sweep, out, trust_code
+        base = load_recipe(sweep.recipe, overrides=_texts(sweep.common), trust_code=trust_code)
+        self._base, self._flat = base, flat_keys(base.model_dump())  # as JSON, a text would lose who gave it
 
     def cell(self, block: int, arm: str, times: float = 1.0) -> Cell:
         """Return an arm on a block."""
@@ -100,7 +100,7 @@ class Cells:
         data["model"]["path"], data["stages"] = str(model), stages
         if "sft" not in stages:
             data["data"]["sft"] = None
-        return check(data)
+        return check(data, found_in=self._base.found_in)
 
     def branch_of(self, cell: Cell) -> tuple[Path, int] | None:
         """Return the run folder and the step that a cell branches from; None if the sweep has no branches."""
@@ -115,7 +115,7 @@ class Cells:
             if key.endswith("+"):
                 layer[key[:-1]] = keys[key] + layer.get(key[:-1], self._number(key[:-1]))
         try:
-            return load_recipe(self.sweep.recipe, overrides=_texts(layer))
+            return load_recipe(self.sweep.recipe, overrides=_texts(layer), trust_code=self._trust_code)
         except ConfigError as error:
             raise ConfigError(f"block {block}, {what}: {error}") from error
 

@@ -1,7 +1,7 @@
-"""The rows of a sweep: docs/findings/NAME.jsonl, committed, about 2 kB for each cell.
+"""The rows of a sweep: NAME.jsonl in the folder of its runs, about 2 kB for each cell.
 
 The first row registers the sweep: the digests of its parts before the first result, its control, and the blocks on
-which arms are tuned. Each other row is a cell:
+which arms are tuned. Once there are results, it has the verdicts on the rules too. Each other row is a cell:
 
     {"block": 0, "arm": "other", "times": 1.0, "status": "done", "why": "", "outcomes": {"exact_pass@k k=1": 0.71},
      "guards": {"exact": 0.7}, "curves": {"exact_pass@1": [[0, 0.5], [10, 0.6]]}, "recipe": DIGEST, "commit": "1a2b3c4",
@@ -26,6 +26,7 @@ from ansatz.errors import ConfigError, DataError
 from ansatz.findings.cells import Cell, choose_times
 from ansatz.findings.outcomes import bind_guard, bind_outcome, curve
 from ansatz.findings.sweep_file import SweepFile, label_of
+from ansatz.findings.verdicts import Rows, check_guards, find_changes, judge
 from ansatz.track.jsonl import Row, append_jsonl, read_jsonl, write_jsonl
 from ansatz.track.runs import read_pipeline
 from ansatz.track.svg import thin
@@ -43,7 +44,7 @@ def make_row(sweep: SweepFile, cell: Cell, folder: Path, *, status: str, why: st
         run = read_pipeline(folder)
         measured["outcomes"] = {label_of(each): _round(bind_outcome(each)(run)) for each in sweep.outcomes}
         measured["guards"] = {name: _round(bind_guard(name)(run)) for name in names}
-        for name in sweep.figure.curves:
+        for name in sweep.curves:
             points = thin(curve(run, name), value=lambda point: point[1], limit=CURVE_POINTS)
             curves[name] = [[x, float(f"{y:.5g}")] for x, y in points]
     except DataError:
@@ -98,6 +99,33 @@ class RowFile:
     def costs(self) -> list[float]:
         """Return the CPU seconds of the cells, without starts."""
         return [float(row["cpu_s"]) for row in read_jsonl(self._costs) if row["arm"]]
+
+    def judge(self) -> Iterator[str]:
+        """Yield a line with the verdict on each rule, and keep the verdicts in the first row, for pages."""
+        sweep, rows = self._sweep, Rows(self._sweep, self.rows)
+        guards = check_guards(sweep, rows)
+        changed = find_changes(sweep, self.header)
+        verdicts: list[Row] = []
+        for result in judge(sweep, rows, guards):
+            interval = result.interval
+            measured = None if interval is None else [_round(x) for x in (interval.value, interval.low, interval.high)]
+            verdicts.append(
+                {
+                    "rule": result.rule.name or result.title,
+                    "outcome": label_of(sweep.outcome_of(result.rule)),
+                    "verdict": result.verdict + (f" (exploratory: {', '.join(changed)} changed)" if changed else ""),
+                    "measured": measured,
+                    "blocks": len(result.values),
+                    "failed_guards": sorted({guard.name for guard in guards if not guard.passed}),
+                }
+            )
+        if self.rows and verdicts != self.header.get("verdicts", []):
+            self.header["verdicts"] = verdicts
+            write_jsonl(self.path, [self.header, *self.rows])
+        for row in verdicts:
+            value = "no interval" if row["measured"] is None else "{:+.4g} [{:+.4g}, {:+.4g}]".format(*row["measured"])
+            guards_text = f"; guards that failed: {', '.join(row['failed_guards'])}" if row["failed_guards"] else ""
+            yield f"{row['rule']} ({row['outcome']}): {row['verdict']}, {value}, n = {row['blocks']}{guards_text}"
 
     def summarise(self) -> Iterator[str]:
         """Yield a line for each arm: the mean of the outcome over the blocks, and of its difference to the control."""

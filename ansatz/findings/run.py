@@ -7,7 +7,6 @@ same bits, and so with the same rows.
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -28,7 +27,9 @@ from ansatz.errors import (
 )
 from ansatz.findings.cells import Cell, Cells, plan_tests, plan_tuning
 from ansatz.findings.rows import RowFile, make_row
+from ansatz.links import copy_tree, hold, remove, rename
 from ansatz.loop.pipeline import run_pipeline
+from ansatz.process import forget_safe_start, started_safely
 from ansatz.track.report import write_report
 from ansatz.train import checkpoint
 
@@ -54,7 +55,7 @@ def run_sweep(cells: Cells, rows: RowFile, *, processes: int, say: Callable[[str
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     context = get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context, initializer=_end_with_parent) as pool:
+    with started_safely(), ProcessPoolExecutor(processes, mp_context=context, initializer=_end_with_parent) as pool:
         try:
             _run_all(cells, rows, plan_tuning(cells), pool, processes, say)
             _run_all(cells, rows, plan_tests(cells, rows.rows), pool, processes, say)
@@ -139,19 +140,20 @@ def _run(config: Config, branch: tuple[Path, int] | None) -> None:
 def _copy_until(source: Path, step: int, folder: Path) -> None:
     """Copy a run folder as it was after a step of its RL."""
     draft = folder.with_name(f".{folder.name}.draft")
-    shutil.rmtree(draft, ignore_errors=True)
-    shutil.copytree(source, draft)
+    remove(draft)
+    copy_tree(hold(source), draft)
     for path in (draft / "summary.json", draft / "rl" / "done.json"):
-        path.unlink(missing_ok=True)
+        remove(path)
     for path in checkpoint.list_checkpoints(draft / "rl"):
         if checkpoint.step_of(path) > step:
-            shutil.rmtree(path)
-    draft.rename(folder)
+            remove(path)
+    rename(draft, folder)
 
 
 def _end_with_parent() -> None:
     """End this process as soon as the one that started it is gone, however it ended: the runs that it left would hold
     their folders."""
+    forget_safe_start()
     parent = parent_process()
     assert parent is not None
 

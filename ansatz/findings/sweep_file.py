@@ -20,6 +20,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -31,9 +32,12 @@ from ansatz.config.load import parse_section, parse_yaml
 from ansatz.config.packaged import recipe_text
 from ansatz.errors import ConfigError
 from ansatz.registry import describe_missing_file
+from ansatz.trust import trusted
 
 Keys = Mapping[str, Any]
 """Recipe keys by dotted name. One that ends with + is added to the value that the block gives it."""
+MOST_CELLS = 10_000
+"""Each cell is a run, which is checked before the first one starts."""
 Side = str | dict[str, Any]
 """One side of a difference: an arm, or values of a grid, which stand for the best arm that has them. With `best_at`,
 the arm is the one whose other values are best among the arms with those values."""
@@ -115,7 +119,8 @@ class Rule(Section):
 class Figure(Section):
     """What the page shows besides the differences. heat: two keys of the grid."""
 
-    curves: tuple[str, ...] = ("exact_pass@1",)
+    curves: tuple[str, ...] = ()
+    """Empty: the curve of the outcome."""
     heat: tuple[str, str] | None = None
 
 
@@ -142,6 +147,13 @@ class SweepFile(Section):
     def has_arms(self) -> SweepFile:
         if bool(self.arms) == bool(self.grid):
             raise ValueError("a sweep has either arms or a grid")
+        times = len(self.tune.times) * len(self.tune.seeds) if self.tune else 0
+        num_arms = len(self.arms) or math.prod(map(len, self.grid.values()))
+        if (num_cells := num_arms * (times + len(self.blocks.seeds))) > MOST_CELLS:
+            raise ValueError(
+                f"a sweep has at most {MOST_CELLS} cells, and these are {num_cells}: {num_arms} arms, each on "
+                f"{len(self.blocks.seeds)} blocks. Leave out values of the grid, or write several sweeps"
+            )
         known = self.all_arms
         named = [side for rule in self.rule for side in (*rule.difference, *sum(rule.ratio_of_variances or (), ()))]
         for side in named:
@@ -187,6 +199,13 @@ class SweepFile(Section):
         found = [self.outcome, *(rule.outcome for rule in self.rule if rule.outcome)]
         return [each for place, each in enumerate(found) if each not in found[:place]]
 
+    @property
+    def curves(self) -> tuple[str, ...]:
+        """The curves that a row holds and a page draws."""
+        of_outcome = self.outcome.get("number") or self.outcome.get("metric")
+        sampled = "pass@1" if self.outcome["name"] == "sampled_pass@1" else "exact_pass@1"
+        return self.figure.curves or (str(of_outcome or sampled),)
+
     def digests(self) -> dict[str, str]:
         """Return a digest of every part that is fixed before the first result."""
         data = self.model_dump(mode="json")
@@ -218,7 +237,7 @@ def label_of(outcome: Keys) -> str:
 
 
 def read_sweep(path: Path) -> SweepFile:
-    """Read a sweep file. Raise ConfigError in the words of the file."""
+    """Read a sweep file of the user, which may name code. Raise ConfigError in the words of the file."""
     if not path.is_file():
         raise ConfigError(f"the sweep file {str(path)!r} {describe_missing_file(path)}. Give a YAML file.")
     data = parse_yaml(recipe_text(path), where=str(path))
@@ -226,4 +245,7 @@ def read_sweep(path: Path) -> SweepFile:
         raise ConfigError(f"{path} contains no mapping. Give a sweep file, with recipe, blocks, arms and outcome.")
     rule: Any = data.get("rule", ())
     rules: Sequence[Any] = rule if isinstance(rule, list) else [rule] if rule else []
-    return parse_section(SweepFile, {**data, "rule": rules, "name": path.stem}, name="")
+    sweep = parse_section(SweepFile, {**data, "rule": rules, "name": path.stem}, name="")
+    given = {name: trusted(value) for name, value in sweep}
+    given["rule"] = tuple(each.model_copy(update={"outcome": trusted(each.outcome)}) for each in sweep.rule)
+    return sweep.model_copy(update=given)

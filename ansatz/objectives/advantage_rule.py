@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ansatz.objectives import segments
 from ansatz.objectives.components import Component
+from ansatz.registry import check_result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +83,11 @@ class AdvantageRule:
 
         advantage_N: Tensor | None = None
         if self.advantage.per_token:
-            advantage_T = self.advantage(inputs)
+            advantage_T = self._advantage(inputs, len(state_segment_T), "token")
         else:
-            advantage_N = self._whitened("advantage_N", self._clipped(self.advantage(inputs)))
+            advantage_N = self._whitened(
+                "advantage_N", self._clipped(self._advantage(inputs, len(reward_N), "rollout"))
+            )
             advantage_T = advantage_N[state_segment_T]
         return_T = advantage_T + inputs["value_T"] if "value_T" in self.advantage.inputs else None
         if self.kl_in == "return":
@@ -97,6 +100,17 @@ class AdvantageRule:
             return_T=None if return_T is None else scattered(return_T[kept_T], mask_T),
             kl_T=scattered(observed_kl_T[kept_T], mask_T) if self._uses_kl else None,
         )
+
+    def _advantage(self, inputs: Mapping[str, Any], count: int, of: str) -> Tensor:
+        """Return what the component gives. Raise UserCodeError if the user's gives something else than numbers."""
+        value: Any = self.advantage(inputs)
+
+        def is_right() -> bool:
+            return isinstance(value, Tensor) and value.shape == (count,) and bool(torch.isfinite(value).all())
+
+        expected = f"a tensor of {count} finite numbers, one per {of}"
+        check_result(self.advantage.function, value, is_right=is_right, expected=expected)
+        return value
 
     @property
     def _uses_kl(self) -> bool:

@@ -317,10 +317,11 @@ def gdpo(
 
     component_weights: one per reward, in the order of the recipe, but with rewards that take verdicts last; None means
     1 for all. normalizer: the advantage taken of each component; ddof and eps are for those that divide by a std,
-    single is as in `group_mean`. Usually followed by `whiten`.
+    single is as in `group_mean`. Usually followed by `whiten`. A reward that does not apply to a rollout (nan) adds
+    nothing to its advantage.
     """
 
-    def normalized(reward_N: Tensor) -> Tensor:
+    def normalized(reward_N: Tensor, group_N: Tensor) -> Tensor:
         match normalizer:
             case "group_zscore":
                 return group_zscore(reward_N, group_N, ddof=ddof, eps=eps, single=single)
@@ -331,9 +332,16 @@ def gdpo(
             case "leave_one_out_std":
                 return leave_one_out_std(reward_N, group_N, ddof=ddof, eps=eps)
 
+    def advantage_of(reward_N: Tensor) -> Tensor:
+        applies_N = ~reward_N.isnan()
+        advantage_N = torch.zeros_like(reward_N)
+        if applies_N.any():
+            advantage_N[applies_N] = normalized(reward_N[applies_N], group_N[applies_N])
+        return advantage_N
+
     weights = component_weights or (1.0,) * component_NK.shape[1]
     columns = zip(weights, component_NK.unbind(1), strict=True)
-    return torch.stack([weight * normalized(reward_N) for weight, reward_N in columns]).sum(0)
+    return torch.stack([weight * advantage_of(reward_N) for weight, reward_N in columns]).sum(0)
 
 
 def _divided(value_N: Tensor, divisor_N: Tensor) -> Tensor:

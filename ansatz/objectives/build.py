@@ -24,6 +24,7 @@ from ansatz.objectives.surrogates import SURROGATES
 from ansatz.objectives.value import VALUES
 from ansatz.objectives.weights import WEIGHTS
 from ansatz.registry import Registry, describe_missing_file, load_attribute, number_problem, suggest
+from ansatz.trust import TrustedText, trusted
 
 Spec = Mapping[str, Any]
 
@@ -127,7 +128,7 @@ def resolved_row(preset: str | None, project: str | None) -> dict[str, Any]:
     """
     row = {**COMMON, **(preset_row(preset or "grpo") if preset or not project else {})}
     if project:
-        for key, value in load_attribute(PROJECT_SPEC, kind="project")(project).items():
+        for key, value in load_attribute(TrustedText(PROJECT_SPEC), kind="project")(project).items():
             if not (preset and key in _CHOSEN_BY_PRESET):
                 row[key] = value
             elif _settings(value) and _name(row[key]) == _name(value):
@@ -162,7 +163,9 @@ def preset_row(name: str, *, below: tuple[str, ...] = ()) -> dict[str, Any]:
         raise ConfigError(
             f"algorithm.preset {name!r} holds a {type(row).__name__}; a row maps keys to component names."
         )
-    entries = {key: value for key, value in cast(Spec, row).items() if key not in DESCRIPTION}
+    spec = cast(Spec, row)
+    spec = trusted(spec) if isinstance(name, TrustedText) else spec  # a file that the user names may name code
+    entries = {key: value for key, value in spec.items() if key not in DESCRIPTION}
     base: Any = entries.pop("preset", None)
     for key in entries:
         _check_key(key, COMMON, f"algorithm.preset {name!r}")
@@ -171,7 +174,7 @@ def preset_row(name: str, *, below: tuple[str, ...] = ()) -> dict[str, Any]:
     if not isinstance(base, str):
         raise ConfigError(f"algorithm.preset {name!r}: preset = {base!r:.60}, expected a name.")
     near = Path(name.partition(":")[0]).parent / base.partition(":")[0]
-    start = preset_row(str(near.parent / Path(base).name) if near.is_file() else base, below=(*below, name))
+    start = preset_row(type(base)(near.parent / Path(base).name) if near.is_file() else base, below=(*below, name))
     return {**start, **{key: _over({**COMMON, **start}[key], value) for key, value in entries.items()}}
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ansatz.errors import ConfigError
 from ansatz.files import read_yaml
-from ansatz.registry import Registry, settings_of, suggest
+from ansatz.registry import Registry, check_result, settings_of, suggest
 
 
 class Clipped(NamedTuple):
@@ -178,9 +178,11 @@ class Component:
         for key in self.inputs:
             if inputs.get(key) is None:
                 raise ConfigError(f"algorithm.{self.kind} = {self.name!r} needs {INPUTS.get(key, key)} ({key}).")
-        result = self.function(*(inputs[key] for key in self.inputs), **self.settings)
+        result: Any = self.function(*(inputs[key] for key in self.inputs), **self.settings)
         if isinstance(result, Clipped):
             return result
+        is_tensor = isinstance(result, Tensor)
+        check_result(self.function, result, is_right=lambda: is_tensor, expected="a tensor of finite numbers")
         never_T = torch.zeros_like(result, dtype=torch.bool)
         return Clipped(result, never_T, never_T)
 

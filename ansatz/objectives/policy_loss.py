@@ -73,6 +73,9 @@ def policy_loss(
     The tensors are one minibatch: its losses are weighted as one optimizer step. Raise ConfigError for an algorithm
     that needs more than these inputs, such as a critic or entropies.
     """
+    _check_tensors(policy_logp=policy_logp, old_logp=old_logp, rewards=rewards, groups=groups, mask=mask)
+    optional = {"ref_logp": ref_logp, "behavior_logp": behavior_logp}
+    _check_tensors(**{name: value for name, value in optional.items() if value is not None})
     spec = {"preset": algorithm} if isinstance(algorithm, str) else algorithm
     objective = build_objective(spec)
     mask_NL = mask.bool()
@@ -107,6 +110,12 @@ def policy_loss(
     parts = objective.loss(batch, policy_logp[mask_NL])
     advantage_NL = torch.zeros_like(policy_logp).masked_scatter(mask_NL, batch.advantage_T).detach()
     return PolicyLoss(loss=parts.loss, advantage_NL=advantage_NL, metrics=_metrics(parts.sums, parts.maxima))
+
+
+def _check_tensors(**values: Any) -> None:
+    for name, value in values.items():
+        if not isinstance(value, Tensor):
+            raise ConfigError(f"policy_loss: {name} = {value!r:.80}; expected a tensor.")
 
 
 def _check_shapes(mask_NL: Tensor, rewards: Tensor, groups: Tensor, *logps: Tensor | None) -> None:

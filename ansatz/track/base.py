@@ -12,12 +12,15 @@ from ansatz.track.rollout_rows import StoredGroup
 EVALUATION_NUMBERS = ("pass@1", "greedy", "pass@k", "maj@k", "mean_length", "truncated_frac")
 """The numbers that every evaluation has. greedy is None if it was not measured."""
 
+REWARD = "reward"
+"""A number of evaluations: the mean reward. It decides which checkpoint is best if no reward says what is correct."""
 EXACT = "exact_pass@1"
 """A number of evaluations on problems with worked solutions: the mean probability of such a solution."""
 
 Evaluation = Mapping[str, Any]
 """{"stage", "step", "split", "num_problems", "samples_per_prompt", "temperature", "seed", "k", "pass@1",
-"pass@1_interval": [low, high], ... EVALUATION_NUMBERS, "by_level": {level: the same numbers}}"""
+"pass@1_interval": [low, high], ... EVALUATION_NUMBERS, "by_level": {level: the same numbers},
+"by_source": {name: the same numbers}}"""
 
 
 class TrackerLike(Protocol):
@@ -64,7 +67,15 @@ class ConsoleSink(Protocol):
         """Report a sentence about the whole run, before its first stage."""
         ...
 
+    def plan(self, text: str, stages: Mapping[str, int | None]) -> None:
+        """Report a sentence about the work, before its first stage. stages: their steps; None: not known yet."""
+        ...
+
     def begin(self, stage: str, *, total_steps: int) -> None: ...
+
+    def progress(self, text: str) -> None:
+        """Report how far something is that takes long and is not a step. Most calls show nothing."""
+        ...
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None: ...
 
@@ -102,6 +113,13 @@ def checked_metrics(step: int, metrics: Mapping[str, float], *, last_step: int) 
     return out
 
 
+def parts_of(row: Evaluation) -> dict[str, Mapping[str, Any]]:
+    """Return the numbers of each level and each source of an evaluation, under the names that tables give them."""
+    return {
+        f"{kind} {name}": numbers for kind in ("level", "source") for name, numbers in row.get(f"by_{kind}", {}).items()
+    }
+
+
 def evaluation_key(row: Evaluation) -> tuple[Any, ...]:
     """Return the key of the measurement: two evaluations with the same key are the same one."""
     return tuple(row.get(name) for name in ("stage", "step", "split", "samples_per_prompt", "temperature", "seed"))
@@ -112,11 +130,11 @@ def checked_evaluation(row: Evaluation) -> dict[str, Any]:
     missing = [name for name in ("stage", "step", "split", *EVALUATION_NUMBERS) if name not in row]
     if missing:
         raise ValueError(f"the evaluation lacks {', '.join(missing)}. Give None for a number that was not measured.")
-    for level, numbers in {"all levels": row, **row.get("by_level", {})}.items():
+    for part, numbers in {"all problems": row, **parts_of(row)}.items():
         for name in EVALUATION_NUMBERS:
             value = numbers.get(name)
             if value is not None and not math.isfinite(value):
                 raise NonFiniteError(
-                    f"evaluation of step {row['step']}: {name} of {level} is {value}; expected a finite number."
+                    f"evaluation of step {row['step']}: {name} of {part} is {value}; expected a finite number."
                 )
     return dict(row)

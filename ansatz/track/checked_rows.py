@@ -55,14 +55,17 @@ def evaluation_rows(rows: Any, path: Path) -> list[Row]:
             raise DataError(f"{place}: got {row!r:.60}, expected an evaluation. Restore the file, or remove the row.")
         _check(cast("Row", row), _EVALUATION, place)
         _check_known(cast("Row", row), place)
-        levels = cast("Row", row).get("by_level", {})
-        if not isinstance(levels, dict):
-            raise _wrong(place, "by_level", levels)
-        for name, level in cast("dict[str, Any]", levels).items():
-            if not isinstance(level, dict):
-                raise _wrong(place, f"by_level.{name}", level)
-            _check(cast("Row", level), _LEVEL, f"{place}, level {name!r:.40}")
-            _check_known(cast("Row", level), f"{place}, level {name!r:.40}")
+        for kind in ("level", "source"):
+            parts = cast("Row", row).get(f"by_{kind}", {})
+            if not isinstance(parts, dict):
+                raise _wrong(place, f"by_{kind}", parts)
+            for name, part in cast("dict[str, Any]", parts).items():
+                if not isinstance(part, dict):
+                    raise _wrong(place, f"by_{kind}.{name}", part)
+                _check(cast("Row", part), _LEVEL, f"{place}, {kind} {name!r:.40}")
+                _check_known(cast("Row", part), f"{place}, {kind} {name!r:.40}")
+        if row.get("best_by", "") not in ("", *row.get("by_source", {})):
+            raise _wrong(place, "best_by", row["best_by"])
     return cast("list[Row]", rows)
 
 
@@ -108,7 +111,11 @@ def _is_interval(value: Any) -> bool:
     )
 
 
-_LEVEL = {"pass@1": _is_number, "greedy": _is_number_or_none}
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_number, cast("dict[str, Any]", value).values()))
+
+
+_LEVEL = {"pass@1": _is_number_or_none, "greedy": _is_number_or_none}
 _EVALUATION = {
     "stage": _is_text,
     "step": _is_step,
@@ -122,7 +129,9 @@ _EVALUATION = {
 _OPTIONAL = {
     **dict.fromkeys(("k", "num_problems", "samples_per_prompt", "seed"), _is_step),
     **dict.fromkeys(
-        ("temperature", "top_p", "pass@k", "maj@k", "mean_length", "truncated_frac", "exact_pass@1"), _is_number_or_none
+        ("temperature", "top_p", "pass@k", "maj@k", "mean_length", "truncated_frac", "exact_pass@1", "reward"),
+        _is_number_or_none,
     ),
-    "pass@1_interval": _is_interval,
+    **dict.fromkeys(("pass@1_interval", "reward_interval"), _is_interval),
+    "rewards": _are_numbers,
 }

@@ -15,12 +15,14 @@ from typing import Any, cast
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from ansatz.files import read_yaml
+from ansatz.links import open_file
 from ansatz.track.base import ConsoleSink, Evaluation
 from ansatz.visible import visible
 
@@ -41,8 +43,31 @@ class SafeConsole(Console):
         return super().render_str(visible(text), **how)  # before the layout, which counts characters
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        width = (options or self.options).max_width
+        if isinstance(renderable, Table) and _narrowest(renderable, self) > width:
+            renderable = _as_lines(renderable)
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(visible(segment.text), segment.style)
+
+
+def _narrowest(table: Table, console: Console) -> int:
+    """Return the width below which a table would cut or break words and numbers."""
+    wide = console.options.update(width=10_000)
+    least = Measurement.get(console, wide, table).minimum
+    for column in filter(lambda column: column.no_wrap, table.columns):
+        sizes = [Measurement.get(console, wide, cell) for cell in (column.header, *column.cells)]
+        least += max(size.maximum for size in sizes) - max(size.minimum for size in sizes)
+    return least
+
+
+def _as_lines(table: Table) -> Text:
+    """Return a table that is wider than the terminal as lines, a cell in each; the first of a row is its heading."""
+    heads, *_ = rows = list(zip(*((column.header, *column.cells) for column in table.columns), strict=True))
+    lines = [str(table.title)] if table.title else []
+    for first, *cells in rows[1:]:
+        lines.append(str(first))
+        lines += [f"  {head}: {cell}" for head, cell in zip(heads[1:], cells, strict=True) if str(cell)]
+    return Text("\n".join([*lines, *([str(table.caption)] if table.caption else [])]))
 
 
 def open_console(console: Console | None = None, *, log: Path | None = None) -> ConsoleSink:
@@ -54,12 +79,12 @@ def open_console(console: Console | None = None, *, log: Path | None = None) -> 
     live = target.is_terminal and not target.is_dumb_terminal
     plain = PlainConsole(partial(target.print, markup=False, highlight=False, soft_wrap=True))
     shown = LiveConsole(target) if live else plain
-    return shown if log is None else cast("ConsoleSink", _Both(shown, PlainConsole(partial(_append, log))))
+    return shown if log is None else cast("ConsoleSink", _Both(shown, PlainConsole(partial(append_line, log))))
 
 
-def _append(path: Path, text: str) -> None:
+def append_line(path: Path, text: str) -> None:
     """Append a line to a log. A full disk does not end the run for it."""
-    with suppress(OSError), path.open("a", encoding="utf-8") as file:
+    with suppress(OSError), open_file(path, "a", encoding="utf-8") as file:
         file.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}  {visible(text)}\n")
 
 
@@ -96,21 +121,35 @@ class PlainConsole:
         self._clock = clock
         self._pace = Pace(clock)
         self._stage = ""
+        self._stages: Mapping[str, int | None] = {}
         self._shown: float | None = None
+        self._told = clock()
 
     def note(self, text: str) -> None:
         self._write(text)
 
+    def plan(self, text: str, stages: Mapping[str, int | None]) -> None:
+        self._stages = stages
+        self._write(text)
+
     def begin(self, stage: str, *, total_steps: int) -> None:
-        self._stage, self._pace, self._shown = stage, Pace(self._clock, total_steps), None
+        self._stage, self._shown, self._told = stage, None, self._clock()
+        self._pace = Pace(self._clock, total_steps, later=_name_later(stage, self._stages))
+
+    def progress(self, text: str) -> None:
+        now = self._clock()
+        if now - max(self._told, self._shown or self._told) >= self._every_s:
+            self._told = now
+            self._line(text)
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         self._pace.step(step)
         now = self._clock()
         if self._shown is not None and now - self._shown < self._every_s and step != self._pace.total:
             return
+        word = word_on_loss(metrics) if self._shown is None else ""
         self._shown = now
-        self._line(f"step {step}/{self._pace.total}  {self._pace.text()}  {headline(metrics)}")
+        self._line(f"step {step}/{self._pace.total}  {self._pace.text()}  {headline(metrics)}{word}")
 
     def evaluation(self, row: Evaluation) -> None:
         self._line(evaluation_line(row))
@@ -135,13 +174,26 @@ class LiveConsole:
         self._progress: Progress | None = None
         self._task = TaskID(0)
         self._stage = ""
+        self._stages: Mapping[str, int | None] = {}
+        self._without_bar = PlainConsole(self.note, clock=clock)
 
     def note(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False)
 
+    def plan(self, text: str, stages: Mapping[str, int | None]) -> None:
+        self._stages = stages
+        self.note(text)
+
+    def progress(self, text: str) -> None:
+        if self._progress is None:
+            self._without_bar.progress(text)
+        else:
+            self._progress.update(self._task, numbers=text)
+
     def begin(self, stage: str, *, total_steps: int) -> None:
         self.end()
-        self._stage, self._pace = stage, Pace(self._clock, total_steps)
+        self._stage, self._pace = stage, Pace(self._clock, total_steps, later=_name_later(stage, self._stages))
+        self._without_bar.begin(stage, total_steps=total_steps)
         if total_steps == 0:  # a stage that only evaluates has no progress to show
             return
         self._progress = Progress(
@@ -157,6 +209,8 @@ class LiveConsole:
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         if self._progress is not None:
+            if step == 1 and (word := word_on_loss(metrics)):
+                self.event(step, word.strip(" ()"))
             self._pace.step(step)
             limit = max(1, min(5, (self._console.width - 50) // 17))
             numbers = headline(metrics, limit=limit)
@@ -175,12 +229,15 @@ class LiveConsole:
 
 
 class Pace:
-    """Rate and remaining time, from the last steps only, so that warm-up and evaluations soon leave the average."""
+    """Rate and remaining time, from the last steps only, so that warm-up and evaluations soon leave the average.
+
+    later: what the run does after this stage; of these steps the time is not known before they begin.
+    """
 
     WINDOW = 20
 
-    def __init__(self, clock: Callable[[], float], total: int = 0) -> None:
-        self.total = total
+    def __init__(self, clock: Callable[[], float], total: int = 0, *, later: str = "") -> None:
+        self.total, self._later = total, later
         self._clock = clock
         self._marks: list[tuple[int, float]] = []
         self._began = clock()
@@ -194,7 +251,21 @@ class Pace:
         (first, start), (last, now) = self._marks[0], self._marks[-1]
         seconds = max((now - start) / max(last - first, 1), 1e-9)
         rate = f"{seconds:.1f} s/step" if seconds >= 1 else f"{1 / seconds:.1f} step/s"
-        return f"{rate}, {duration(seconds * max(self.total - last, 0))} left"
+        return f"{rate}, {duration(seconds * max(self.total - last, 0))} left{self._later}"
+
+
+def _name_later(stage: str, stages: Mapping[str, int | None]) -> str:
+    """Return what comes after a stage, as in ", then rl (60 steps)"."""
+    names = list(stages)
+    rest = names[names.index(stage) + 1 :] if stage in stages else []
+    return "".join(f", then {name}{f' ({stages[name]} steps)' if stages[name] else ''}" for name in rest)
+
+
+def word_on_loss(metrics: Mapping[str, float]) -> str:
+    """Return why the loss of a first step of RL is near 0; empty if it is not, and for other stages."""
+    if "rollout/rewards" not in metrics or abs(metrics.get("train/loss", 1.0)) > 1e-3:
+        return ""
+    return "  (a loss near 0 is expected: advantages sum to 0 in a group, and the first ratio is 1; watch the reward)"
 
 
 def headline(metrics: Mapping[str, float], *, limit: int = 5) -> str:
@@ -204,26 +275,67 @@ def headline(metrics: Mapping[str, float], *, limit: int = 5) -> str:
 
 
 def evaluation_line(row: Evaluation) -> str:
+    means = [f"{name} {short_number(value)}" for name, value in row.get("rewards", {}).items()]
+    sources = [f"{name}: {_score(numbers)}" for name, numbers in row.get("by_source", {}).items()]
+    if row["pass@1"] is None:
+        numbers = "  ".join([*means, *sources])
+        return f"evaluation at step {row['step']} ({row['split']}): mean reward {_reward(row)}  {numbers}"
     low, high = row["pass@1_interval"]
     k = row.get("k", "k")
-    return (
-        f"evaluation at step {row['step']} ({row['split']}): pass@1 {percent(row['pass@1'])} "
-        f"[{percent(low)}, {percent(high)}]  greedy {percent(row['greedy'])}  "
-        f"pass@{k} {percent(row['pass@k'])}  maj@{k} {percent(row['maj@k'])}"
+    numbers = [
+        f"[{percent(low)}, {percent(high)}]",
+        f"greedy {percent(row['greedy'])}",
+        f"pass@{k} {percent(row['pass@k'])}",
+        f"maj@{k} {percent(row['maj@k'])}",
+        *(means if len(means) > 1 else ()),
+        *sources,
+    ]
+    return f"evaluation at step {row['step']} ({row['split']}): pass@1 {percent(row['pass@1'])} {'  '.join(numbers)}"
+
+
+def _score(numbers: Mapping[str, Any]) -> str:
+    """Return pass@1 of a part of the problems; its mean reward if no reward grades them."""
+    return f"{percent(numbers['pass@1'])}" if numbers.get("pass@1") is not None else f"mean reward {_reward(numbers)}"
+
+
+def _reward(row: Evaluation) -> str:
+    """Return the mean reward of an evaluation with its interval; "-" without one."""
+    if row.get("reward") is None:
+        return "-"
+    interval = row.get("reward_interval")
+    shown = f" [{short_number(interval[0])}, {short_number(interval[1])}]" if interval else ""
+    return f"{short_number(row['reward'])}{shown}"
+
+
+def _rewards_table(evaluations: Sequence[Evaluation]) -> Group:
+    """Return one row per evaluation if no reward says which responses are correct: mean rewards instead of pass@1."""
+    names = list(dict.fromkeys(name for row in evaluations for name in row.get("rewards", {})))
+    names = names if len(names) > 1 else []
+    table = _table(
+        "Held-out problems (no reward says which responses are correct)",
+        ("step", "mean reward [95 % interval]", *names, "length", "truncated in %"),
     )
+    for row in evaluations:
+        each = (short_number(row.get("rewards", {}).get(name, 0.0)) for name in names)
+        length, cut = f"{row['mean_length']:.1f}", _percent(row["truncated_frac"])
+        table.add_row(Text(str(row["stage"])), str(row["step"]), _reward(row), *each, length, cut)
+    table.caption = measured_on(evaluations)
+    return Group(table)
 
 
 def results_table(evaluations: Sequence[Evaluation]) -> Group:
-    """Return one row per evaluation, and below it pass@1 and greedy by level if the problems have levels. All in per
-    cent.
+    """Return one row per evaluation, and below it pass@1 and greedy by level and source if the problems have several.
+    All in per cent.
 
     Both tables fit a terminal of 80 columns with up to five levels.
     """
+    if evaluations and all(row["pass@1"] is None for row in evaluations):
+        return _rewards_table(evaluations)
     k = next((row["k"] for row in evaluations if "k" in row), "k")
     heads = ("step", "pass@1 [95 % interval]", "greedy", f"pass@{k}", f"maj@{k}", "length", "truncated")
     overall = _table("Held-out problems, %", heads)
     for row in evaluations:
-        low, high = row["pass@1_interval"]
+        low, high = row["pass@1_interval"] or (None, None)
         overall.add_row(
             Text(str(row["stage"])),
             str(row["step"]),
@@ -233,15 +345,18 @@ def results_table(evaluations: Sequence[Evaluation]) -> Group:
             _percent(row["truncated_frac"]),
         )
     overall.caption = measured_on(evaluations)
-    levels = list(dict.fromkeys(level for row in evaluations for level in row.get("by_level", {})))
-    if not levels:
-        return Group(overall)
-    by_level = _table("By level: pass@1 / greedy, %", ("step", *(f"level {level}" for level in levels)))
-    for row in evaluations:
-        numbers = [row.get("by_level", {}).get(level, {}) for level in levels]
-        cells = (f"{_percent(each.get('pass@1'))} / {_percent(each.get('greedy'))}" for each in numbers)
-        by_level.add_row(Text(str(row["stage"])), str(row["step"]), *cells)
-    return Group(overall, "", by_level)
+    tables: list[Any] = [overall]
+    for kind in ("level", "source"):
+        names = list(dict.fromkeys(name for row in evaluations for name in row.get(f"by_{kind}", {})))
+        if names:
+            heads = (f"level {name}" if kind == "level" else name for name in names)
+            table = _table(f"By {kind}: pass@1 / greedy, %", ("step", *heads))
+            for row in evaluations:
+                numbers = [row.get(f"by_{kind}", {}).get(name, {}) for name in names]
+                cells = (f"{_percent(each.get('pass@1'))} / {_percent(each.get('greedy'))}" for each in numbers)
+                table.add_row(Text(str(row["stage"])), str(row["step"]), *cells)
+            tables += ["", table]
+    return Group(*tables)
 
 
 def measured_on(evaluations: Sequence[Evaluation]) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ansatz.files import read_yaml
+from ansatz.track.base import parts_of
 from ansatz.track.health import healthy_edges
 from ansatz.track.jsonl import Row
 from ansatz.track.metrics import find_metric
@@ -123,6 +124,10 @@ def learning_curve(run: PipelineRun, split: str) -> Chart:
     rows = _rows(run, split)
     axis = Axis.of(rows)
     k = next((row["k"] for row in rows if "k" in row), "k")
+    if rows and all(row["pass@1"] is None for row in rows):  # no reward says which responses are correct
+        measured = [row for row in rows if row.get("reward_interval")]
+        curve = _series(axis, measured, "reward", "mean reward (95 % interval)", band=True, dots=True)
+        return replace(_over_stages(f"{run.name}: held-out problems", axis, [curve]), is_fraction=False)
     names = [("pass@1", "pass@1 (95 % interval)"), ("greedy", "greedy"), ("pass@k", f"pass@{k}"), ("maj@k", f"maj@{k}")]
     series = [
         _series(axis, rows, name, legend, band=name == "pass@1", dashed=name != "pass@1", dots=name == "pass@1")
@@ -136,11 +141,13 @@ def learning_curves(runs: Sequence[PipelineRun], names: Sequence[str], split: st
     steps."""
     rows_of = [_rows(run, split) for run in runs]
     axis = Axis.of_runs(rows_of)
+    score = "pass@1" if any(row["pass@1"] is not None for rows in rows_of for row in rows) else "reward"
     series = [
-        replace(_series(axis, rows, "pass@1", name, band=True, dots=True), colour=index)
+        replace(_series(axis, rows, score, name, band=True, dots=True), colour=index)
         for index, (rows, name) in enumerate(zip(rows_of, names, strict=True))
     ]
-    return _over_stages("pass@1 on held-out problems", axis, series)
+    chart = _over_stages(f"{'mean reward' if score == 'reward' else score} on held-out problems", axis, series)
+    return replace(chart, is_fraction=score == "pass@1")
 
 
 def curves(stages: Sequence[StageRun | None], names: Sequence[str], panel: Panel) -> Drawn:
@@ -156,17 +163,14 @@ def curves(stages: Sequence[StageRun | None], names: Sequence[str], panel: Panel
 
 
 def level_curve(run: PipelineRun, split: str) -> Chart | None:
-    """Return pass@1 of each level, over all stages; None if the problems have no levels."""
+    """Return pass@1 of each level and source, over all stages; None if the problems have neither."""
     rows = _rows(run, split)
     axis = Axis.of(rows)
-    levels = list(dict.fromkeys(level for row in rows for level in row.get("by_level", {})))
-    by_level = [
-        [{**row, **row["by_level"][level]} for row in rows if level in row.get("by_level", {})] for level in levels
-    ]
-    series = [
-        _series(axis, part, "pass@1", f"level {level}", dots=True) for level, part in zip(levels, by_level, strict=True)
-    ]
-    return _over_stages("pass@1 by level", axis, series) if series else None
+    names = list(dict.fromkeys(name for row in rows for name in parts_of(row)))
+    by_part = [[{**row, **parts[name]} for row in rows if name in (parts := parts_of(row))] for name in names]
+    series = [_series(axis, part, "pass@1", name, dots=True) for name, part in zip(names, by_part, strict=True)]
+    title = "pass@1 by source" if any("by_source" in row for row in rows) else "pass@1 by level"
+    return _over_stages(title, axis, series) if any(each.points for each in series) else None
 
 
 def _series(

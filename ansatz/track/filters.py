@@ -1,6 +1,6 @@
 """The filter language of rollouts: text -> tree -> what a row is tested with.
 
-    expr  := expr or expr | expr and expr | not expr | ( expr ) | test
+    expr  := expr or expr | expr and expr | not expr | ( expr ) | test        also OR, AND, NOT, IN
     test  := field op value | field low..high | field in (value, ...) | flag | "text" | field ~ "regex" | other(GRADER)
     op    := = != < <= > >=              field := name | group.name | parts.name, or abs(field)
     value := number | word | "text" | pN(field), the Nth percentile | field [+ or - number]
@@ -31,7 +31,7 @@ PARTS = "parts."
 """Prefix of the fields whose names a recipe chooses; all of them are numbers."""
 
 _TOKENS = re.compile(
-    r"""\s*(?:(?P<string>"(?:[^"\\]|\\.)*")|(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?=[\s(),=!<>~]|\.\.|$))
+    r"""\s*(?:(?P<string>"(?:[^"\\]|\\.)*")|(?P<number>[+-]?(?:\d++(?:\.(?!\.)\d*+)?+|\.\d++)(?:[eE][+-]?\d++)?(?=[\s(),=!<>~]|\.\.|$))
     |(?P<sign>\.\.|!=|<=|>=|[=<>~(),]|[+-](?=\s))|(?P<word>[^\s()",=!<>~]+))""",
     re.VERBOSE | re.DOTALL,
 )
@@ -225,7 +225,8 @@ class _Parser:
             self._expect(")")
         following = self._next()
         compares = following is not None and (
-            following.text in (*COMPARISONS, "~", "in") or (following.kind == "number" and name.text in self.fields)
+            following.text in (*COMPARISONS, "~", "in", "IN")
+            or (following.kind == "number" and name.text in self.fields)
         )
         if absolute or compares:
             return self._compare(self.check(name.text, name.at), name, absolute)
@@ -254,7 +255,7 @@ class _Parser:
             bounds = (Compare(field, ">=", low, absolute), Compare(field, "<=", self._number(), absolute))
             return All(bounds)
         sign = self._pop("a comparison")
-        if sign.text == "in":
+        if sign.text in ("in", "IN"):
             self._expect("(")
             values = [self._read_plain(kind)]
             while self._take(","):
@@ -336,7 +337,7 @@ class _Parser:
 
     def _take(self, text: str) -> bool:
         token = self._next()
-        found = token is not None and token.kind != "string" and token.text == text
+        found = token is not None and token.kind != "string" and token.text in (text, text.upper())
         self.index += found
         return found
 

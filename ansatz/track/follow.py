@@ -32,12 +32,14 @@ from typing import NamedTuple
 from ansatz.errors import DataError
 from ansatz.files import append_text, check_ordinary_files, read_yaml, write_text
 from ansatz.json_text import read_object
+from ansatz.links import check_no_links, hold, list_folders, make_folder, open_file
 from ansatz.track.checked_rows import evaluation_rows, metrics_rows
 from ansatz.track.jsonl import Row, read_jsonl
 from ansatz.track.rollbacks import Rollback, read_rollbacks
 from ansatz.track.sinks import Opens, Sink, TrackedRun, opener
 from ansatz.track.step_files import SAMPLES, groups_path, step_files
 from ansatz.track.tracker import evaluation_scalars
+from ansatz.trust import trusted
 
 FOLDER = "trackers"
 MAX_ROWS = 64
@@ -67,7 +69,7 @@ def runs_in(folder: Path, depth: int = 2) -> dict[str, int]:
     """Return the run folders at or below a folder, each with the time of its recipe in nanoseconds."""
     with suppress(FileNotFoundError):
         return {str(folder): (folder / "config.yaml").stat().st_mtime_ns}
-    below = sorted(path for path in folder.glob("[!.]*") if path.is_dir()) if depth else []
+    below = list_folders(folder, "[!.]*") if depth else []
     return {run: begun for path in below for run, begun in runs_in(path, depth - 1).items()}
 
 
@@ -81,7 +83,7 @@ class Point(NamedTuple):
 
 def points(run: Path) -> Iterator[Point]:
     """Yield everything that a run has to send: of each stage its metrics, evaluations and samples, and its report."""
-    for stage in sorted(path for path in run.iterdir() if (path / "config.yaml").is_file()):
+    for stage in (path for path in list_folders(run) if (path / "config.yaml").is_file()):
         rollbacks = read_rollbacks(stage)
         for row in metrics_rows(read_jsonl(stage / "metrics.jsonl"), stage / "metrics.jsonl"):
             numbers = {name: value for name, value in row.items() if name != "step"}
@@ -120,12 +122,12 @@ class FollowedRun:
     """A run folder, its marks, and the run of the tracker while it is open. Held against other followers."""
 
     def __init__(self, folder: Path, job: Job) -> None:
-        check_ordinary_files(folder)  # a pipe would be waited for
+        check_ordinary_files(hold(folder))  # a pipe would be waited for
         self._folder, self._job = folder, job
         self._path = folder / FOLDER / _file_of(job, "json").name
-        self._path.parent.mkdir(exist_ok=True)
+        check_no_links(make_folder(self._path.parent))  # into which libraries write by paths
         self._sink: Sink | None = None
-        self._lock = self._path.with_suffix(".lock").open("w")
+        self._lock = open_file(self._path.with_suffix(".lock"), "a")
         fcntl.flock(self._lock, fcntl.LOCK_EX)  # waits for the one of an interrupted run, which sends what it has left
         self._id, self._sent = self._read()
 
@@ -217,7 +219,7 @@ class Follower:
         """Raise ConfigError for a tracker that is unknown or not installed."""
         opener(tracker)
         self._job = Job(folder=str(folder), tracker=tracker, group=group, parent=os.getpid(), known=runs_in(folder))
-        command = [sys.executable, "-m", "ansatz.track.follow", json.dumps(self._job._asdict())]
+        command = [sys.executable, "-P", "-m", "ansatz.track.follow", json.dumps(self._job._asdict())]
         out = subprocess.DEVNULL
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=out, start_new_session=True)
 
@@ -240,7 +242,7 @@ def main(text: str) -> None:
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(name, signal.SIG_IGN)  # they are for the run; this process ends soon after it
     os.nice(10)
-    job = Job(**json.loads(text))
+    job = Job(**trusted(json.loads(text)))  # of the process that has started this one
 
     def is_over() -> bool:
         """Tell whether the run has ended: its process has closed the pipe to this one, or is gone."""

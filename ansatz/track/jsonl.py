@@ -14,6 +14,7 @@ from typing import Any, cast
 from ansatz.errors import DataError
 from ansatz.files import append_text, replacing
 from ansatz.json_text import parse_json
+from ansatz.links import read_bytes
 
 Row = dict[str, Any]
 
@@ -24,7 +25,7 @@ def read_jsonl(path: Path) -> list[Row]:
         return []
     rows: list[Row] = []
     try:
-        lines = path.read_bytes().split(b"\n")[:-1]  # what follows the last newline was cut off
+        lines = read_bytes(path).split(b"\n")[:-1]  # what follows the last newline was cut off
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}). Restore the file.") from error
     for number, line in enumerate(lines, start=1):

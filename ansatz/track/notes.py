@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ansatz.errors import ConfigError, StorageError
-from ansatz.files import append_text, make_private, not_written
+from ansatz.files import append_text, not_written, remedy
 from ansatz.json_text import parse_json
+from ansatz.links import hold, make_folder, open_file
 from ansatz.track.filters import Tree, Within, compile_predicate, map_leaves
 from ansatz.track.jsonl import Row, to_line
 
@@ -50,11 +51,11 @@ class Notes(NamedTuple):
 
 def notes_path(run: Path, *, in_run: bool = False) -> Path:
     """Return where new notes on a run are written."""
-    run = run.resolve()
+    run = hold(run.resolve())
     if in_run:
         return run / FILE
     identity = str(run)
-    with suppress(OSError, ValueError, LookupError, TypeError), open(run / "run.json", "rb", opener=_open) as file:
+    with suppress(OSError, ValueError, LookupError, TypeError), open_file(run / "run.json") as file:
         identity = f"{run.name} {parse_json(file.read(MAX_BYTES))['identities'][0]}"
     digest = hashlib.sha256(identity.encode(errors="replace")).hexdigest()[:16]
     data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
@@ -66,7 +67,7 @@ def read_notes(run: Path) -> Notes:
     notes, notices = dict[str, list[Row]](), list[str]()
     for path in (notes_path(run), notes_path(run, in_run=True)):
         try:
-            with open(path, "rb", opener=_open) as file:
+            with open_file(path) as file:
                 content = file.read(MAX_BYTES + 1)
         except FileNotFoundError:
             continue
@@ -114,15 +115,15 @@ def add_note(path: Path, note: object) -> None:
         row["who"] = getpass.getuser()
     try:
         if not path.parent.exists():
-            make_private(path.parent)
-        with open(path, "a+b", opener=_open) as file:
+            make_folder(path.parent, private=True)
+        with open_file(path, "a+b") as file:
             with suppress(OSError):  # of a file system without locks
                 fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
             is_torn = file.read(1) not in (b"", b"\n")
             append_text(path, "\n" * is_torn + to_line(row))
     except OSError as error:
-        raise StorageError(not_written(path, error)) from error
+        raise StorageError(f"{not_written(path, error)} {remedy(error)}.") from error
 
 
 def resolve_labels(tree: Tree, labels: Mapping[str, Sequence[str]]) -> Tree:
@@ -135,8 +136,3 @@ def resolve_labels(tree: Tree, labels: Mapping[str, Sequence[str]]) -> Tree:
         return Within("id", tuple(key for key, words in labels.items() if any(passes({LABEL: word}) for word in words)))
 
     return map_leaves(tree, resolve)
-
-
-def _open(path: str, flags: int) -> int:
-    """Open a file that may lie in a folder which somebody else made: links are not followed, pipes not waited for."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)

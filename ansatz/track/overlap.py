@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ansatz.errors import DataError
 from ansatz.json_text import parse_json
+from ansatz.links import open_file
 from ansatz.types import Problem
 
 TRAINED_ON = ("sft", "train")
@@ -57,7 +58,7 @@ def _questions(path: Path) -> Iterator[str]:
     """Yield the text of each problem: of a conversation, all that was said before the response."""
     if not path.is_file():
         return
-    with path.open("rb") as file:
+    with open_file(path) as file:
         for line in file:
             try:
                 problem = Problem(**parse_json(line, own=True))

@@ -12,6 +12,7 @@ from typing import Any
 from ansatz.errors import DataError
 from ansatz.files import write_text
 from ansatz.json_text import read_object
+from ansatz.track.base import parts_of
 from ansatz.track.console import measured_on
 from ansatz.track.figures import learning_curve, level_curve, stage_charts
 from ansatz.track.health import checks_of
@@ -57,7 +58,7 @@ def describe_splits(run: PipelineRun) -> list[dict[str, Any]]:
         rows = [row for row in run.evaluations() if row["split"] == split]
         ends = list({row["stage"]: row for row in rows}.values())
         moments = ends if rows[0] in ends else [rows[0], *ends]
-        levels = dict.fromkeys(level for row in moments for level in row.get("by_level", {}))
+        parts = dict.fromkeys(name for row in moments for name in parts_of(row))
         stored = [each for each in stored_evaluations(run) if each.split == split]
         out.append(
             {
@@ -68,7 +69,7 @@ def describe_splits(run: PipelineRun) -> list[dict[str, Any]]:
                 "curve": learning_curve(run, split),
                 "level_curve": level_curve(run, split),
                 "moments": [f"{row['stage']}, step {row['step']}" for row in moments],
-                "by_level": {level: [row.get("by_level", {}).get(level) for row in moments] for level in levels},
+                "by_part": {name: [parts_of(row).get(name) for row in moments] for name in parts},
                 "stored": stored,
                 "changes": compare_ends(stored),
             }

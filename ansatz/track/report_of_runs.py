@@ -32,7 +32,7 @@ def describe_runs(
         "names": names,
         "splits": [(split, learning_curves(runs, names, split), _ends(runs, names, split)) for split in splits],
         "comparisons": list(zip(names[1:], comparisons, strict=True)),
-        "differing": _differences(runs),
+        "differing": differing_keys(runs),
         "stages": [(stage, *_draw_stage(runs, names, stage)) for stage in stages],
     }
 
@@ -62,7 +62,7 @@ def _draw_stage(runs: Sequence[PipelineRun], names: Sequence[str], stage: str) -
     return [curves(found, names, panel) for panel in main], [curves(found, names, panel) for panel in more]
 
 
-def _differences(runs: Sequence[PipelineRun]) -> list[tuple[str, list[str]]]:
+def differing_keys(runs: Sequence[PipelineRun]) -> list[tuple[str, list[str]]]:
     """Return the keys of the recipes that are not the same in all runs, with the value in each."""
     recipes = [_flat_recipe(run) for run in runs]
     keys = list(dict.fromkeys(key for recipe in recipes for key in recipe if key not in NAMES))

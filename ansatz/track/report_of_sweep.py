@@ -38,6 +38,7 @@ def describe_sweep(path: Path, outcome: str | None = None) -> dict[str, Any]:
         "name": path.stem,
         "file": header.get("file", ""),
         "labels": labels,
+        "verdicts": header.get("verdicts", []),
         "outcomes": [_describe_outcome(arms, control, label) for label in chosen or [""]],
         "blocks": sorted({block for cells in arms.values() for block in cells}),
         "arms": arms,

@@ -18,6 +18,7 @@ from typing import Any
 from ansatz.errors import CheckpointError
 from ansatz.files import write_text
 from ansatz.json_text import read_object
+from ansatz.links import list_folder, make_folder, rename
 from ansatz.track.checked_rows import event_rows, step_rows
 from ansatz.track.jsonl import Row, read_jsonl, write_jsonl
 from ansatz.track.step_files import step_files_after
@@ -89,8 +90,8 @@ def set_aside(folder: Path, rollbacks: Sequence[Rollback]) -> None:
         return
     for file in step_files_after(folder, after):
         moved = target / file.path.relative_to(folder)
-        moved.parent.mkdir(parents=True, exist_ok=True)
-        file.path.rename(moved)
+        make_folder(moved.parent)
+        rename(file.path, moved)
     for name in ("evaluations.jsonl", "events.jsonl", "metrics.jsonl"):
         rows = step_rows(read_jsonl(folder / name), folder / name)
         write_jsonl(target / name, [row for row in rows if row["step"] > after])
@@ -98,7 +99,7 @@ def set_aside(folder: Path, rollbacks: Sequence[Rollback]) -> None:
 
 def seconds_logged(folder: Path) -> float:
     """Return the seconds that the stage had spent when its last row was logged, dropped steps included."""
-    paths = [folder / "metrics.jsonl", *(folder / FOLDER).glob("*/metrics.jsonl")]
+    paths = [folder / "metrics.jsonl", *(each / "metrics.jsonl" for each in list_folder(folder / FOLDER))]
     return max((_seconds(rows[-1], path) for path in paths if (rows := read_jsonl(path))), default=0.0)
 
 

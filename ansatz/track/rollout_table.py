@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from ansatz.errors import DataError
 from ansatz.files import read_yaml
+from ansatz.links import hold, list_folder, list_folders
 from ansatz.track.filters import (
     Kind,
     Query,
@@ -37,7 +38,7 @@ KINDS: Mapping[str, Kind] = {name: kind for name, (kind, _) in FIELDS.items()}
 CUT_OFF = ("length", "abort")
 TRAIN = "train"
 _STORE = "rollouts.jsonl"
-_SHARED = ("question", "answer", "level", "subject")
+ASKED = ("question", "answer", "level", "subject")
 """What a row has from its group."""
 
 
@@ -57,8 +58,9 @@ class RolloutFile(NamedTuple):
 def find_rollout_files(folder: Path) -> list[RolloutFile]:
     """Return the files with responses of a run or of a folder of responses, by stage and step. Raise DataError if there
     are none."""
+    hold(folder)
     files = [RolloutFile("", 0, folder.resolve().name, folder / _STORE)] if (folder / _STORE).is_file() else []
-    for stage in sorted(each for each in folder.glob("*") if each.is_dir() and not each.is_symlink()):
+    for stage in list_folders(folder):
         files += [RolloutFile(stage.name, file.step, TRAIN, file.path) for file in step_files(stage, SAMPLES)]
         files += [RolloutFile(stage.name, each.step, each.kind, each.path) for each in step_files(stage, EVALUATIONS)]
         stores = sorted(path for path in stage.rglob(_STORE) if path.is_file())
@@ -74,7 +76,7 @@ def find_rollout_files(folder: Path) -> list[RolloutFile]:
 def read_questions(folder: Path) -> dict[str, Row]:
     """Return {question, answer, level, subject} of the problems of a run by id, where the run has stored them."""
     out: dict[str, Row] = {}
-    for path in sorted((folder / "problems").glob("*.jsonl")):
+    for path in list_folder(folder / "problems", "*.jsonl"):
         out |= {row["id"]: _problem(row) for row in read_jsonl(path) if isinstance(row.get("id"), str)}
     return out
 
@@ -105,7 +107,7 @@ def read_rollouts(file: RolloutFile, problems: Mapping[str, Row]) -> list[Row]:
     members: defaultdict[tuple[int, bool], list[Row]] = defaultdict(list)
     for row in rows:
         row.pop("asked", None)
-        row |= {name: groups.get(row["group"], {}).get(name, "") for name in _SHARED}
+        row |= {name: groups.get(row["group"], {}).get(name, "") for name in ASKED}
         members[row["group"], row["greedy"]].append(row)
     for group in members.values():
         rewards = [row["reward"] for row in group]

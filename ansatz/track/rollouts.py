@@ -11,7 +11,7 @@ from statistics import pstdev
 
 from ansatz.ngrams import repeated_frac
 from ansatz.track.measurements import Measurement, mean
-from ansatz.types import Group, Reason, Rollout
+from ansatz.types import Group, Reason, Rollout, ScoredRollout
 
 
 def rollout_metrics(groups: Sequence[Group]) -> dict[str, Measurement]:
@@ -24,9 +24,9 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, Measurement]:
     reasons = Counter(member.score.verdict.reason for member in members)
     count = len(members)
     return {
-        "rollout/rewards": mean_of([member.score.value for member in members]),
+        "rollout/rewards": mean_of([member.score.value for group in groups for member in group.learned]),
         "rollout/reward_std": mean_of([pstdev(group.rewards) for group in groups]),
-        "rollout/accuracy": mean(sum(member.score.verdict.correct for member in members), count),
+        **_accuracy(members),
         "rollout/response_length": mean(sum(rollout.num_tokens for rollout in rollouts), count),
         "rollout/response_length_max": Measurement(float(max(rollout.num_tokens for rollout in rollouts))),
         "rollout/truncated_frac": mean(sum(rollout.truncated for rollout in rollouts), count),
@@ -36,6 +36,14 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, Measurement]:
         **{f"rollout/verdict/{reason.value}": mean(reasons[reason], count) for reason in Reason},
         **_measure_single_rewards(groups),
     }
+
+
+def _accuracy(members: Sequence[ScoredRollout]) -> dict[str, Measurement]:
+    """Return the fraction of correct responses; nothing if no reward says which are."""
+    graded = [member for member in members if member.score.is_graded]
+    if not graded:
+        return {}
+    return {"rollout/accuracy": mean(sum(member.score.verdict.correct for member in graded), len(graded))}
 
 
 def environment_metrics(groups: Sequence[Group]) -> dict[str, Measurement]:
@@ -75,7 +83,8 @@ def _measure_single_rewards(groups: Sequence[Group]) -> dict[str, Measurement]:
     for group in groups:
         for member in group.members:
             for name, value in member.score.parts.items():
-                values.setdefault(name, []).append(value)
+                if not math.isnan(value):
+                    values.setdefault(name, []).append(value)
     shown = _without_folders(values)
     return {f"reward/{shown[name]}": mean_of(values[name]) for name in sorted(values)}
 
@@ -101,7 +110,11 @@ def no_signal_note(groups: Sequence[Group], *, max_response_tokens: int) -> str 
     num_correct = sum(member.score.verdict.correct for member in members)
     num_truncated = sum(member.rollout.truncated for member in members)
     num_no_answer = sum(member.score.verdict.reason == Reason.NO_ANSWER for member in members)
-    if num_truncated >= _MOST * count:
+    is_graded = any(member.score.is_graded for member in members)
+    found = f"{num_correct} are correct, {num_truncated} cut off, {num_no_answer} without an answer"
+    if (cancelled := _describe_cancelled(groups)) is not None:
+        cause = cancelled
+    elif num_truncated >= _MOST * count:
         cause = (
             f"Responses are cut off at {max_response_tokens} tokens before they end. Raise "
             "rollout.max_response_tokens, or use a model and a data.template with which responses end."
@@ -110,6 +123,12 @@ def no_signal_note(groups: Sequence[Group], *, max_response_tokens: int) -> str 
         cause = (
             "Responses hold no answer that the reward reads. Choose a data.template that asks for the answer in the "
             "form that the reward expects, or another mode of the reward."
+        )
+    elif not is_graded:
+        found = f"{num_truncated} are cut off; no reward says which are correct"
+        cause = (
+            "Give rewards that tell the responses to one problem apart, such as one with steps between its lowest and "
+            "its highest value. Read rl/samples, or raise rollout.samples_per_prompt."
         )
     elif num_correct == count:
         cause = "The problems are too easy for this model. Use harder ones (ansatz data difficulty)."
@@ -122,6 +141,48 @@ def no_signal_note(groups: Sequence[Group], *, max_response_tokens: int) -> str 
         cause = "Each problem is either always or never solved. Raise rollout.samples_per_prompt."
     return (
         f"no signal: in all {len(groups)} groups every response has the same reward, so a group baseline gives no "
-        f"gradient. Of {count} responses {num_correct} are correct, {num_truncated} cut off, {num_no_answer} without "
-        f"an answer. {cause}"
+        f"gradient. Of {count} responses {found}. {cause}"
     )
+
+
+def describe_abstentions(groups: Sequence[Group]) -> str | None:
+    """Say which rewards do not apply to how many responses, and how many have none at all; None if all apply."""
+    members = [member for group in groups for member in group.members]
+    counts = Counter(name for member in members for name, value in member.score.parts.items() if math.isnan(value))
+    if not counts:
+        return None
+    shown = _without_folders(counts)
+    listed = ", ".join(f"{shown[name]} to {count}" for name, count in sorted(counts.items()))
+    without = sum(not member.score.applies for member in members)
+    left_out = f" {without} have no reward at all and are left out of their groups." if without else ""
+    return f"of {len(members)} responses, rewards do not apply: {listed}.{left_out}"
+
+
+def describe_unused_steps(groups: Sequence[Group], *, per_token: bool) -> str | None:
+    """Say how many responses have rewards of reasoning steps that an advantage does not use, because it gives every
+    token of a response the same number; None if there are none."""
+    members = [member for group in groups for member in group.members]
+    count = sum(bool(member.score.steps) for member in members)
+    if per_token or not count:
+        return None
+    return (
+        f"the rewards of reasoning steps of {count} of {len(members)} responses are not used: algorithm.advantage "
+        "gives all tokens of a response the same number. Set algorithm.preset: grpo_process, or another advantage per "
+        "token."
+    )
+
+
+def _describe_cancelled(groups: Sequence[Group]) -> str | None:
+    """Say that rewards differ within a group and their sum does not; None if no reward differs."""
+    for group in groups:
+        parts = [member.score.parts for member in group.learned]
+        values = {name: {part.get(name, math.nan) for part in parts} for name in parts[0]}
+        differing = [name for name, found in values.items() if len({each for each in found if each == each}) > 1]
+        if len(differing) > 1:
+            return (
+                f"The rewards {' and '.join(differing)} differ between the responses to a problem, but cancel each "
+                "other: their weighted sum is the same. Change their weights."
+            )
+        if differing:
+            return f"Only the reward {differing[0]} differs between responses, and it has weight 0. Give it a weight."
+    return None

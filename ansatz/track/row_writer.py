@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ansatz.errors import StorageError
-from ansatz.files import HALF_CHARACTERS, append_text, not_written, write_text
+from ansatz.files import HALF_CHARACTERS, append_text, not_written, remedy, write_text
 
 MAX_FAILING_STEPS = 3
 """A run stops when its rows could not be written at this number of steps in a row."""
@@ -39,8 +39,8 @@ class RowWriter:
 
     def flush(self) -> None:
         """Write what is still waiting. Raise StorageError if that is not possible."""
-        if (sentence := self._try()) is not None:
-            raise StorageError(sentence)
+        if (fault := self._try()) is not None:
+            raise StorageError(fault[0]) from fault[1]
 
     def forget(self) -> None:
         """Drop what is still waiting."""
@@ -49,24 +49,26 @@ class RowWriter:
 
     def _add(self, step: int, write: _Write) -> None:
         self._waiting.append(write)
-        if (sentence := self._try()) is None or step in self._failing_steps[-1:]:
+        if (fault := self._try()) is None or step in self._failing_steps[-1:]:
             return
+        sentence, error = fault
         self._failing_steps.append(step)
         if len(self._failing_steps) >= MAX_FAILING_STEPS:
             raise StorageError(
                 f"step {step}: {sentence} It failed at {MAX_FAILING_STEPS} steps in a row. The last checkpoint is "
-                "intact. Free some space, then continue with --resume."
+                f"intact. {remedy(error)}, then continue with --resume."
             )
         self._on_failure(step, f"{sentence} It is written again at the next step.")
 
-    def _try(self) -> str | None:
-        """Write what is waiting. A sentence about the first file that could not be written, and None without one."""
+    def _try(self) -> tuple[str, OSError] | None:
+        """Write what is waiting. A sentence about the first file that could not be written, and why; else None."""
         while self._waiting:
             write = self._waiting[0]
             try:
                 (append_text if write.append else write_text)(write.path, write.text())
             except OSError as error:
-                return not_written(write.path, error, needed=len(write.text().encode(errors=HALF_CHARACTERS)))
+                needed = len(write.text().encode(errors=HALF_CHARACTERS))
+                return not_written(write.path, error, needed=needed), error
             self._waiting.pop(0)
         self._failing_steps.clear()
         return None

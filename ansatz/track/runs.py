@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from ansatz.errors import DataError
-from ansatz.json_text import read_object
+from ansatz.json_text import parse_json, read_object
+from ansatz.links import hold, list_folders, read_bytes, read_text
 from ansatz.track.checked_rows import evaluation_rows, event_rows, metrics_rows
 from ansatz.track.jsonl import Row, read_jsonl
 from ansatz.track.rollbacks import Event, event_history
 from ansatz.track.step_files import SAMPLES, step_files
 
 STAGE_FILES = ("config.yaml", "metrics.jsonl", "evaluations.jsonl")
+SHOWN_TEXTS = "rendered.txt"
+"""In a run folder: the first prompt and the first demonstration, as the policy gets them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +39,16 @@ class StageRun:
         return max((int(row["step"]) for row in (*self.metrics, *self.evaluations)), default=0)
 
     @property
+    def total_steps(self) -> int:
+        """Return the steps that the stage's recipe asks for; 0 if that depends on its data."""
+        kind = re.sub(r"_\d+$", "", self.name)
+        recipe = re.search(
+            rf"^{'train' if kind == 'rl' else kind}:\n((?:  .*\n)*)", _text(self.folder / "config.yaml"), re.M
+        )
+        asked = dict(re.findall(r"^  (steps|epochs): (\d+)$", recipe[1], re.M)) if recipe else {}
+        return int(asked.get("steps", 0)) if kind == "rl" or asked.get("epochs", "0") == "0" else 0
+
+    @property
     def seconds(self) -> float:
         return float(self.metrics[-1]["seconds"]) if self.metrics else 0.0
 
@@ -50,7 +64,7 @@ class StageRun:
     @property
     def best(self) -> Row | None:
         """Return the evaluation of the best checkpoint that the stage still has; None if it has no evaluated one."""
-        names = (re.fullmatch(r"step-(\d+)", path.name) for path in self.folder.glob("checkpoints/step-*"))
+        names = (re.fullmatch(r"step-(\d+)", path.name) for path in list_folders(self.folder / "checkpoints"))
         rows = (row for row in self.evaluations if row["stage"] == self.name)
         return best_evaluation(rows, {int(match[1]) for match in names if match})
 
@@ -71,6 +85,8 @@ class PipelineRun:
     """The problem files that were trained on, by split: each {path, decontaminated}."""
     unfit: dict[str, list[Row]]
     """The rows that data.unfit: drop left out, by split: each {place, reason, gold}."""
+    end: Mapping[str, str]
+    """How the run ended: state, sentence and resume. Empty while it goes on, and if its process was killed."""
 
     @property
     def name(self) -> str:
@@ -92,7 +108,7 @@ class PipelineRun:
 
 def read_pipeline(folder: Path) -> PipelineRun:
     """Raise DataError if the folder does not exist, or has neither a summary nor a stage."""
-    folder = Path(folder)
+    folder = hold(Path(folder))
     summary_path = folder / "summary.json"
     summary = _summary(summary_path) if summary_path.exists() else {}
     stages = tuple(_in_order(_read_stages(folder), summary))
@@ -110,11 +126,21 @@ def read_pipeline(folder: Path) -> PipelineRun:
         stages=stages,
         files=files,
         unfit=unfit,
+        end=_end(folder / "run.json"),
     )
 
 
+def _end(path: Path) -> dict[str, str]:
+    try:
+        end = parse_json(read_bytes(path), own=True).get("end")
+    except (OSError, ValueError, AttributeError):  # of another program, or damaged: a resumed run says so
+        return {}
+    known = {"state", "sentence", "resume"}
+    return {key: str(value) for key, value in end.items()} if isinstance(end, dict) and known <= end.keys() else {}
+
+
 def _read_stages(folder: Path) -> Iterator[StageRun]:
-    for stage in sorted(path for path in folder.glob("*") if path.is_dir()):
+    for stage in list_folders(folder):
         if any((stage / name).exists() for name in STAGE_FILES):
             yield StageRun(
                 name=stage.name,
@@ -136,7 +162,11 @@ def _in_order(stages: Iterator[StageRun], summary: dict[str, Any]) -> list[Stage
 
 
 def _find_start(folder: Path) -> float:
-    return min(path.stat().st_mtime for name in STAGE_FILES if (path := folder / name).exists())
+    times = list[float]()
+    for name in STAGE_FILES:
+        with suppress(OSError):  # one is missing, or is removed meanwhile
+            times.append((folder / name).stat().st_mtime)
+    return min(times, default=0.0)
 
 
 def _evaluations(path: Path) -> list[Row]:
@@ -178,14 +208,21 @@ def _rows_by_split(path: Path, fields: Mapping[str, type]) -> dict[str, list[Row
 
 def _text(path: Path) -> str:
     """Return the text of the file; bytes that are not UTF-8 become question marks, as it is only shown."""
-    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    return read_text(path, errors="replace") if path.is_file() else ""
 
 
 def best_evaluation(evaluations: Iterable[Row], steps: Collection[int]) -> Row | None:
     """Return the evaluation with the highest pass@1 among those of the given steps; of equal ones, the earliest step.
+    If no reward says which responses are correct, the mean reward decides. A row that says `best_by`, the name of a
+    source, is judged by its problems of that source.
 
     pass@1 is the mean over samples, which varies less than greedy accuracy. As the best of several evaluations on the
     same problems, it is a little higher than the model would score on new ones.
     """
     rows = sorted((row for row in evaluations if row["step"] in steps), key=lambda row: row["step"])
-    return max(rows, key=lambda row: row["pass@1"], default=None)
+    return max(rows, key=_score, default=None)
+
+
+def _score(row: Row) -> float:
+    row = row["by_source"][row["best_by"]] if row.get("best_by") else row
+    return row["pass@1"] if row["pass@1"] is not None else row.get("reward") or 0.0

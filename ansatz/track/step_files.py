@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
+
+from ansatz.links import list_folder
 
 SAMPLES, EVALUATIONS = "samples", "evaluations"
 _NAME = re.compile(r"(.+)-(\d{6,})\.jsonl")
@@ -49,8 +49,5 @@ def step_files_after(stage: Path, step: int) -> Iterator[StepFile]:
 
 
 def _find_files(folder: Path, pattern: re.Pattern[str]) -> list[StepFile]:
-    with os.scandir(folder) if folder.is_dir() else nullcontext(()) as entries:
-        matches = [(pattern.fullmatch(entry.name), entry) for entry in entries]
-        return sorted(
-            StepFile(int(match[2]), match[1], folder / at.name) for match, at in matches if match and at.is_file()
-        )
+    matches = [(pattern.fullmatch(path.name), path) for path in list_folder(folder)]
+    return sorted(StepFile(int(match[2]), match[1], path) for match, path in matches if match and path.is_file())

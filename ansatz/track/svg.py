@@ -11,6 +11,8 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
 from typing import TypeVar
 
 from ansatz.track.theme import SERIES_COLOURS, SVG_STYLE
@@ -207,11 +209,11 @@ def _line(box: _Box, series: Series, colour: int) -> str:
     dash = ' stroke-dasharray="5 3"' if series.dashed else ""
     out: list[str] = []
     smoothed = series.smooth and len(series.points) >= 30
-    out.append(f'<path class="line s{colour}{" faint" if smoothed else ""}" d="{_path(box, points)}"{dash}/>')
+    faint, longest = " faint" if smoothed else "", _find_longest_gap(points)
+    out.append(f'<path class="line s{colour}{faint}" d="{_path(box, points, longest=longest)}"{dash}/>')
     if smoothed:
-        out.append(
-            f'<path class="line s{colour}" d="{_path(box, thin(running_mean(series.points), value=lambda p: p[1]))}"/>'
-        )
+        mean = thin(running_mean(series.points), value=lambda point: point[1])
+        out.append(f'<path class="line s{colour}" d="{_path(box, mean, longest=longest)}"/>')
     if series.dots or len(points) == 1:
         out += [f'<circle class="dot s{colour}" cx="{box.x(x):.1f}" cy="{box.y(y):.1f}" r="3.2"/>' for x, y in points]
     return "".join(out)
@@ -222,8 +224,19 @@ def _band(box: _Box, series: Series, colour: int) -> str:
     return f'<path class="band s{colour}" d="{_path(box, edge)}Z"/>'
 
 
-def _path(box: _Box, points: Sequence[Point]) -> str:
-    return "M" + "L".join(f"{box.x(x):.1f},{box.y(y):.1f}" for x, y in points)
+def _path(box: _Box, points: Sequence[Point], *, longest: float = math.inf) -> str:
+    """Return the path through the points. longest: distance in x over which no line is drawn."""
+    out, before = "", -math.inf
+    for x, y in points:
+        out += f"{'M' if not out or x - before > longest else 'L'}{box.x(x):.1f},{box.y(y):.1f}"
+        before = x
+    return out
+
+
+def _find_longest_gap(points: Sequence[Point]) -> float:
+    """Return the distance in x from which on nothing is known between two points: ten times the usual one."""
+    gaps = [after - before for (before, _), (after, _) in pairwise(points)]
+    return 10 * median(gaps) if len(gaps) > 2 else math.inf
 
 
 def _colour(series: Series, index: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Annotated
@@ -12,11 +13,23 @@ from typing import Annotated
 from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from ansatz.errors import DataError
+from ansatz.links import open_file
 from ansatz.track.jsonl import Row, read_jsonl
 
 LEVEL = 0.95
-FOLDER = Path("docs/findings")
-"""Where `ansatz sweep` writes rows by default."""
+FOLDER = Path("runs/sweeps")
+"""Where `ansatz sweep` writes runs and rows by default."""
+
+
+class Verdict(BaseModel):
+    """What came out for a rule. measured: the value with the ends of its interval."""
+
+    rule: str
+    outcome: str
+    verdict: str
+    measured: Annotated[list[FiniteFloat], Field(min_length=3, max_length=3)] | None
+    blocks: int
+    failed_guards: list[str]
 
 
 class Header(BaseModel):
@@ -26,6 +39,7 @@ class Header(BaseModel):
     registered: dict[str, str] = {}
     control: str = ""
     tuning: list[int] = []
+    verdicts: list[Verdict] = []
 
 
 class Cell(BaseModel):
@@ -42,8 +56,9 @@ class Cell(BaseModel):
 
 def holds_rows(path: Path) -> bool:
     """Tell whether a file has the rows of a sweep, by its beginning."""
-    with path.open("rb") as file:
+    with suppress(OSError), open_file(path) as file:
         return file.read(10) == b'{"sweep": '
+    return False
 
 
 def find_rows(sweep: Path) -> Path | None:

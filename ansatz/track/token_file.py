@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ansatz.errors import DataError
-from ansatz.files import sync
+from ansatz.files import open_draft
+from ansatz.links import open_file
 
 RECORD = [
     ("id", "<i4"),
@@ -65,13 +66,8 @@ def write_tokens(path: Path, responses: Sequence[TokenFacts]) -> None:
         for name, change in (("behavior", before - behavior), ("after", after - before), ("ref", before - reference)):
             token[f"d_{name}"] = np.where(token["sampled"], change, 0)
         at += len(each.ids)
-    draft = path.with_name(f".{path.name}.draft")
-    with draft.open("wb") as file:
+    with open_draft(path) as file:
         np.save(file, records, allow_pickle=False)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-    sync(path.parent)
 
 
 def read_tokens(path: Path, start: int, stop: int) -> Any:
@@ -79,13 +75,21 @@ def read_tokens(path: Path, start: int, stop: int) -> Any:
     import numpy as np
 
     try:
-        records = np.load(path, mmap_mode="r", allow_pickle=False)
+        with open_file(path) as file:
+            layout: Any = np.lib.format
+            is_first = layout.read_magic(file)[0] == 1
+            shape, _, kind = (layout.read_array_header_1_0 if is_first else layout.read_array_header_2_0)(file)
+            begin = file.tell() + start * kind.itemsize
+            is_whole = kind in (np.dtype(RECORD), np.dtype(_EARLIER)) and 0 <= start <= stop <= math.prod(shape)
+            is_whole = is_whole and begin + (stop - start) * kind.itemsize <= os.fstat(file.fileno()).st_size
+            content = os.pread(file.fileno(), (stop - start) * kind.itemsize, begin) if is_whole else b""
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read ({error}). The responses themselves are whole.") from error
-    if records.dtype not in (np.dtype(RECORD), np.dtype(_EARLIER)) or not 0 <= start <= stop <= len(records):
+    if not is_whole:
         raise DataError(f"{path} does not hold the tokens {start} to {stop}. The responses themselves are whole.")
+    records: Any = np.frombuffer(content, kind)
     found = np.zeros(stop - start, RECORD)
     found["d_ref"] = found["entropy"] = math.nan
     for name in records.dtype.names or ():
-        found[name] = records[name][start:stop]
+        found[name] = records[name]
     return found

@@ -25,10 +25,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ansatz.files import make_private, not_written
+from ansatz.files import not_written
+from ansatz.links import check_no_links, list_folder, make_folder, open_file, remove
 from ansatz.track.base import (
     EVALUATION_NUMBERS,
     EXACT,
+    REWARD,
     ConsoleSink,
     Evaluation,
     checked_evaluation,
@@ -50,6 +52,9 @@ from ansatz.track.step_files import (
     tokens_path,
 )
 from ansatz.track.token_file import write_tokens
+
+TENSORBOARD = "tensorboard"
+"""The folder of a stage for TensorBoard."""
 
 
 class Tracker:
@@ -75,7 +80,8 @@ class Tracker:
         self._console = console
         self._clock = clock
         self._writer = RowWriter(self._show)
-        self.run_dir.mkdir(parents=True, exist_ok=True)
+        make_folder(self.run_dir)
+        check_no_links(self.run_dir / TENSORBOARD)  # of which a failing write ends no run
         self._truncate(after=None)
         if console is not None:
             console.begin(self.run_dir.name, total_steps=total_steps)
@@ -92,7 +98,7 @@ class Tracker:
     def samples(self, step: int, groups: Sequence[StoredGroup]) -> None:
         path, place = step_path(self.run_dir, SAMPLES, "step", step), f"{self.run_dir.name}/{step}"
         with suppress(OSError):  # of a full disk, which the writer waits for
-            make_private(path.parent)
+            make_folder(path.parent, private=True)
         group_rows = [group.row(number) for number, group in enumerate(groups)]
         tokens = [each for group in groups for each in group.tokens]
         what = "tokens of this step are not stored; its responses are."
@@ -107,7 +113,7 @@ class Tracker:
         for old in step_files(self.run_dir, SAMPLES) if self._samples_keep else ():
             if old.step <= step - self._samples_keep:
                 for each in (old.path, groups_path(old.path), tokens_path(old.path)):
-                    each.unlink(missing_ok=True)
+                    remove(each)
 
     def evaluation(self, row: Evaluation, responses: Sequence[Mapping[str, Any]] = ()) -> None:
         new = checked_evaluation(row)
@@ -168,7 +174,7 @@ class Tracker:
     def _store(self, step: int, path: Path, write: Callable[[Path], None], what: str) -> bool:
         """Write a file that the run itself does not need. Return whether it was written; a failure becomes an event."""
         try:
-            make_private(path.parent)
+            make_folder(path.parent, private=True)
             write(path)
         except OSError as error:
             self.event(step, "not_stored", f"{not_written(path, error)} The {what}")
@@ -198,7 +204,7 @@ class Tracker:
             return
         try:
             if self._events is None:
-                self._events = EventFile(self.run_dir / "tensorboard", first_step=self._first_event_step)
+                self._events = EventFile(self.run_dir / TENSORBOARD, first_step=self._first_event_step)
             self._events.scalars(step, values)
         except OSError:  # a full disk: another file is begun for a later step
             self._events, self._first_event_step = None, step + 1
@@ -213,7 +219,7 @@ def truncate_after(run_dir: Path, step: int | None) -> list[Row]:
         checked(read_jsonl(run_dir / f"{name}.jsonl"), run_dir / f"{name}.jsonl")
     if step is not None:
         for file in step_files_after(run_dir, step):
-            file.path.unlink()
+            remove(file.path)
 
     def is_kept(row: Row) -> bool:
         return step is None or row["step"] <= step
@@ -224,16 +230,16 @@ def truncate_after(run_dir: Path, step: int | None) -> list[Row]:
 
 
 def evaluation_scalars(row: Evaluation) -> dict[str, float]:
-    """Return the numbers of an evaluation by TensorBoard tag: eval/SPLIT/NAME, and eval/SPLIT/NAME/LEVEL for each
-    level."""
+    """Return the numbers of an evaluation by TensorBoard tag: eval/SPLIT/NAME, and eval/SPLIT/NAME/PART for each level
+    and source. Means of single rewards are eval/SPLIT/reward/NAME."""
     prefix = f"eval/{row['split']}"
-    names = (*EVALUATION_NUMBERS, EXACT)
+    names = (*EVALUATION_NUMBERS, EXACT, REWARD)
     out = {f"{prefix}/{name}": float(row[name]) for name in names if row.get(name) is not None}
-    for level, numbers in row.get("by_level", {}).items():
+    for part, numbers in {**row.get("by_level", {}), **row.get("by_source", {})}.items():
         for name in names:
             if numbers.get(name) is not None:
-                out[f"{prefix}/{name}/{level}"] = float(numbers[name])
-    return out
+                out[f"{prefix}/{name}/{part}"] = float(numbers[name])
+    return {**out, **{f"{prefix}/{REWARD}/{name}": float(mean) for name, mean in row.get("rewards", {}).items()}}
 
 
 class EventFile:
@@ -247,10 +253,9 @@ class EventFile:
         # Generated modules: their classes are made at import, where a type checker does not see them.
         self._event: Any = event_pb2
         self._summary: Any = summary_pb2
-        folder.mkdir(parents=True, exist_ok=True)
-        number = len(list(folder.glob("events.out.tfevents.*")))
+        number = len(list_folder(make_folder(folder), "events.out.tfevents.*"))
         name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{number}"
-        self._records = RecordWriter((folder / name).open("wb"))
+        self._records = RecordWriter(open_file(folder / name, "xb"))
         self._write(self._event.Event(wall_time=time.time(), file_version="brain.Event:2"))
         if number > 0:
             start = self._event.SessionLog(status=self._event.SessionLog.START)

@@ -31,7 +31,7 @@ from ansatz.track.page import open_templates
 from ansatz.track.theme import PAGE_SCRIPT, PAGE_STYLE
 from ansatz.ui import pages
 from ansatz.ui.attempts import AttemptPage
-from ansatz.ui.open_run import OpenRun
+from ansatz.ui.open_run import NotYet, OpenRun
 
 COOKIE, TOKEN_HEADER = "ansatz_view", "x-page-token"
 NOTES, TRY, MAX_BYTES = "/api/notes", "/run/{name}/try", 1 << 16
@@ -64,20 +64,22 @@ def build_app(library: pages.Library, *, token: str, hosts: Sequence[str] = ()) 
     views = pages.Pages(library).routes()
 
     def answer(make: Callable[..., Any], *, as_data: bool = False) -> Callable[..., Response]:
-        def respond(request: Request, form: Mapping[str, str] | None = None) -> Response:
-            status = 200
-            try:
-                result = make(**request.path_params, query=request.query_params if form is None else form)
-            except (AnsatzError, OSError) as error:
-                status = 404 if isinstance(error, pages.NotFound) else 400
-                live = {"address": "/api/state", **library.describe_state()}
-                result = "error.html", {"message": str(error), "live": live}
+        def show(result: Any, status: int = 200) -> Response:
             if isinstance(result, Response):
                 return result
             template, context = result
             if as_data:
                 return Response(json.dumps(make_plain(context)), status, media_type="application/json")
             return HTMLResponse(environment.get_template(template).render(context), status)
+
+        def respond(request: Request, form: Mapping[str, str] | None = None) -> Response:
+            try:
+                return show(make(**request.path_params, query=request.query_params if form is None else form))
+            except (AnsatzError, OSError) as error:
+                live = {"address": "/api/state", **library.describe_state()}
+                status = 404 if isinstance(error, pages.NotFound) else 400
+                waits = isinstance(error, NotYet)
+                return show(("error.html", {"message": str(error), "live": live, "waits": waits}), status)
 
         return respond
 

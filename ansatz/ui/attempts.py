@@ -21,6 +21,7 @@ from starlette.responses import RedirectResponse, Response
 
 from ansatz.data.store import read_problems
 from ansatz.errors import DataError
+from ansatz.links import check_no_links, list_folder, list_folders
 from ansatz.types import Problem, to_json
 from ansatz.ui.library import Library
 from ansatz.ui.open_run import NotFound, OpenRun, Page
@@ -109,8 +110,8 @@ class AttemptPage:
             raise NotFound("this viewer asks no models. Start it with: ansatz view RUN --try.")
         at = OpenRun.find(self._library, name)
         stages = [stage.folder for stage in at.read().stages]
-        folders = [path for stage in stages for path in (stage, *sorted(stage.glob("checkpoints/*")))]
-        models = {path.relative_to(at.path).as_posix(): path for path in folders if _is_checkpoint(path, at.path)}
+        folders = [path for stage in stages for path in (stage, *list_folders(stage / "checkpoints"))]
+        models = {path.relative_to(at.path).as_posix(): path for path in folders if _is_checkpoint(path)}
         known = ["", *models]
         asked: dict[str, Any] = {"before": known[1] if len(models) > 1 else "", "after": known[-1], **NOTHING}
         given = {key: value.replace("\r\n", "\n") for key, value in query.items() if key in asked}
@@ -122,11 +123,13 @@ class AttemptPage:
         return at, models, asked, f"/run/{quote(name)}/try?{urlencode(asked)}"
 
 
-def _is_checkpoint(path: Path, run: Path) -> bool:
-    """Return whether a folder has weights that can be read without running code, and no link leads out of the run."""
-    files = list(path.iterdir()) if path.is_dir() else []
-    inside = all(file.resolve().is_relative_to(run.resolve()) for file in [path, *files])
-    return inside and any(file.suffix == ".safetensors" for file in files)
+def _is_checkpoint(path: Path) -> bool:
+    """Return whether a folder has weights that can be read without running code, and no link is in it."""
+    try:
+        check_no_links(path)
+    except OSError:
+        return False
+    return any(file.suffix == ".safetensors" for file in list_folder(path))
 
 
 def _find_problem(run: Path, asked: Mapping[str, Any]) -> Problem | None:
@@ -135,7 +138,7 @@ def _find_problem(run: Path, asked: Mapping[str, Any]) -> Problem | None:
         return Problem(id="asked", question=asked["question"], answer=asked["answer"], source="viewer", split="all")
     if not asked["problem"]:
         return None
-    problems = (each for path in sorted(run.glob("problems/*.jsonl")) for each in read_problems(path))
+    problems = (each for path in list_folder(run / "problems", "*.jsonl") for each in read_problems(path))
     if found := next((each for each in problems if each.id == asked["problem"]), None):
         return found
     raise NotFound(f"the run has no problem {asked['problem']!r}. Its page and those of its responses name it.")

@@ -18,12 +18,15 @@ from statistics import fmean, pstdev
 from string import Template
 from typing import Any
 
+from ansatz_verify.grade import verify
+
 from ansatz.config.watchdog import WatchdogSection
 from ansatz.data.keyed_random import KeyedRandom
 from ansatz.data.store import write_problems
 from ansatz.data.word_problems import word_problems
 from ansatz.evaluate.estimators import ProblemResult, collect_result, summarise
-from ansatz.rewards.math_answer.verify import verify
+from ansatz.files import write_text
+from ansatz.links import read_text
 from ansatz.track.measurements import values
 from ansatz.track.rollout_rows import StoredGroup, rollout_row
 from ansatz.track.rollouts import rollout_metrics
@@ -35,7 +38,7 @@ from ansatz.types import Finish, Group, Problem, Prompt, Rollout, Score, ScoredR
 
 NUM_TRAIN, NUM_HELDOUT, HELDOUT_SAMPLES, EVALUATE_EVERY = 96, 30, 4, 8
 MAX_TOKENS = 72
-CONFIG = Template(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+CONFIG = Template(read_text(Path(__file__).with_suffix(".yaml")))
 """The recipe of a made-up run."""
 
 
@@ -63,18 +66,16 @@ class DemoRun:
             self.add_step(tracker, step)
         tracker.close()
         summary = {"seconds": round(self._seconds, 1), "model": str(self.folder / "rl" / "checkpoints" / "last")}
-        (self.folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+        write_text(self.folder / "summary.json", json.dumps(summary))
         return self.folder
 
     def begin(self) -> None:
         """Write the recipe, the problems and the evaluation before the first step."""
-        (self.folder / "rl").mkdir(parents=True)
         sizes = {"prompts": self._prompts, "samples": self._samples, "steps": self._steps, "max_tokens": MAX_TOKENS}
         splits = {"num_train": NUM_TRAIN, "num_heldout": NUM_HELDOUT, "heldout_samples": HELDOUT_SAMPLES}
         recipe = CONFIG.substitute(name=self.folder.name, every=EVALUATE_EVERY, **sizes, **splits)
-        (self.folder / "config.yaml").write_text(recipe, encoding="utf-8")
-        (self.folder / "rl" / "config.yaml").write_text("stage: rl\n", encoding="utf-8")
-        (self.folder / "problems").mkdir()
+        write_text(self.folder / "config.yaml", recipe)
+        write_text(self.folder / "rl" / "config.yaml", "stage: rl\n")
         for split, problems in (("train", self._train), ("heldout", self._heldout)):
             write_problems(self.folder / "problems" / f"{split}.jsonl", problems)
         tracker = self.open_tracker()
@@ -136,7 +137,7 @@ class DemoRun:
                 rows.append(rollout_row(member, group=group, noise_step=0, temperature=temperature))
             results.append(collect_result(members, greedy))
         where = {"stage": "rl", "step": step, "split": "heldout", "temperature": 1.0, "seed": 0}
-        tracker.evaluation({**where, **summarise(results, k=HELDOUT_SAMPLES, seed=0)}, rows)
+        tracker.evaluation({**where, **summarise(results, k=HELDOUT_SAMPLES)}, rows)
 
     def _respond(self, problem: Problem, step: int, sample: int, noise: str) -> ScoredRollout:
         """Return a response. noise: with equal noise, only what training has changed differs."""

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import duckdb
 
 from ansatz.errors import ConfigError, DataError
+from ansatz.links import list_folder
 from ansatz.track import filters
 from ansatz.track.filters import Either, Everything, Other, Query, Tree, Within
 from ansatz.track.rollout_table import KINDS, TRAIN, RolloutFile, find_rollout_files, read_questions, read_rollouts
@@ -28,7 +29,7 @@ from ansatz.track.step_files import groups_path
 from ansatz.ui.read_files import NESTED, can_read, insert_flat, insert_problems, json_reader
 from ansatz.ui.sql import column_of, compile_sql, count_sql, order_by, quote
 
-VERSION = 5
+VERSION = 6
 MAX_GRADED = 20_000
 """Responses that `other` grades at most."""
 
@@ -140,7 +141,7 @@ class RolloutIndex:
     @property
     def problems(self) -> dict[str, dict[str, Any]]:
         """Return the problems of the run by id, read again when their files have changed."""
-        files = sorted((self.run / "problems").glob("*.jsonl"))
+        files = list_folder(self.run / "problems", "*.jsonl")
         now = " ".join(f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in files)
         if self._questions[0] != now:
             self._questions = now, read_questions(self.run)
@@ -155,7 +156,8 @@ class RolloutIndex:
                 missing = self._find_missing()
                 self._checked, self.waiting = time.monotonic(), len(missing)
                 if missing:
-                    self._reading = threading.Thread(target=self._read_all, args=(missing,), daemon=True)
+                    problems = self.problems  # here, so that an error is the page's
+                    self._reading = threading.Thread(target=self._read_all, args=(missing, problems), daemon=True)
                     self._reading.start()
         if self._reading.is_alive():
             self._reading.join(wait_s)
@@ -176,9 +178,9 @@ class RolloutIndex:
             return IndexedFile(str(file.path).removeprefix(f"{self.run}/"), state, stat.st_mtime, stat.st_size, file)
         return None
 
-    def _read_all(self, missing: Sequence[IndexedFile]) -> None:
+    def _read_all(self, missing: Sequence[IndexedFile], problems: Mapping[str, dict[str, Any]]) -> None:
         """Read files in a thread of its own, in batches of the same kind."""
-        db, problems = self._cursor(), self.problems
+        db = self._cursor()
         insert_problems(db, problems)
         totals = accumulate(each.num_bytes for each in missing)
         kinds = ((can_read(each.file), each.file.split == TRAIN) for each in missing)

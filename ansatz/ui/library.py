@@ -8,16 +8,18 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ansatz.errors import AnsatzError
-from ansatz.track.console import LOG
+from ansatz.links import hold, is_own_file, list_folder, list_folders
+from ansatz.track.console import LOG, duration
 from ansatz.track.health import HealthCheck, checks_of
-from ansatz.track.runs import PipelineRun, read_pipeline
-from ansatz.track.sweep_rows import holds_rows
+from ansatz.track.runs import PipelineRun, StageRun, read_pipeline
+from ansatz.track.sweep_rows import FOLDER, holds_rows
 
 if TYPE_CHECKING:
     from ansatz.ui.index import RolloutIndex
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 MARKS = ("config.yaml", "rollouts.jsonl")
 GROWING = (
     "summary.json",
+    "run.json",
     LOG,
     "*/config.yaml",
     "*/metrics.jsonl",
@@ -46,20 +49,51 @@ class RunSummary:
 
     @property
     def state(self) -> str:
-        """Return done, running, or stopped: no new line for five times the time of a step, and at least a minute."""
-        if self.run is None or self.run.summary:
-            return "done" if self.run else "unreadable"
+        """Return how the run has ended, as it recorded it: done, interrupted, stopped (by its watchdog) or failed.
+        Without such a record it is running, or killed: no new line for five times the time of a step, and at least a
+        minute."""
+        if self.run is None or self.run.end:
+            return self.run.end["state"] if self.run else "unreadable"
+        if self.run.summary:  # of an older version, or extended and at work again
+            return "done"
         files = [stage.folder / "metrics.jsonl" for stage in self.run.stages if stage.metrics]
-        newest = max((file.stat().st_mtime for file in files if file.exists()), default=0.0)
+        newest = max(map(_time_of, files), default=0.0)
         rows = [row for stage in self.run.stages for row in stage.metrics]
         seconds = [row["time/step_s"] for row in rows if "time/step_s" in row]
-        return "running" if time.time() - newest < max(60.0, 5 * median(seconds or [0.0])) else "stopped"
+        return "running" if time.time() - newest < max(60.0, 5 * median(seconds or [0.0])) else "killed"
+
+    @cached_property
+    def begun(self) -> float:
+        """Return when the run began: its recipe is written then."""
+        return _time_of(self.run.folder / "config.yaml") if self.run else 0.0
+
+    @property
+    def date(self) -> str:
+        return f"{datetime.fromtimestamp(self.begun):%Y-%m-%d %H:%M}"
+
+    @cached_property
+    def newest(self) -> tuple[StageRun, int] | None:
+        """Return the newest stage that trains, and how many steps it will have; 0 if its recipe does not say."""
+        stages = [stage for stage in self.run.stages if stage.metrics] if self.run else []
+        return (stages[-1], stages[-1].total_steps) if stages else None
 
     @property
     def place(self) -> str:
-        """Return the newest stage and its step."""
-        stages = [stage for stage in self.run.stages if stage.metrics] if self.run else []
-        return f"{stages[-1].name}, step {stages[-1].last_step}" if stages else ""
+        """Return the newest stage and its step, as in "rl, step 7 of 60"."""
+        if self.newest is None:
+            return ""
+        stage, total = self.newest
+        return f"{stage.name}, step {stage.last_step}{f' of {total}' if total else ''}"
+
+    @property
+    def left(self) -> str:
+        """Return the time that the newest stage will take, at the rate of its last steps; empty if it does not run."""
+        if self.newest is None or self.state != "running":
+            return ""
+        stage, total = self.newest
+        rows = stage.metrics[-20:]
+        spent, steps = rows[-1]["seconds"] - rows[0]["seconds"], rows[-1]["step"] - rows[0]["step"]
+        return duration(spent / steps * (total - stage.last_step)) if steps and total > stage.last_step else ""
 
     @cached_property
     def checks(self) -> dict[str, list[HealthCheck]]:
@@ -79,9 +113,11 @@ class Library:
     into the run. asks_models: whether a reader can ask checkpoints, which starts processes."""
 
     asks_models = False
+    awaited = ""
+    """The name of a run that another process is about to begin."""
 
     def __init__(self, folders: Sequence[Path], *, cache: Path | None = None, notes_in_run: bool = False) -> None:
-        self.folders, self._cache = [folder.resolve() for folder in folders], cache
+        self.folders, self._cache = [hold(folder.resolve()) for folder in folders], cache
         self.notes_in_run = notes_in_run
         self._indices: dict[str, RolloutIndex] = {}
         self._opening = threading.Lock()
@@ -96,14 +132,16 @@ class Library:
         return out
 
     def find_sweeps(self) -> dict[str, Path]:
-        """Return the files with the rows of sweeps by name. They lie in the folders themselves."""
-        files = (path for folder in self.folders for path in sorted(folder.glob("*.jsonl")) if not path.is_symlink())
+        """Return the files with the rows of sweeps by name. They lie in the folders themselves, or in
+        their subfolder `sweeps`."""
+        places = (place for folder in self.folders for place in (folder, *list_folders(folder, FOLDER.name)))
+        files = (path for place in places for path in list_folder(place, "*.jsonl") if is_own_file(path))
         return {path.stem: path for path in files if holds_rows(path)}
 
     def summarise(self, name: str, path: Path) -> RunSummary:
         """Return what a run has logged. It is read again when one of its files has changed."""
-        now = _state_of(path)
-        if self._read.get(name, ("",))[0] != now:
+        now, known = _state_of(path), self._read.get(name)
+        if known is None or known[0] != now:
             try:
                 read = RunSummary(name=name, run=read_pipeline(path))
             except (AnsatzError, OSError) as error:
@@ -132,19 +170,28 @@ class Library:
         return self._indices[name]
 
 
+def _time_of(file: Path) -> float:
+    """Return when a file was changed; 0 for one that has been removed meanwhile."""
+    with suppress(OSError):
+        return file.stat().st_mtime
+    return 0.0
+
+
 def _state_of(folder: Path) -> str:
     """Return the sizes and times of the files of which a run is read. One may vanish meanwhile."""
     out = ""
-    for path in (path for pattern in GROWING for path in sorted(folder.glob(pattern))):
+    for pattern in GROWING:
         with suppress(OSError):
-            stat = path.stat()
-            out += f"{stat.st_ino} {stat.st_size} {stat.st_mtime_ns} "
+            for path in sorted(folder.glob(pattern)):
+                stat = path.stat()
+                out += f"{stat.st_ino} {stat.st_size} {stat.st_mtime_ns} "
     return out
 
 
 def _runs_in(folder: Path, *, depth: int) -> Iterator[Path]:
-    if any((folder / mark).is_file() for mark in MARKS):
-        yield folder
-    elif depth:
-        for path in sorted(each for each in folder.glob("*") if each.is_dir() and not each.is_symlink()):
-            yield from _runs_in(path, depth=depth - 1)
+    with suppress(OSError):  # it has been removed meanwhile, or somebody else's folder cannot be read
+        if any((folder / mark).is_file() for mark in MARKS):
+            yield folder
+        elif depth:
+            for path in list_folders(folder):
+                yield from _runs_in(path, depth=depth - 1)

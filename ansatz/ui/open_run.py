@@ -24,24 +24,27 @@ class NotFound(DataError):
     """What the address names is not there."""
 
 
+class NotYet(NotFound):
+    """A run that has only begun. Its page loads itself again."""
+
+
 class OpenRun(NamedTuple):
-    """A run of which a page is made."""
+    """A run of which a page is made. summary: read once for the page, as the run may be removed meanwhile."""
 
     library: Library
     name: str
     path: Path
+    summary: RunSummary
 
     @classmethod
     def find(cls, library: Library, name: str) -> OpenRun:
         """Return a run of the library. Raise NotFound if it has none of that name."""
         known = library.find_runs()
+        if name not in known and name == library.awaited:
+            raise NotYet(f"the run {name!r} is about to begin: libraries are loaded, recipe and data are checked.")
         if name not in known:
             raise NotFound(f"{name!r} is not a run. The runs are {', '.join(known) or 'none'}.")
-        return cls(library, name, known[name])
-
-    @property
-    def summary(self) -> RunSummary:
-        return self.library.summarise(self.name, self.path)
+        return cls(library, name, known[name], library.summarise(name, known[name]))
 
     @property
     def index(self) -> RolloutIndex:
@@ -49,10 +52,11 @@ class OpenRun(NamedTuple):
 
     def read(self) -> PipelineRun:
         """Return the run. Raise DataError if it cannot be read."""
-        summary = self.summary
-        if summary.run is None:
-            raise DataError(summary.notice)
-        return summary.run
+        if self.summary.run is None and self.name == self.library.awaited:
+            raise NotYet(f"the run {self.name!r} has begun and has no stage to show yet.")
+        if self.summary.run is None:
+            raise DataError(self.summary.notice)
+        return self.summary.run
 
     def context(self, here: str) -> dict[str, Any]:
         """Return what every page of a run has. live: where it asks whether there is something new."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,15 +15,16 @@ from starlette.responses import Response
 
 from ansatz.data.pairs import REJECTED
 from ansatz.data.store import read_problems
+from ansatz.links import is_own_file, open_file, read_text
 from ansatz.track.console import LOG, event_line
 from ansatz.track.figures import Drawn, Panel, panel_chart, stage_charts
 from ansatz.track.filters import All, Compare, Query
 from ansatz.track.report import describe_splits, read_record
-from ansatz.track.rollout_table import FIELDS, TRAIN
-from ansatz.track.runs import StageRun
+from ansatz.track.rollout_table import FIELDS, TRAIN, read_questions
+from ansatz.track.runs import SHOWN_TEXTS, StageRun
 from ansatz.track.step_files import EVALUATIONS, SAMPLES
 from ansatz.track.word_diff import word_diff
-from ansatz.ui.library import Library
+from ansatz.ui.library import Library, RunSummary
 from ansatz.ui.open_run import NotFound, OpenRun, Page
 from ansatz.ui.response import WORDS
 from ansatz.ui.response_pages import SAVED, ResponsePages, draw_bins, group_place, read_number
@@ -35,6 +37,16 @@ MAX_LOG_BYTES, MAX_LOG_LINES = 1 << 22, 1000
 """How much of the end of a log is read, and how many of its lines a page shows."""
 LOG_LINE = re.compile(r"\n(?=\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  )")
 """Where a line of a log begins."""
+
+
+RUN_ORDERS: Mapping[str, Callable[[RunSummary], Any]] = {
+    "run": lambda run: run.name,
+    "state": lambda run: run.state,
+    "date": lambda run: run.begun,
+    "pass@1": lambda run: (run.ends[1]["pass@1"] if run.ends else None) or 0.0,
+    "wall time": lambda run: run.run.seconds if run.run else 0.0,
+}
+"""What the list of runs can be sorted by, and how."""
 
 
 class Pages:
@@ -64,8 +76,16 @@ class Pages:
 
     def show_runs(self, query: Mapping[str, str]) -> Page:
         runs = [self.library.summarise(name, path) for name, path in self.library.find_runs().items()]
+        order = query.get("sort", "-date")
+        if (key := RUN_ORDERS.get(order.removeprefix("-"))) is not None:
+            runs.sort(key=key, reverse=order.startswith("-"))
         live = {"address": "/api/state", **self.library.describe_state()}
-        found = {"runs": runs, "sweeps": list(self.library.find_sweeps()), "folders": self.library.folders}
+        found = {
+            "order": order,
+            "runs": runs,
+            "sweeps": list(self.library.find_sweeps()),
+            "folders": self.library.folders,
+        }
         return "runs.html", {**found, "live": live}
 
     def show_help(self, query: Mapping[str, str]) -> Page:
@@ -79,6 +99,7 @@ class Pages:
         return "overview.html", {
             **at.context("overview"),
             "splits": describe_splits(run),
+            "asked": read_questions(at.path),
             "has_responses": any((of.folder / name).is_dir() for of in run.stages for name in (SAMPLES, EVALUATIONS)),
             "paired": [stage.name for stage in run.stages if (stage.folder / PAIRS).is_file()],
             "curves": _draw_reading(sampled[-1]) if sampled else [],
@@ -101,7 +122,8 @@ class Pages:
 
     def show_recipe(self, name: str, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
-        return "recipe.html", {**at.context("recipe"), "text": at.read().config_text, **read_record(at.path)}
+        texts = {"text": at.read().config_text, "shown": _read_shown(at.path)}
+        return "recipe.html", {**at.context("recipe"), **texts, **read_record(at.path)}
 
     def show_logs(self, name: str, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
@@ -187,13 +209,18 @@ def _draw_reading(stage: StageRun) -> list[Drawn]:
     return [panel_chart(stage, each) for each in panels if any(stage.curve(name) for name, _ in each.metrics)]
 
 
+def _read_shown(run: Path) -> str:
+    path = run / SHOWN_TEXTS
+    return read_text(path, errors="replace") if is_own_file(path) else ""
+
+
 def _read_log(path: Path) -> list[str]:
     """Return the newest lines of a log with their times, from the first whole one on; none without a log. A line that
     has no time belongs to the one before it."""
-    if not path.is_file() or path.is_symlink():  # it could point to any file of this machine
+    if not is_own_file(path):  # a link could lead to any file of this machine
         return []
-    with path.open("rb") as file:
-        file.seek(max(path.stat().st_size - MAX_LOG_BYTES, 0))
+    with open_file(path) as file:
+        file.seek(max(os.fstat(file.fileno()).st_size - MAX_LOG_BYTES, 0))
         start, text = file.tell(), file.read().decode("utf-8", errors="replace")
     return [line for line in LOG_LINE.split(text.rstrip("\n"))[1 if start else 0 :] if line]
 

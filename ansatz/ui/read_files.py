@@ -14,7 +14,8 @@ from typing import Any
 
 import duckdb
 
-from ansatz.track.rollout_table import CUT_OFF, TRAIN, RolloutFile
+from ansatz.links import is_own_file
+from ansatz.track.rollout_table import ASKED, CUT_OFF, TRAIN, RolloutFile
 from ansatz.track.step_files import groups_path
 
 MAX_LINE_BYTES = 1 << 24
@@ -28,14 +29,15 @@ _FLAT: Mapping[str, str] = {
     **NESTED,
 }
 """What is read of a flat row."""
-_ASKED: Mapping[str, str] = dict.fromkeys(("group", "level", "subject", "answer"), "VARCHAR")
+_ASKED: Mapping[str, str] = dict.fromkeys(("group", *ASKED), "VARCHAR")
 NEEDED = ("id", "problem", "reason", "finish", "correct", "text", "sample")
 """What every flat row has. A file with a row without it is read in Python."""
 
 
 def can_read(file: RolloutFile) -> bool:
-    """Return whether the rows of a file are flat."""
-    return not file.is_store and (file.split != TRAIN or groups_path(file.path).is_file())
+    """Return whether the rows of a file are flat, and no link leads to them, which DuckDB would follow."""
+    is_alone = file.split != TRAIN
+    return not file.is_store and is_own_file(file.path) and (is_alone or is_own_file(groups_path(file.path)))
 
 
 def insert_flat(db: duckdb.DuckDBPyConnection, files: Sequence[RolloutFile]) -> None:
@@ -48,9 +50,8 @@ def insert_flat(db: duckdb.DuckDBPyConnection, files: Sequence[RolloutFile]) -> 
 
 def insert_problems(db: duckdb.DuckDBPyConnection, problems: Mapping[str, Mapping[str, Any]]) -> None:
     """Replace the table of problems, in which evaluations find the answers."""
-    names = ("level", "subject", "answer")
-    columns = [list(problems), *([row[name] for row in problems.values()] for name in names)]
-    unnested = ", ".join(f"unnest(cast(? as VARCHAR[])) as {name}" for name in ("problem", *names))
+    columns = [list(problems), *([row[name] for row in problems.values()] for name in ASKED)]
+    unnested = ", ".join(f"unnest(cast(? as VARCHAR[])) as {name}" for name in ("problem", *ASKED))
     db.execute(f"create or replace temp table problems as select {unnested}", columns)
 
 
@@ -86,7 +87,7 @@ def _statement(*, is_training: bool) -> str:
     )
     size, mean, std = 'count(*) as "group.size"', 'avg(reward) as "group.mean"', 'stddev_pop(reward) as "group.std"'
     shared = f'{size}, {mean}, {std}, count(*) filter (where correct) as "group.correct"'
-    known = ", ".join(f"coalesce(a.{name}, '') as {name}" for name in ("level", "subject", "answer"))
+    known = ", ".join(f"coalesce(a.{name}, '') as {name}" for name in ASKED)
     return (
         f'insert into rollouts by name select r.* exclude (path), s.* exclude (path, "group", greedy), {known}, '
         f"file, written, stage, step, split from (select {', '.join(row)} from {reader}) r "

@@ -92,6 +92,6 @@ def explain_verdict(row: Mapping[str, Any]) -> list[tuple[str, str, Verdict, str
 
 
 def _verify(row: Mapping[str, Any], mode: str) -> Verdict:
-    from ansatz.rewards.math_answer.verify import verify  # which takes a third of a second to load
+    from ansatz_verify.grade import verify  # which takes a third of a second to load
 
     return verify(row["answer"] or "", cut_observations(row), mode=mode)  # pyright: ignore[reportArgumentType]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from collections import Counter
@@ -22,6 +21,7 @@ from ansatz.track.word_diff import word_diff
 from ansatz.ui.library import Library
 from ansatz.ui.open_run import NotFound, OpenRun, Page
 from ansatz.ui.response import COLOURS, GRADERS, WORDS, explain_verdict, grade_row, read_strip
+from ansatz.visible import write_csv
 
 PAGE_ROWS = 100
 MAX_EXPORTED = 200_000
@@ -104,9 +104,7 @@ class ResponsePages:
             text, media = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "application/x-ndjson"
         elif kind == "csv":
             out = io.StringIO()
-            writer = csv.DictWriter(out, list(FIELDS), extrasaction="ignore", lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+            write_csv(out, list(FIELDS), rows)
             text, media = out.getvalue(), "text/csv"
         else:
             raise NotFound(f"responses are exported as csv or jsonl, not as {kind!r}.")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from starlette.responses import Response
 
+from ansatz.links import read_text
 from ansatz.track.jsonl import Row
 from ansatz.track.report_of_sweep import describe_sweep
 from ansatz.track.sweep_rows import begin_of_run
@@ -25,7 +26,7 @@ class SweepPages:
         return {"/sweep/{name}": self.show_sweep, "/sweep/{name}/rows.jsonl": self.export_rows}
 
     def export_rows(self, name: str, query: Mapping[str, str]) -> Response:
-        return Response(self._find(name).read_text(encoding="utf-8"), media_type="application/jsonl")
+        return Response(read_text(self._find(name)), media_type="application/jsonl")
 
     def show_sweep(self, name: str, query: Mapping[str, str]) -> Page:
         runs = list(self.library.find_runs())

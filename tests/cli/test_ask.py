@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from ansatz.cli.ask import _verdict
+from ansatz.cli.ask import _Typed, _verdict
+from ansatz.rollout.native.sampler import NativeSampler
 
 OPTIONS = ("--template", "tiny", "--threads", 1, "--max-response-tokens", 6)
 
@@ -46,3 +47,41 @@ def test_a_question_that_fills_the_context_is_refused_without_a_number_that_nobo
     assert code == 2
     assert "which leaves no room for a response in the model's context of" in err
     assert "--max-response-tokens" not in err
+
+
+def test_one_response_is_greedy_and_several_are_sampled(ansatz, model):
+    assert ansatz("ask", model, "What is 2 + 2?", *OPTIONS) == ansatz(
+        "ask", model, "What is 2 + 2?", "--temperature", 0, "--seed", 7, *OPTIONS
+    )
+    assert ansatz("ask", model, "What is 2 + 2?", *OPTIONS, "--samples-per-prompt", 2) == ansatz(
+        "ask", model, "What is 2 + 2?", *OPTIONS, "--samples-per-prompt", 2, "--temperature", 1.0
+    )
+
+
+def test_a_response_can_be_read_while_it_grows(ansatz, model, monkeypatch):
+    seen: list[list[int]] = []
+    before = NativeSampler.generate
+
+    def generate(self, *arguments, **how):
+        tell, self.on_tokens = self.on_tokens, seen.append
+        assert tell is not None
+        return before(self, *arguments, **how)
+
+    monkeypatch.setattr(NativeSampler, "generate", generate)
+    assert ansatz("ask", model, "What is 2 + 2?", *OPTIONS)[0] == 0
+    assert len(seen[-1]) >= 2
+    assert [seen[-1][: len(ids)] for ids in seen] == seen
+
+
+def test_what_is_printed_while_a_response_grows_and_after_it_is_the_response(capsys):
+    for pieces, expected in (
+        (["", " 1", "1 + 1", "1 + 1 \ufffd", "1 + 1 \u00bd"], "1 + 1 \u00bd is it"),
+        (["1 + 1 = 2 Q"], "1 + 1"),  # a stop string ends it
+    ):
+        typed = _Typed()
+        for piece in pieces:
+            typed.show(piece)
+        shown = capsys.readouterr().out + typed.take_rest(expected)
+        assert shown.endswith(expected)
+        assert "\ufffd" not in shown
+    assert shown == "1 + 1 = 2 Q\n1 + 1"

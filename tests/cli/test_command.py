@@ -22,6 +22,18 @@ def test_every_verb_has_help(ansatz, verb):
     assert f"ansatz {verb}" in out
 
 
+@pytest.mark.parametrize("words", ["", "train", "data", "data peek"])
+def test_help_is_asked_for_in_three_ways(ansatz, words):
+    asked = ansatz(*words.split(), "--help")
+    assert asked[0] == 0
+    assert ansatz("help", *words.split()) == ansatz(*words.split(), "-h") == asked
+
+
+def test_help_about_an_unknown_verb_is_refused(ansatz):
+    code, _, err = ansatz("help", "trian")
+    assert (code, "trian" in err) == (2, True)
+
+
 def test_the_command_alone_lists_its_verbs(ansatz):
     _, out, _ = ansatz("--help")
     assert {"train", "explain", "parity"} <= set(VERBS)
@@ -116,12 +128,16 @@ def test_overrides_are_told_from_the_verbs_own_options():
     [
         (["--train.lr"], "--train.lr has no value"),
         (["--train.lr", "--name", "x"], "--train.lr has no value"),
-        (["--name", "a", "--name=b"], "--name is given twice"),
     ],
 )
 def test_an_override_needs_one_value(arguments, sentence):
     with pytest.raises(ConfigError, match=sentence):
         split_overrides(arguments, verb_options=())
+
+
+def test_of_an_override_that_is_given_twice_the_last_one_counts_and_is_named(capsys):
+    assert split_overrides(["--name", "a", "--name=b"], verb_options=()) == ([], {"name": "b"})
+    assert capsys.readouterr().err == "ansatz: --name is given twice; the last one counts: b\n"
 
 
 def test_the_version_is_that_of_the_package(ansatz):

@@ -259,7 +259,7 @@ NO_OPTIONS = "Rename the fields of the file to 'question' and 'answer'."
         (("data", "check", "FILE"), "Give --question-key FIELD and --answer-key FIELD."),
         (("data", "filter", "FILE", "--drop", "unreadable", "--out", "OUT"), "Give --question-key FIELD and"),
         (("data", "decontaminate", "GOOD", "--out", "OUT", "--against", "FILE"), NO_OPTIONS),
-        (("score", "FILE", "--out", "OUT"), "Give --gold-key FIELD."),
+        (("score", "FILE", "--out", "OUT"), "Give --answer-key FIELD."),
         (("eval", "MODEL", "--suite", "FILE"), NO_OPTIONS),
         (("train", "RECIPE"), "Give question_key: FIELD and answer_key: FIELD."),
         (("explain", "RECIPE"), "Give question_key: FIELD and answer_key: FIELD."),
@@ -301,7 +301,7 @@ def test_tables_are_recognised_by_their_first_line(ansatz, tmp_path):
         code, said = peek("table.csv", text)
         assert (code, "question: 1+1?\n  answer: 2\n" in said) == (0, True)
         code, said = peek("table.jsonl", text)
-        assert (code, "is the header of a table, not a JSON object. Rename the file to ." in said) == (2, True)
+        assert (code, "is the header of a table, not a JSON object. Rename it to ." in said) == (2, True)
     assert "no field is recognised" in peek("one.csv", "name\n1;2\n")[1]
     assert "Rename it to .jsonl" in peek("lines.csv", '{"question": "1+1?", "answer": "2"}\n')[1]
     assert "Rename it to .json." in peek("list.jsonl", '[\n{"question": "1+1?", "answer": "2"}\n]\n')[1]

@@ -43,7 +43,7 @@ def test_names_with_brackets_are_printed_as_they_are(ansatz, evaluation):
     code, out, err = ansatz("eval", "--rescore", a)
     assert (code, err) == (0, "")
     assert "made [/i] up: 2 problems x 1" in out
-    assert "[/b]: 50.0 [0.0, 100.0] of 2 problems" in out
+    assert "[/b]: 50.0 [0.3, 99.7] of 2 problems" in out
     assert "[red]: 50.0" in out
     code, out, err = ansatz("compare", a, b)
     assert (code, err) == (0, "")

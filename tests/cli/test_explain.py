@@ -128,6 +128,16 @@ def test_the_option_wins_over_the_comment_and_a_toy_run_is_for_this_machine():
     assert "48 GiB" not in explained(COUNTDOWN, "--model.toy", "true")
 
 
+def test_memory_on_a_gpu_without_bfloat16_is_known_with_the_option_that_is_named():
+    assumed = explained(COUNTDOWN, "--memory", "96GiB", "--model.dtype", "auto")
+    assert "computed in bfloat16" in assumed
+    advice = re.search(r"such as T4 and V100\), models compute in float32: add (--model.dtype float32)\.", assumed)
+    assert advice
+    old = explained(COUNTDOWN, "--memory", "96GiB", *advice[1].split())
+    assert "computed in float32" in old
+    assert "V100" not in old
+
+
 def test_an_unknown_model_is_said_to_be_unknown_and_the_rest_is_explained(tmp_path):
     text = explained(toy_recipe(tmp_path, {"model": {"path": "nobody/knows"}}))
     assert text.startswith("not known: model.path = 'nobody/knows' is neither a folder")

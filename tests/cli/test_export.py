@@ -140,7 +140,7 @@ def test_the_model_card_has_the_scores_with_intervals_the_data_and_the_way_to_re
     assert "| train | word_problems | 100 | `" in card
     assert "The weights are bfloat16." in card
     assert "ansatz train recipe.yaml" in card
-    assert load_recipe(tmp_path / "model" / "recipe.yaml") == load_run(run)
+    assert load_recipe(tmp_path / "model" / "recipe.yaml", trust_code=True) == load_run(run)
 
 
 def test_an_unfinished_run_is_refused(ansatz, run, tmp_path):
@@ -162,6 +162,11 @@ def test_what_is_not_a_run_or_not_an_empty_folder_is_refused(ansatz, run, tmp_pa
     code, _, err = ansatz("export", run, tmp_path / "full")
     assert (code, "is not an empty folder" in err) == (2, True)
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["file"]
+    (tmp_path / "link").symlink_to(run)
+    for out in (run / "model-to-share", run / "rl" / ".." / "deep" / "model", tmp_path / "link" / "model-to-share"):
+        code, _, err = ansatz("export", run, out)
+        assert (code, "lies in the run folder" in err) == (2, True)
+        assert not out.exists()
 
 
 class Hub(BaseHTTPRequestHandler):

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from toy_runs import toy
 
 from ansatz.config.load import check as checked
@@ -109,4 +110,24 @@ def test_a_recipe_is_printed_with_its_control_characters(ansatz, tmp_path):
     code, out, _ = ansatz("recipes", recipe)
     assert code == 0
     assert_harmless(out)
+    assert SHOWN in out
+
+
+def test_the_arms_of_a_sweep_are_shown_and_not_obeyed(tmp_path: Path, ansatz):
+    recipe = tmp_path / "toy.yaml"
+    recipe.write_text(yaml.safe_dump(toy(tmp_path)))
+    sweep = {
+        "recipe": str(recipe),
+        "claim": {"text": "None.", "sources": [{"document": "nobody", "section": 1}]},
+        "blocks": {"seeds": [0]},
+        "arms": {f"{SCREEN}{BIDI}a": {"train.lr": 1e-3}, "b": {"train.lr": 2e-3}},
+        "outcome": {"name": "exact_pass@k"},
+        "rule": {"difference": [f"{SCREEN}{BIDI}a", "b"]},
+        "guards": {},
+    }
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump(sweep))
+    code, out, err = ansatz("sweep", file, "--dry-run", "--rows", tmp_path / "rows", "--out", tmp_path / "out")
+    assert code == 0, err
+    assert_harmless(out, err)
     assert SHOWN in out

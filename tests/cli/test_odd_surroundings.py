@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,8 @@ from pathlib import Path
 import pytest
 from toy_runs import toy_recipe
 
+from ansatz.certify import doctor
+from ansatz.cli.main import main
 from benchmarks.faults.processes import COMMAND, environment
 
 pytestmark = pytest.mark.e2e
@@ -73,7 +77,7 @@ def test_an_output_that_is_full_is_a_sentence_or_silence_and_code_2(tmp_path, st
         assert "ansatz: the output could not be written (No space left on device). Send it to another place." in err
 
 
-RAISE_IT = "Raise the limit of ulimit -f and run the command again."
+RAISE_IT = "Raise the limit of ulimit -f, and run the command again."
 
 
 @pytest.mark.parametrize(
@@ -101,3 +105,22 @@ def test_a_current_folder_that_has_been_deleted(tmp_path):
     seen = subprocess.run(code, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=240)
     assert seen.returncode == 2
     assert seen.stderr == "ansatz: the current folder has been deleted. Change to another one and start again.\n"
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["train", "recipe.yaml"], ["doctor"]])
+def test_on_windows_every_command_says_in_one_sentence_where_to_run_it(monkeypatch, capsys, arguments):
+    for name in ("SIGHUP", "SIGUSR1"):
+        monkeypatch.delattr(signal, name)
+    monkeypatch.setattr(sys, "argv", ["ansatz", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "On Windows, install it in WSL (wsl --install)" in capsys.readouterr().err
+
+
+def test_without_the_files_of_linux_doctor_says_how_much_memory_there_is(monkeypatch):
+    exists = Path.exists
+    monkeypatch.setattr(Path, "exists", lambda path: False if str(path) == "/proc/meminfo" else exists(path))
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert doctor._memory().found.endswith("GiB in all")
+    assert "of" in doctor._processor().found

@@ -1,18 +1,18 @@
 from __future__ import annotations
 
-import pytest
 import yaml
 
 from ansatz.config.packaged import OVERLAYS, packaged_recipes
 
 
-@pytest.mark.parametrize("columns", [80, 200])
-def test_recipes_lists_every_recipe_and_overlay(ansatz, monkeypatch, columns):
-    monkeypatch.setenv("COLUMNS", str(columns))
+def test_recipes_lists_every_recipe_and_overlay_in_a_line_that_begins_with_the_hardware(ansatz):
     code, out, _ = ansatz("recipes")
     assert code == 0
-    for recipe in [*packaged_recipes(), *packaged_recipes(OVERLAYS)]:
-        assert recipe.name in out
+    known = [*packaged_recipes(), *packaged_recipes(OVERLAYS)]
+    assert len(out.splitlines()) == len(known)
+    for recipe in known:
+        line = next(line for line in out.splitlines() if f" {recipe.name}  {recipe.summary}" in line)
+        assert line.startswith(f"{recipe.hardware.partition(' ')[0] or 'CPU'} ")
 
 
 def test_recipes_prints_one_of_them_whole(ansatz):

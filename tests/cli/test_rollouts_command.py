@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ansatz_verify import verify
 from made_up import NASTY, make_pipeline, scored, stored_group
 
-from ansatz.rewards.math_answer import verify
 from ansatz.track.notes import add_note, notes_path
 from ansatz.track.tracker import Tracker
 from ansatz.types import Reason

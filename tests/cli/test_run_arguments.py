@@ -107,6 +107,9 @@ def test_two_runs_are_compared_by_their_last_evaluations(ansatz, runs, tmp_path)
     assert f"A {runs[0]} (rl, step 2)" in out
     assert f"B {runs[1]} (rl, step 2)" in out
     assert "pass@1 (reward), %" in flat
+    assert "sft.lr: A " in out
+    assert "B 0.01" in out
+    assert "steps: sft 4, rl 2 in both" in out
     numbers = json.loads((tmp_path / "numbers.json").read_text())
     logged = [read_jsonl(run / "rl" / "evaluations.jsonl")[-1] for run in runs]
     assert [numbers["a"], numbers["b"]] == [row["pass@1"] for row in logged]
@@ -122,6 +125,23 @@ def test_each_of_several_runs_is_compared_with_the_first(ansatz, runs, tmp_path)
     assert [(each["folder_a"], each["folder_b"]) for each in found] == [
         (str(first), f"{run} (rl, step 2)") for run in runs
     ]
+
+
+def test_runs_of_one_recipe_with_other_steps_are_said_to_be_so(ansatz, runs, tmp_path):
+    shutil.copytree(runs[0], tmp_path / "left")
+    rows = (tmp_path / "left" / "rl" / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "left" / "rl" / "metrics.jsonl").write_text(rows[0])
+    for file in (tmp_path / "left" / "rl").glob("evaluations*"):
+        shutil.rmtree(file) if file.is_dir() else file.unlink()
+    out = ansatz("compare", runs[0], tmp_path / "left")[1]
+    assert "The recipes are the same." in out
+    assert "steps: A sft 4, rl 2; B sft 4, rl 1" in out
+
+
+def test_a_run_is_explained_and_checked_as_its_recipe(ansatz, runs):
+    explained = ansatz("explain", runs[0], "--full")
+    assert explained[0] == 0
+    assert explained == ansatz("explain", runs[0] / "config.yaml", "--full")
 
 
 def test_settings_of_runs_that_differ_are_named(ansatz, runs, tmp_path):

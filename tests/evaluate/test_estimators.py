@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 
 from ansatz.evaluate.estimators import (
     ProblemResult,
+    accuracy_interval,
     bootstrap_interval,
     maj_at_k,
     pass_at_1,
@@ -246,7 +248,7 @@ def result(level: str, correct: tuple[bool, ...], *, greedy: bool | None = True)
 
 def test_summary_has_the_numbers_of_all_and_of_each_level():
     rows = [result("10", (True, True)), result("2", (True, False)), result("2", (False, False), greedy=False)]
-    numbers = summarise(rows, k=2, seed=0)
+    numbers = summarise(rows, k=2)
     assert numbers["num_problems"] == 3
     assert numbers["samples_per_prompt"] == 2
     assert numbers["pass@1"] == pytest.approx(0.5)
@@ -258,11 +260,11 @@ def test_summary_has_the_numbers_of_all_and_of_each_level():
     assert numbers["pass@1_interval"][0] <= 0.5 <= numbers["pass@1_interval"][1]
     assert list(numbers["by_level"]) == ["2", "10"]
     assert numbers["by_level"]["2"]["pass@1"] == pytest.approx(0.25)
-    assert numbers["by_level"]["10"]["pass@1_interval"] == [1.0, 1.0]
+    assert numbers["by_level"]["10"]["pass@1_interval"] == pytest.approx([0.0062, 1.0], abs=1e-4)
 
 
 def test_problems_without_a_level_belong_to_none_and_greedy_may_be_unknown():
-    numbers = summarise([result("", (True, False), greedy=None)], k=1, seed=0)
+    numbers = summarise([result("", (True, False), greedy=None)], k=1)
     assert numbers["by_level"] == {}
     assert numbers["greedy"] is None
 
@@ -270,7 +272,7 @@ def test_problems_without_a_level_belong_to_none_and_greedy_may_be_unknown():
 def test_the_exact_number_is_the_mean_over_the_problems_with_a_solution_and_is_left_out_without_any():
     rows = [replace(result("2", (True, True)), solution_logp=np.log(p)) for p in (0.25, 0.5)]
     rows.append(result("3", (False, False)))
-    numbers = summarise(rows, k=1, seed=0)
+    numbers = summarise(rows, k=1)
     assert numbers["exact_pass@1"] == pytest.approx(0.375)
     assert numbers["by_level"]["2"]["exact_pass@1"] == pytest.approx(0.375)
     assert "exact_pass@1" not in numbers["by_level"]["3"]
@@ -278,4 +280,59 @@ def test_the_exact_number_is_the_mean_over_the_problems_with_a_solution_and_is_l
 
 def test_an_evaluation_of_nothing_is_refused():
     with pytest.raises(ValueError, match="0 problems"):
-        summarise([], k=1, seed=0)
+        summarise([], k=1)
+
+
+def test_the_interval_is_wilsons_where_every_problem_has_one_sample():
+    # Wilson with t of 11 degrees of freedom, 2.20099, for 0 of 12 and 3 of 12, by hand:
+    # 0: t^2 / (12 + t^2) = 4.84436 / 16.84436. 3: centre (3 + 2.42218) / 16.84436, half 2.20099 sqrt(12 x 0.1875 x
+    # 12/11 x 11/12 + 1.21109) / 16.84436; the scores vary by s2 = 3/12 x 9/12 x 12/11, so they are worth n = 11 < 12.
+    assert accuracy_interval([0] * 12, num_samples=1) == pytest.approx((0.0, 0.287595), abs=1e-5)
+    assert accuracy_interval([1] * 12, num_samples=1) == pytest.approx((0.712405, 1.0), abs=1e-5)
+    half = 2.20099 * (12 * 0.1875 + 1.21109) ** 0.5 / 16.84436
+    expected = (0.321899 - half, 0.321899 + half)
+    assert accuracy_interval([1] * 3 + [0] * 9, num_samples=1) == pytest.approx(expected, abs=1e-5)
+
+
+def test_samples_that_agree_are_worth_one_answer_and_independent_ones_are_all_counted():
+    agree = accuracy_interval([0.0, 1.0] * 10, num_samples=8)
+    assert agree == accuracy_interval([0.0, 1.0] * 10, num_samples=1)
+    independent = accuracy_interval([0.5, 0.625, 0.375, 0.5] * 5, num_samples=8)
+    assert independent[1] - independent[0] < 0.5 * (agree[1] - agree[0])
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+@pytest.mark.parametrize("count", [1, 2, 12, 500])
+def test_no_spread_is_no_certainty(value: float, count: int):
+    low, high = accuracy_interval([value] * count, num_samples=4)
+    assert (low, high)[int(value)] == value
+    assert high - low > 1.5 / (count + 4)
+
+
+@pytest.mark.parametrize("num_problems", [5, 12, 30])
+@pytest.mark.parametrize("solved", [(1, 1), (0.1, 0.4), (0.05, 1), (2, 60)])  # Beta: spread, all or none, rare, low
+def test_the_interval_holds_the_truth_as_often_as_it_says_where_the_bootstrap_does_not(num_problems, solved):
+    rng = np.random.default_rng(0)
+    truth, covered = solved[0] / sum(solved), {"wilson": 0, "bootstrap": 0}
+    for _ in range(250):
+        score_P = rng.binomial(4, rng.beta(*solved, size=num_problems)) / 4
+        both = {
+            "wilson": accuracy_interval(score_P, num_samples=4),
+            "bootstrap": bootstrap_interval(score_P, seed=0, num_resamples=100),
+        }
+        for name, (low, high) in both.items():
+            covered[name] += low <= truth <= high
+    assert covered["wilson"] / 250 > 0.92
+    assert covered["bootstrap"] <= covered["wilson"]
+    if truth < 0.1:
+        assert covered["bootstrap"] / 250 < 0.9
+
+
+def test_problems_of_several_sources_have_the_numbers_of_each() -> None:
+    rows = [result("2", (True, True)), result("2", (True, False)), result("3", (False, False))]
+    assert "by_source" not in summarise(rows, k=1)
+    named = [dataclasses.replace(row, origin=name) for row, name in zip(rows, ("hard", "easy", "hard"), strict=True)]
+    numbers = summarise(named, k=1)
+    assert list(numbers["by_source"]) == ["hard", "easy"]
+    assert [part["pass@1"] for part in numbers["by_source"].values()] == [0.5, 0.5]
+    assert numbers["by_source"]["hard"]["num_problems"] == 2

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 from fake_sampler import FakeSampler
+from rich.console import Console
 
 from ansatz.evaluate.evaluate import Evaluator
 from ansatz.rollout.base import Sampling
+from ansatz.track.console import evaluation_line, results_table
+from ansatz.track.runs import best_evaluation
 from ansatz.types import Problem, Prompt, Reason, Rollout, Score, ScoredRollout, Verdict
 
 SAMPLES = {
@@ -22,6 +25,8 @@ SAMPLES = {
 
 class TextGrader:
     """The whole text is the answer; "x" gives none."""
+
+    threads = 1
 
     def __init__(self) -> None:
         self.calls: list[tuple[int, int]] = []
@@ -161,3 +166,79 @@ def test_responses_are_left_out_where_they_are_not_to_be_stored() -> None:
     without = dataclasses.replace(evaluator, keeps_responses=False).run(sampler, stage="rl", step=25)
     assert without.responses == []
     assert without.row | {"seconds": 0} == with_responses.row | {"seconds": 0}
+
+
+class OwnReward(TextGrader):
+    """A dense reward of the user's: no reward says which responses are correct."""
+
+    def _score(self, rollout: Rollout) -> Score:
+        value = 0.4 if rollout.text == "5" else 0.1
+        verdict = Verdict(correct=value > 0, reason=Reason.EQUAL, stage="grader")
+        return Score(value=value, parts={"mine": value}, verdict=verdict)
+
+
+def test_without_a_grader_there_is_no_pass_at_1_but_the_mean_of_each_reward() -> None:
+    evaluator, sampler, _ = make()
+    row = dataclasses.replace(evaluator, grader=OwnReward()).run(sampler, stage="rl", step=4).row
+    # Responses that are exactly "5": 1 of 4, 1 of 4 and 4 of 4, so 6 of 12 get 0.4 and 6 get 0.1.
+    assert row["reward"] == pytest.approx(0.25)
+    assert row["rewards"] == {"mine": pytest.approx(0.25)}
+    low, high = row["reward_interval"]
+    assert 0.1 < low < 0.25 < high < 0.41
+    assert [row[name] for name in ("pass@1", "pass@1_interval", "greedy", "pass@k", "maj@k")] == [None] * 5
+    graded = evaluator.run(sampler, stage="rl", step=4).row
+    assert graded["reward"] == pytest.approx(graded["pass@1"])
+    assert "reward_interval" not in graded
+    line, table = evaluation_line(row), Console(width=100)
+    assert "mean reward 0.250" in line
+    assert "pass@1" not in line
+    with table.capture() as capture:
+        table.print(results_table([row]))
+    assert "0.250" in capture.get()
+    assert "pass@1" not in capture.get()
+
+
+def test_the_best_checkpoint_without_a_grader_has_the_highest_mean_reward() -> None:
+    rows = [{"step": step, "pass@1": None, "reward": reward} for step, reward in ((1, 0.2), (2, 0.9), (3, 0.4))]
+    best = best_evaluation(rows, {1, 2, 3})
+    assert best is not None
+    assert best["step"] == 2
+    graded = [{**row, "pass@1": 1.0 - row["reward"]} for row in rows]
+    best = best_evaluation(graded, {1, 2, 3})
+    assert best is not None
+    assert best["step"] == 1
+
+
+class MixedRewards(TextGrader):
+    """Only the problem "a" is graded. "b" has a reward for some responses, and "c" has none at all."""
+
+    def _score(self, rollout: Rollout) -> Score:
+        graded, name = super()._score(rollout), rollout.prompt.problem.id
+        if name == "a":
+            return dataclasses.replace(graded, parts={"math": graded.value, "mine": math.nan})
+        value = 0.5 if name == "b" and rollout.text == "5" else math.nan
+        verdict = Verdict(correct=False, reason=Reason.DIFFERENT, stage="grader")
+        return Score(
+            value=0.0 if math.isnan(value) else value, parts={"math": math.nan, "mine": value}, verdict=verdict
+        )
+
+
+def test_scores_are_over_what_is_graded_and_means_of_rewards_over_what_they_apply_to() -> None:
+    evaluator, sampler, _ = make()
+    row = dataclasses.replace(evaluator, grader=MixedRewards()).run(sampler, stage="rl", step=4).row
+    assert (row["num_problems"], row["pass@1"]) == (3, 0.5)  # of "a" alone: 2 of 4
+    assert row["rewards"] == {"math": 0.5, "mine": 0.5}
+    assert row["reward"] == 0.5  # a: 0.5, b: 0.5
+    assert (row["by_level"]["10"]["pass@1"], "reward" in row["by_level"]["10"]) == (None, False)
+
+
+def test_the_source_that_save_best_names_decides_between_checkpoints() -> None:
+    def row(step: int, easy: float, hard: float) -> dict[str, Any]:
+        by_source = {"easy": {"pass@1": easy}, "hard": {"pass@1": hard}}
+        return {"step": step, "pass@1": (easy + hard) / 2, "by_source": by_source}
+
+    rows = [row(1, 0.2, 0.4), row(2, 0.9, 0.3)]
+    for best_by, step in (("", 2), ("easy", 2), ("hard", 1)):
+        best = best_evaluation([{**each, "best_by": best_by} for each in rows], {1, 2})
+        assert best is not None
+        assert best["step"] == step

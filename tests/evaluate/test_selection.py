@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import pytest
+from ansatz_verify.grade import default_pool
 from fake_grader import FakeGrader
 
 from ansatz.errors import ConfigError
 from ansatz.evaluate.responses import Response, answer_only_grader, reward_grader
 from ansatz.evaluate.selection import Selection, candidate, taught_problems, taught_rows
-from ansatz.rewards.math_answer.verify import default_pool
 from ansatz.types import Finish, Problem, Prompt, Reason, Rollout, Verdict
 
 PROBLEM = Problem(id="p", question="1 + 1?", answer="2", source="test", split="train", level="3")

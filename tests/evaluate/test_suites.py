@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansatz_verify.grade import verify
 
 from ansatz.config import load_recipe
 from ansatz.data.base import load_problems
 from ansatz.errors import ConfigError, DataError, MissingExtraError
 from ansatz.evaluate.suites import SUITES, load_suite
-from ansatz.rewards.math_answer.verify import verify
 
 MADE = [
     "word_problems",

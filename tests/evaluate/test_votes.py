@@ -25,6 +25,8 @@ VERDICTS = {
 
 
 class TableGrader:
+    threads = 1
+
     def score(self, rollouts: Sequence[Rollout], *, step: int = 0) -> list[ScoredRollout]:
         return [
             ScoredRollout(rollout=rollout, score=Score(value=0.0, parts={}, verdict=VERDICTS[rollout.text]))

@@ -247,3 +247,10 @@ def test_a_branch_continues_a_checkpoint_with_the_keys_of_each_arm(tmp_path: Pat
     read = read_sweep(missing)
     with pytest.raises(ConfigError, match="step-000007 is missing"):
         check_cells(Cells(read, tmp_path / "out"))
+
+
+def test_a_grid_of_millions_of_cells_is_refused_with_the_count(tmp_path):
+    values = list(range(100))
+    grid = {"train.lr": values, "train.steps": values, "seed": values}
+    with pytest.raises(ConfigError, match="3000000: 1000000 arms, each on 3 blocks"):
+        read_sweep(write_sweep(tmp_path, {**GRID, "grid": grid, "blocks": {"seeds": [0, 1, 2]}}))

@@ -47,6 +47,8 @@ def test_a_wrong_metric_is_named_with_its_line(change, key):
         {**EVALUATION, "pass@1_interval": [0.1]},
         {**EVALUATION, "by_level": []},
         {**EVALUATION, "by_level": {"1": 3}},
+        {**EVALUATION, "by_source": {"easy": 3}},
+        {**EVALUATION, "by_source": {"easy": SCORES}, "best_by": "hard"},
         {**EVALUATION, "by_level": {"1": {**SCORES, "greedy": math.nan}}},
         {**EVALUATION, "k": 1.5},
     ],

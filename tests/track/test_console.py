@@ -16,6 +16,7 @@ from ansatz.track.console import (
     PlainConsole,
     SafeConsole,
     duration,
+    evaluation_line,
     headline,
     measured_on,
     open_console,
@@ -86,6 +87,37 @@ def test_the_live_display_can_be_ended_twice_and_is_silent_for_a_stage_without_s
     assert written(console) == ""
 
 
+def test_a_plan_is_shown_and_each_step_says_which_stages_come_after_its_own():
+    for sink, text in (
+        (PlainConsole((lines := list[str]()).append), lambda: "\n".join(lines)),
+        (LiveConsole(console := terminal(width=160)), lambda: written(console)),
+    ):
+        sink.plan("plan: sft (2 steps), then rl (9 steps)", {"sft": 2, "rl": 9, "rl_2": None})
+        for stage in ("sft", "rl_2"):
+            sink.begin(stage, total_steps=2)
+            sink.step(1, METRICS)
+            sink.end()
+        assert "plan: sft (2 steps)" in text()
+        assert " left, then rl (9 steps), then rl_2" in text()
+        assert text().count("then rl_2") == 1
+
+
+def test_progress_within_a_long_step_is_a_line_now_and_then_without_a_bar_and_in_it_with_one():
+    now, lines = [0.0], list[str]()
+    sink = PlainConsole(lines.append, every_s=10, clock=lambda: now[0])
+    sink.begin("model", total_steps=0)
+    for problem in range(1, 51):
+        now[0] += 1
+        sink.progress(f"{problem} of 50")
+    assert lines == [f"model  {problem} of 50" for problem in (10, 20, 30, 40, 50)]
+    console = terminal(width=140)
+    live = LiveConsole(console)
+    live.begin("rl", total_steps=9)
+    live.progress("7 of 50")
+    live.end()
+    assert "7 of 50" in written(console)
+
+
 def test_the_headline_leaves_out_what_does_not_matter():
     assert headline(METRICS) == "reward 0.531  length 41.2  entropy 0.800"
     assert headline(METRICS, limit=1) == "reward 0.531"
@@ -116,11 +148,36 @@ def test_the_results_table_has_every_number_and_fits_80_columns(pipeline: Path):
             assert f"{100 * numbers['pass@1']:.1f} / {100 * numbers['greedy']:.1f}" in text
 
 
+def test_a_table_that_is_wider_than_the_terminal_becomes_lines_with_every_number(pipeline: Path, monkeypatch):
+    rows = evaluations(pipeline)
+    texts = []
+    for columns in (60, 80):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        console = SafeConsole()
+        with console.capture() as captured:
+            console.print(results_table(rows))
+        texts.append(captured.get())
+    assert "\u2026" not in texts[0]
+    assert max(map(len, texts[0].splitlines())) <= 60
+    assert f"  greedy: {100 * rows[-1]['greedy']:.1f}\n" in texts[0]
+    assert set(re.findall(r"[\w.]+", texts[1])) - {"stage"} <= set(re.findall(r"[\w.]+", texts[0]))
+
+
 def test_the_results_table_of_problems_without_levels_has_one_part(pipeline: Path):
     console = Console(file=io.StringIO(), width=80)
     console.print(results_table([{**row, "by_level": {}} for row in evaluations(pipeline)]))
     assert "By level" not in written(console)
     assert "pass@8" in written(console)
+
+
+def test_sources_have_a_table_of_their_own_and_are_part_of_the_line(pipeline: Path):
+    part = {"pass@1": 0.125, "greedy": 0.25}
+    rows = [{**row, "by_source": {"easy": part, "[hard]": part}} for row in evaluations(pipeline)]
+    console = Console(file=io.StringIO(), width=80)
+    console.print(results_table(rows))
+    assert "By source" in written(console)
+    assert "[hard]" in written(console)
+    assert evaluation_line(rows[0]).endswith("easy: 12.5 %  [hard]: 12.5 %")
 
 
 def test_a_level_with_brackets_is_printed_as_it_is(pipeline: Path):
@@ -161,7 +218,7 @@ def test_a_report_does_not_put_the_number_of_its_last_evaluation_over_all_of_the
     (folder / "summary.json").write_text(json.dumps(summary))
     page = write_report(folder).read_text(encoding="utf-8")
     first = summary["evaluations"][0]
-    assert f"{first['stage']} at step {first['step']}: 50 problems. Intervals by" in page
+    assert f"{first['stage']} at step {first['step']}: 50 problems. Intervals: Wilson" in page
 
 
 def test_a_console_keeps_its_own_colours_and_shows_the_control_characters_of_others(monkeypatch, capsys):
@@ -205,3 +262,16 @@ def test_the_log_has_the_plain_lines_with_their_time_also_of_a_terminal(tmp_path
 def test_a_log_that_cannot_be_written_ends_nothing(tmp_path: Path):
     open_console(pipe(), log=tmp_path / "missing" / "log.txt").note("shown")
     assert not (tmp_path / "missing").exists()
+
+
+def test_the_first_line_of_rl_says_why_the_loss_is_near_0_and_no_other_line_does():
+    lines: list[str] = []
+    console = PlainConsole(lines.append, every_s=0)
+    for stage, metrics in (("sft", {"train/loss": 1e-9}), ("rl", {**METRICS, "train/loss": 2.5e-9})):
+        console.begin(stage, total_steps=3)
+        console.step(1, metrics)
+        console.step(2, metrics)
+    assert ["a loss near 0 is expected" in line for line in lines] == [False, False, True, False]
+    console.begin("rl", total_steps=3)
+    console.step(1, {**METRICS, "train/loss": 0.4})
+    assert "expected" not in lines[-1]

@@ -7,11 +7,12 @@ from html.parser import HTMLParser
 
 import pytest
 
-pytest.importorskip("latex2mathml", reason="the extra ui is not installed")
+pytest.importorskip("latex2mathml", reason="a package of the viewer is not installed")
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from made_up import NASTY
+from markupsafe import escape
 
 from ansatz.track.mathematics import (
     MAX_FORMULAS,
@@ -163,3 +164,54 @@ def test_only_the_first_formulas_of_a_long_text_are_set():
     assert page.count("<math") == MAX_FORMULAS
     assert page.count(r"\(x\)") == 5
     assert set_mathematics(r"\(x\) " * 5, 2).count("<math") == 2
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        r"\phantom{a_1}",
+        r"\hphantom{a_1}",
+        r"\vphantom{a_1}",
+        r"\color{white}{a_1}",
+        r"\color{#fff} a_1",
+        r"\textcolor{white}{a_1}",
+        r"\colorbox{black}{a_1}",
+        r"\rlap{a_1}b",
+        r"\mathllap{a_1}b",
+        r"\smash{a_1}",
+        r"\raise 99em {a_1}",
+        r"\hspace{99em}a_1",
+        r"\genfrac(]{99em}{2}{a}{b}",
+        "a" + "^{b" * 12 + "}" * 12,
+    ],
+)
+def test_a_formula_that_would_hide_something_is_shown_as_written(formula: str):
+    assert set_mathematics(f"${formula}$") == escape(f"${formula}$")
+
+
+@pytest.mark.parametrize("formula", [r"a\kern-9em b^2", r"\hspace{-9em}a^2", r"a\!\!\!\!b^2", r"10\!,\!000^2"])
+def test_negative_spaces_move_nothing_over_another_thing(formula: str):
+    page = set_mathematics(f"${formula}$")
+    assert '<mspace width="0em" />' in page
+    assert "negative" not in page
+    assert "-" not in page.partition("<annotation>")[0].replace("$", "")
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        r"\boxed{42}",
+        r"\binom{n}{k}",
+        r"a \equiv b \pmod{n}",
+        r"\left(\frac{a}{b}\right)\quad\big(x^2\big)",
+        r"\begin{pmatrix}1&2\\3&4\end{pmatrix}",
+        r"\begin{align*}a&=b\\c&=d\end{align*}",
+        r"\begin{cases}1&x>0\\0&x\le 0\end{cases}",
+        r"\hspace{1cm}a^2",
+        r"1+\frac{1}{1+\frac{1}{1+\frac{1}{1+\frac{1}{2}}}}",
+        r"\cancel{x}^2",
+        r"\underbrace{a+b}_{2}",
+    ],
+)
+def test_what_mathematicians_write_is_set(formula: str):
+    assert "<math" in set_mathematics(f"${formula}$")

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 from made_up import group, problem, scored
 
 from ansatz.track.measurements import merge, values
 from ansatz.track.metrics import check_known
-from ansatz.track.rollouts import rollout_metrics, version_lag
+from ansatz.track.rollouts import describe_abstentions, rollout_metrics, version_lag
 from ansatz.types import Finish, Group, Reason
 
 
@@ -108,3 +109,16 @@ def test_the_version_lag_is_the_distance_to_the_updated_policy_over_all_sampled_
     members = tuple(dataclasses.replace(member, rollout=rollout) for rollout in (waited, slow))
     groups = [Group(prompt=member.rollout.prompt, members=members)]
     assert values({"rollout/version_lag": version_lag(groups, version=5)}) == {"rollout/version_lag": 8 / 6}
+
+
+def test_rewards_average_over_the_responses_that_they_apply_to_and_the_others_are_counted():
+    parts = [{"math": 1.0, "f/style.py:brief": math.nan}, {"math": math.nan, "f/style.py:brief": 0.5}]
+    parts.append(dict.fromkeys(parts[0], math.nan))
+    members = [scored(reward=reward, parts=part) for reward, part in zip((1.0, 0.5, 0.0), parts, strict=True)]
+    found = values(rollout_metrics([group(members)]))
+    assert (found["rollout/rewards"], found["reward/math"], found["reward/style.py:brief"]) == (0.75, 1.0, 0.5)
+    assert describe_abstentions([group(members)]) == (
+        "of 3 responses, rewards do not apply: style.py:brief to 2, math to 2. 1 have no reward at all and are left "
+        "out of their groups."
+    )
+    assert describe_abstentions(two_groups()) is None

@@ -130,6 +130,7 @@ def test_problems_whose_texts_are_missing_are_shown_by_their_ids(run: Path):
         ("So x = 2.", "So, x = 2.", "So x = 2.", "So[,] x = 2."),
         ("a b c", "b c d", "[a ]b c", "b c[ d]"),
         ("same", "same", "same", "same"),
+        ("x a a a y", "z a a a a w", "[x] a a a [y]", "[z] a a a [a w]"),
         ("", "new", "", "[new]"),
         ("\\frac{1}{2}", "\\frac{1}{3}", "\\frac{1}{[2]}", "\\frac{1}{[3]}"),
         ("So $x + 1$, 5.", "So $x + 2$, 5.", "So [$x + 1$], 5.", "So [$x + 2$], 5."),  # a formula is set as a whole

@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 import time
 import xml.etree.ElementTree as ET
 
@@ -177,3 +178,12 @@ def test_a_series_without_a_name_is_drawn_and_has_no_entry_in_the_legend():
     assert text.count("<text") == line_chart(Chart(title="reward", series=[named[0], named[2]])).count("<text")
     assert 'aria-label="reward: one ends at 1; two ends at 1"' in text
     assert text.count("<path") == 3
+
+
+def test_no_line_is_drawn_where_nothing_was_measured_for_long():
+    often = [(float(x), 0.1) for x in (700, 725, 750, 775)]
+    assert line_chart(Chart(title="t", series=[Series(name="a", points=often)])).count("M") == 1
+    drawn = line_chart(Chart(title="t", series=[Series(name="a", points=[(0.0, 0.0), *often])]))
+    path = re.search(r'<path class="line s0" d="([^"]*)"', drawn)
+    assert path
+    assert [part.count(",") for part in path[1].split("M")[1:]] == [1, 4]

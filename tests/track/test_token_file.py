@@ -61,7 +61,7 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path):
     with pytest.raises(DataError, match="does not hold"):
         read_tokens(path, 0, 2)
     np.save(path, np.array([{}]), allow_pickle=True)
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="does not hold"):
         read_tokens(path, 0, 1)
     with pytest.raises(DataError, match="cannot be read"):
         read_tokens(tmp_path / "missing.npy", 0, 1)

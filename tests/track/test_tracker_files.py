@@ -120,6 +120,10 @@ def test_tensorboard_has_the_metrics_and_evaluations_under_documented_names(tmp_
     assert scalars(tmp_path, "rollout/rewards") == [(1, 0.5)]
     assert scalars(tmp_path, "eval/heldout/pass@1/6") == [(1, pytest.approx(row(1)["by_level"]["6"]["pass@1"]))]
     check_known(evaluation_scalars(row(1)))
+    parts = {"by_source": {"easy": {"pass@1": 0.5}}, "rewards": {"brief": 0.25}}
+    found = evaluation_scalars({**row(1), **parts})
+    assert (found["eval/heldout/pass@1/easy"], found["eval/heldout/reward/brief"]) == (0.5, 0.25)
+    check_known(found)
 
 
 @pytest.mark.parametrize("at", [0, 2])

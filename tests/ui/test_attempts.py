@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlencode
 import pytest
 
 for _package in ("duckdb", "starlette", "uvicorn"):
-    pytest.importorskip(_package, reason="the extra ui is not installed")
+    pytest.importorskip(_package, reason="a package of the viewer is not installed")
 
 from made_up import NASTY  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("duckdb", reason="the extra ui is not installed")
+pytest.importorskip("duckdb", reason="a package of the viewer is not installed")
 
 from hypothesis import settings
 from hypothesis import strategies as st

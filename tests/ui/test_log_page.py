@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 for _package in ("duckdb", "starlette"):
-    pytest.importorskip(_package, reason="the extra ui is not installed")
+    pytest.importorskip(_package, reason="a package of the viewer is not installed")
 
 from made_up import NASTY  # noqa: E402
 from test_viewer_pages import make_run, open_viewer  # noqa: E402

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 for _package in ("duckdb", "starlette"):
-    pytest.importorskip(_package, reason="the extra ui is not installed")
+    pytest.importorskip(_package, reason="a package of the viewer is not installed")
 
 from starlette.testclient import TestClient  # noqa: E402
 from test_viewer_pages import HOSTILE, make_run  # noqa: E402

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 for _package in ("duckdb", "latex2mathml", "starlette"):
-    pytest.importorskip(_package, reason="the extra ui is not installed")
+    pytest.importorskip(_package, reason="a package of the viewer is not installed")
 
 from made_up import NASTY, make_pipeline, problem, scored, stored_group  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402
@@ -105,7 +105,7 @@ def test_a_large_group_sets_no_more_formulas_than_a_small_one(viewer: TestClient
     assert page.count("$x_{69}$") == 20
 
 
-def test_a_page_in_a_file_has_it_set_if_the_extra_is_installed_and_written_otherwise(run: Path, tmp_path: Path):
+def test_a_page_in_a_file_has_it_set_if_it_can_be_set_and_written_otherwise(run: Path, tmp_path: Path):
     names = [tmp_path / name for name in ("set.html", "written.html")]
     command = ["rollouts", run, "--where", "problem = p99", "--html"]
     done = subprocess.run([sys.executable, "-m", "ansatz", *map(str, command), str(names[0])], check=False)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-duckdb = pytest.importorskip("duckdb", reason="the extra ui is not installed")
+duckdb = pytest.importorskip("duckdb", reason="a package of the viewer is not installed")
 
 from ansatz.track.filters import (  # noqa: E402
     All,

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 for _package in ("duckdb", "starlette"):
-    pytest.importorskip(_package, reason="the extra ui is not installed")
+    pytest.importorskip(_package, reason="a package of the viewer is not installed")
 
 from made_up import NASTY  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402
@@ -185,7 +185,7 @@ def test_a_report_of_responses_that_cannot_be_written_is_one_sentence(
 
 def test_a_sweep_in_one_file_is_its_page_with_every_outcome(tmp_path: Path, ansatz: Command):
     rows = [row_of(block, f"lr {lr}, kl {kl}", lr + kl) for block in (0, 1) for lr in (0.1, 0.2) for kl in (0, 1)]
-    file = write_rows(tmp_path / "docs" / "findings" / "grid.jsonl", rows, control="lr 0.2, kl 0")
+    file = write_rows(tmp_path / "runs" / "sweeps" / "grid.jsonl", rows, control="lr 0.2, kl 0")
     done = bare("report", "grid", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "reports/grid.html\n"), done.stderr
     page = (tmp_path / "reports" / "grid.html").read_text(encoding="utf-8")

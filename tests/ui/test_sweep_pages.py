@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 for _package in ("duckdb", "starlette"):
-    pytest.importorskip(_package, reason="the extra ui is not installed")
+    pytest.importorskip(_package, reason="a package of the viewer is not installed")
 
 from made_up import NASTY, make_pipeline  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402

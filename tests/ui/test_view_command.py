@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.cookiejar
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,12 +17,13 @@ from urllib.error import URLError
 import pytest
 
 for _package in ("duckdb", "starlette", "uvicorn"):
-    pytest.importorskip(_package, reason="the extra ui is not installed")
+    pytest.importorskip(_package, reason="a package of the viewer is not installed")
 
 from toy_runs import start_anew, toy_recipe  # noqa: E402
 
-from ansatz.cli.view import viewing  # noqa: E402
+from ansatz.cli.view import _prepare, viewing  # noqa: E402
 from ansatz.ui.demo import DemoRun  # noqa: E402
+from ansatz.ui.library import Library  # noqa: E402
 
 WAIT_S = 60
 
@@ -113,6 +115,7 @@ def test_train_prints_the_address_of_a_viewer_that_ends_with_the_run(tmp_path: P
     recipe = toy_recipe(tmp_path, {"sft": {"steps": 1}, "train": {"steps": 1}, "evaluate": {"every": 1}})
     with ended(start_anew("train", recipe, "--view")) as training:
         assert training.stdout is not None
+        assert training.stdout.readline().startswith("toy: loads PyTorch")
         address = training.stdout.readline().rpartition(" ")[2].strip()
         assert address.startswith("http://localhost:")
         wait_until(lambda: is_served(address))
@@ -127,3 +130,15 @@ def test_a_tour_takes_no_runs():
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "--demo shows made-up runs alone; leave out runs/x." in done.stderr
+
+
+def test_a_port_that_is_taken_leads_to_the_next_free_one(tmp_path: Path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        _, bound, address = _prepare(Library([tmp_path]), port=port, host="127.0.0.1", token="", path="run/x")
+        with bound:
+            number = bound.getsockname()[1]
+            assert port < number < port + 20
+            assert address == f"http://localhost:{number}/run/x"

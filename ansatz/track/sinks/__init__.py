@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ansatz.errors import ConfigError
+from ansatz.errors import ConfigError, install_command
 from ansatz.registry import load_attribute, suggest
 
 Table = Sequence[Sequence[Any]]
@@ -71,7 +71,7 @@ def opener(name: str) -> Opens:
     if name not in names():
         raise ConfigError(f"tracker {name!r} is unknown.{suggest(name, names())}")
     if importlib.util.find_spec(name) is None:
-        raise ConfigError(f"tracker {name!r}: its package is not installed. Run: pip install 'ansatz-rl[{name}]'")
+        raise ConfigError(f"tracker {name!r}: its package is not installed. Run: {install_command(name)}")
     return importlib.import_module(f"{__name__}.{name}").open_run
 
 
