@@ -6,9 +6,11 @@ import json
 import os
 import signal
 import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="ansatz-tests-")  # no key in the home of who runs the tests
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read once, when torch starts its threads
 
 import pytest

@@ -145,6 +145,10 @@ class FakeTrainer:
     def checkpoint_bytes(self) -> int:
         return len(json.dumps({"value": self.value}))
 
+    @property
+    def weights_bytes(self) -> int:
+        return 0
+
     def state(self) -> dict[str, Any]:
         return {"version": self.version}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ansatz.files import make_private
+from ansatz.links import make_folder
 from ansatz.models.weights import WeightSource, fingerprint
 from ansatz.rollout.weight_store import FileWeightStore, StoredWeights, _not_there, _Pins
 
@@ -41,7 +41,7 @@ class FakeWeightStore(_Pins):
 
     def save(self, folder: Path, versions: Iterable[int]) -> None:
         files = FileWeightStore(folder)
-        make_private(folder)
+        make_folder(folder, private=True)
         for version in versions:
             files.pin(version)
             files.publish(version, _Stored(self.load(version)))

@@ -80,7 +80,7 @@ def evaluation(
                 )
             )
     where = {"stage": stage, "step": step, "split": split, "temperature": 1.0, "seed": 0}
-    return {**where, **summarise(results, k=8, seed=0)}
+    return {**where, **summarise(results, k=8)}
 
 
 def evaluation_row(step: int, **changes: Any) -> dict[str, Any]:

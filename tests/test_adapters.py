@@ -1,14 +1,13 @@
-"""Our rewards, called as other projects call a reward. The real packages: tests/e2e/test_trainers.py."""
+"""The rewards of a recipe, called as TRL calls a reward. The real package: tests/e2e/test_trainers.py."""
 
 from __future__ import annotations
 
-import sys
 import types
 
 import pytest
 
-from ansatz.adapters import trl_reward, verifiers_rubric, verl_compute_score
-from ansatz.errors import ConfigError, MissingExtraError
+from ansatz.adapters import trl_reward
+from ansatz.errors import ConfigError
 
 BOXED = [r"\boxed{5}", r"\boxed{6}"]
 
@@ -48,24 +47,18 @@ def test_a_missing_column_is_named():
         trl_reward()(prompts=["q"], completions=["5"], solution=["5"])
 
 
-def test_verl_gets_a_score_with_the_options_of_the_verifier():
-    result = verl_compute_score("gsm8k", r"so \boxed{\frac{1}{2}}", "0.5", extra_info={"index": 1})
-    assert result == {"score": 1.0, "acc": True, "pred": r"\frac{1}{2}"}
-    assert verl_compute_score("gsm8k", "#### 5", 5)["score"] == 0.0
-    assert verl_compute_score("gsm8k", "#### 5", 5, mode="anchored")["score"] == 1.0
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: trl_reward(["math_answer"]), r"rewards = \['math_answer'\]; expected a mapping"),
+        (lambda: trl_reward(answer_column=5), "answer_column = 5; expected the name of a column"),
+        (lambda: trl_reward()(prompts=["q"], completions=["5"], answer=[{"a": 5}]), "answer of row 0 is {'a': 5}"),
+    ],
+)
+def test_wrong_options_and_gold_answers_are_refused(call, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        call()
 
 
-def test_a_rubric_has_one_reward_that_reads_the_last_message(monkeypatch: pytest.MonkeyPatch):
-    stand_in = types.ModuleType("verifiers")
-    stand_in.Rubric = lambda funcs, weights: (funcs, weights)  # pyright: ignore[reportAttributeAccessIssue]
-    monkeypatch.setitem(sys.modules, "verifiers", stand_in)
-    (function,), weights = verifiers_rubric(weight=0.5)
-    assert weights == [0.5]
-    assert [function(completion=[{"role": "assistant", "content": text}], answer="5") for text in BOXED] == [1.0, 0.0]
-    assert function(completion=[], answer="5", state={}) == 0.0
-
-
-def test_without_verifiers_the_rubric_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "verifiers", None)
-    with pytest.raises(MissingExtraError, match=r"pip install verifiers==0\.1\.14"):
-        verifiers_rubric()
+def test_numbers_are_gold_answers():
+    assert trl_reward()(prompts=["q", "q"], completions=BOXED, answer=[5, 5]) == [1.0, 0.0]

@@ -6,7 +6,10 @@ import doctest
 import json
 import subprocess
 import sys
+from decimal import Decimal
+from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 from toy_runs import REPOSITORY
@@ -110,3 +113,69 @@ def test_sample_refuses_a_single_string_and_an_unknown_option():
         ansatz.sample(None, "2 + 3?")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ConfigError, match="temperatur"):
         ansatz.sample(None, ["2 + 3?"], temperatur=1.0)  # pyright: ignore[reportArgumentType]
+
+
+BOXED = r"so \boxed{5}"
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: ansatz.verify("5", BOXED, mode="Strict"), r"mode = 'Strict'; expected .*Did you mean 'strict'\?"),
+        (lambda: ansatz.verify("5", BOXED, mode=None), "mode = None; expected 'strict'"),
+        (lambda: ansatz.verify("5", BOXED, join_boxes="no"), "join_boxes = 'no'; expected True or False"),
+        (lambda: ansatz.verify("5", BOXED, digits="4"), "digits = '4'; expected an integer"),
+        (lambda: ansatz.verify("5", BOXED, units=None), "units = None; expected a text"),
+        (lambda: ansatz.verify("5", BOXED, strictt=1), "no option 'strictt'"),
+        (lambda: ansatz.verify({"value": 5}, BOXED), r"the gold answer is \{'value': 5\}; .*Give the field"),
+        (lambda: ansatz.verify(["5"], BOXED), r"the gold answer is \['5'\]; expected a text or a number"),
+        (lambda: ansatz.verify(None, BOXED), "the gold answer is None; expected"),
+        (lambda: ansatz.verify(True, BOXED), "the gold answer is True; expected"),
+        (lambda: ansatz.verify(float("nan"), BOXED), "the gold answer is nan; expected"),
+        (lambda: ansatz.verify("5", None), "the response is None; expected a text"),
+        (lambda: ansatz.equivalent("5", {}), r"the answer is \{\}; expected a text or a number"),
+        (lambda: ansatz.equivalent("5", "5", ordered=1), "ordered = 1; expected True or False"),
+        (
+            lambda: ansatz.load_policy("m", dtype="float16"),
+            "dtype = 'float16'; .*Did you mean 'bfloat16'",
+        ),
+        (lambda: ansatz.load_policy("m", device="gpu"), "device = 'gpu'; expected a device such as 'cpu'"),
+        (lambda: ansatz.load_policy(5), "path = 5; expected a folder"),
+        (lambda: ansatz.sample("model", ["q"]), r"policy = 'model'; expected what ansatz\.load_policy returns"),
+        (lambda: ansatz.train_recipe("x", fresh="no"), "fresh = 'no'; expected True or False"),
+        (lambda: ansatz.train_recipe("x", overlays="o.yaml"), "overlays = 'o.yaml' is a single file"),
+        (lambda: step(rewards=[1.0, 0.0, 1.0]), r"policy_loss: rewards = \[1.0, 0.0, 1.0\]; expected a tensor"),
+    ],
+)
+def test_every_function_refuses_what_it_would_not_understand(call, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        call()
+
+
+@pytest.mark.parametrize("k", ["2", 1.0, True])
+def test_k_is_an_integer_and_verdicts_are_right_or_wrong(k):
+    with pytest.raises(ValueError, match="expected an integer"):
+        ansatz.pass_at_k([[1, 0]], k=k)
+    with pytest.raises(ValueError, match="expected whether each sample is correct"):
+        ansatz.pass_at_k([[0.5, 0]], k=1)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        (5, "5"),
+        (-3, "-3"),
+        (0.5, r"\frac{1}{2}"),
+        (1e-7, "0.0000001"),
+        (2.0, "2"),
+        (1e22, "10^22"),
+        (Fraction(3, 4), "0.75"),
+        (Decimal("1.50"), "1.5"),
+        (np.int64(7), "7"),
+        (np.float32(0.1), "0.1"),
+    ],
+)
+def test_numbers_are_gold_answers(gold, answer):
+    assert ansatz.verify(gold, rf"\boxed{{{answer}}}").correct
+    assert ansatz.equivalent(gold, answer).correct
+    assert not ansatz.verify(gold, r"\boxed{99}").correct

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from test_package_size import FEATURES, SETTINGS, core, feature_of, imports_of, is_within, trees
+from tools.package_size import FEATURES, SETTINGS, core, feature_of, imports_of, is_within, trees
 
 SEAMS: dict[str, list[str]] = SETTINGS["seams"]
 ABOVE: list[str] = SETTINGS["above"]
@@ -47,6 +47,10 @@ def test_every_module_of_a_feature_is_there_and_in_one_feature_only():
     assert [
         module for module in listed if is_within(f"ansatz.{module}", [each for each in listed if each != module])
     ] == []
+
+
+def test_the_core_is_more_than_a_file():
+    assert {"ansatz.train.step", "ansatz.rollout.native.sampler", "ansatz.loop.collect"} <= core()
 
 
 def test_the_core_imports_nothing_from_above():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from ansatz import files
-from ansatz.files import make_private
+from ansatz.errors import StorageError
+from ansatz.links import make_folder
 
 
 def test_a_text_replaces_the_file_and_leaves_no_draft(tmp_path):
@@ -99,4 +101,28 @@ def test_a_pipe_or_device_is_neither_replaced_nor_waited_for(tmp_path):
 def test_a_private_folder_is_its_users_alone_even_if_it_exists(tmp_path: Path):
     (tmp_path / "old").mkdir(mode=0o755)
     for folder in (tmp_path / "old", tmp_path / "new" / "deep"):
-        assert make_private(folder).stat().st_mode & 0o777 == 0o700
+        assert make_folder(folder, private=True).stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(
+    ("number", "advice", "has_sizes"),
+    [
+        (errno.ENOSPC, "Free some space", True),
+        (errno.EDQUOT, "quota", True),
+        (errno.EFBIG, "ulimit -f", True),
+        (errno.EROFS, "Mount the disk for writing", False),
+        (errno.EACCES, "right to write", False),
+        (errno.EPERM, "right to write", False),
+        (errno.EIO, "disk or its connection fails", False),
+        (errno.ELOOP, "Remove the link", False),
+        (errno.ENXIO, "Remove the cause", False),
+    ],
+)
+def test_what_cannot_be_written_is_answered_with_what_helps(tmp_path, number, advice, has_sizes):
+    error = OSError(number, os.strerror(number))
+    assert advice in files.remedy(error)
+    assert ("free on this disk" in files.not_written(tmp_path / "x", error)) == has_sizes
+    of_weights = StorageError("such as of the weights")
+    of_weights.__cause__ = error
+    assert files.remedy(of_weights) == files.remedy(error)
+    assert files.remedy(StorageError("of a library")) == "Free some space"

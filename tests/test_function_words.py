@@ -119,7 +119,6 @@ ALLOWED: dict[str, tuple[int, int, int]] = {
     "objectives/projects": (2, 38, 4),
     "prompts": (0, 0, 1),
     "rewards": (6, 12, 20),
-    "rewards/math_answer": (0, 1, 100),
     "rollout": (0, 0, 14),
     "rollout/native": (0, 0, 5),
     "rollout/vllm": (0, 0, 4),

@@ -45,8 +45,10 @@ OF_THE_COMMAND_ALONE = {
     "cli.verbs",
     "errors",
     "files",
+    "links",
     "process",
     "registry",
+    "trust",
     "visible",
 }
 TYPING_ERRORS = {

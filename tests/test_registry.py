@@ -8,6 +8,7 @@ import pytest
 
 from ansatz.errors import ConfigError
 from ansatz.registry import Registry, bind, describe_missing_file, load_attribute, settings_of, suggest
+from ansatz.trust import TrustedText
 
 
 def make() -> Registry:
@@ -82,7 +83,7 @@ def test_a_function_of_a_file_is_loaded_once(tmp_path):
         "@dataclass\nclass Seen:\n    count: int = 0\n"
         "SEEN = Seen()\ndef first(): return SEEN\ndef second(): return SEEN\n"
     )
-    first, second = (load_attribute(f"{file}:{name}", kind="reward") for name in ("first", "second"))
+    first, second = (load_attribute(TrustedText(f"{file}:{name}"), kind="reward") for name in ("first", "second"))
     assert dataclasses.is_dataclass(first())
     assert first() is second()
 
@@ -91,12 +92,14 @@ def test_two_files_of_one_name_are_two_modules(tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "mine.py").write_text(f"def where(): return {folder!r}\n")
-    found = [load_attribute(f"{tmp_path / folder / 'mine.py'}:where", kind="reward")() for folder in ("a", "b")]
+    found = [
+        load_attribute(TrustedText(f"{tmp_path / folder / 'mine.py'}:where"), kind="reward")() for folder in ("a", "b")
+    ]
     assert found == ["a", "b"]
 
 
 def test_a_function_of_a_module_is_found():
-    assert load_attribute("math:sqrt", kind="reward")(9) == 3
+    assert load_attribute(TrustedText("math:sqrt"), kind="reward")(9) == 3
 
 
 @pytest.mark.parametrize(
@@ -117,7 +120,7 @@ def test_what_is_wrong_with_a_reference_is_one_sentence(tmp_path, reference, sen
     places["raising"].write_text("1 / 0\n")
     known = set(sys.modules)
     with pytest.raises(ConfigError) as error:
-        load_attribute(reference.format(**places), kind="reward")
+        load_attribute(TrustedText(reference.format(**places)), kind="reward")
     assert str(error.value).startswith(sentence.format(**places))
     assert not {name for name in set(sys.modules) - known if name.startswith("ansatz_user")}
 
@@ -138,5 +141,5 @@ def test_what_is_not_a_file_is_called_by_what_it_is(tmp_path, make, said):
     make(path)
     assert describe_missing_file(path).startswith(said)
     with pytest.raises(ConfigError) as error:
-        load_attribute(f"{path}:f", kind="reward")
+        load_attribute(TrustedText(f"{path}:f"), kind="reward")
     assert f"'{path}' {said}" in str(error.value)

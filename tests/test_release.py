@@ -7,6 +7,7 @@ import re
 import tomllib
 from typing import Any
 
+import ansatz_verify
 import pytest
 import yaml
 from toy_runs import REPOSITORY
@@ -32,6 +33,9 @@ def test_package_citation_and_import_have_one_version():
     settings = tomllib.loads((REPOSITORY / "zensical.toml").read_text(encoding="utf-8"))["project"]
     assert f"Ansatz {PROJECT['version']}," in settings["copyright"]
     assert citation["license"] == PROJECT["license"]
+    verifier = tomllib.loads((REPOSITORY / "packages/verify/pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert verifier["version"] == ansatz_verify.__version__ == PROJECT["version"]
+    assert f"ansatz-verify=={PROJECT['version']}" in PROJECT["dependencies"]
 
 
 def test_the_changelog_has_a_dated_section_of_this_version_and_of_what_it_asks_from_users():
@@ -51,6 +55,17 @@ def test_links_of_the_pages_for_contributors_lead_to_files_and_headings():
             titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
             anchors = [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
             assert not heading or heading in anchors, (name, path, heading)
+
+
+def test_every_promise_of_security_names_tests_that_exist():
+    text = (REPOSITORY / "SECURITY.md").read_text(encoding="utf-8")
+    promises = text.partition("## The test of each line")[2]
+    file, named = "", 0
+    for path, test in re.findall(r"`(tests/[\w/]+\.py)?(?:::(test_\w+))?`", promises):
+        file, named = path or file, named + 1
+        code = (REPOSITORY / file).read_text(encoding="utf-8")
+        assert f"def {test or 'test_'}" in code, (file, test)
+    assert named >= promises.count("\n| ") - 1
 
 
 @pytest.mark.parametrize("version", locks.python_versions())
@@ -87,7 +102,7 @@ def test_the_page_on_pypi_has_no_link_into_the_repository():
         text = re.sub(change["pattern"], change["replacement"], text)
     assert re.findall(r"\]\((?!https:)|<!--|!\[", text) == []
     assert "*Quickstart*: read a run" in text
-    assert "ansatz train tiny_arithmetic_grpo_cpu" in text
+    assert "ansatz train first/recipe.yaml" in text
 
 
 def test_the_site_brings_files_of_the_repository_and_finds_links_that_lead_nowhere(tmp_path):

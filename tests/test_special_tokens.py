@@ -180,6 +180,7 @@ def test_a_transcript_read_again_has_the_special_tokens_that_were_sampled(name: 
             "[/INST]",
             "<<SYS>>",
         ),
+        *("[gMASK]", "<sop>", "[unused1]", "<0x0A>", "<fim-prefix>", "[|assistant|]", "<unused12>", "]~b]", "<EOT>"),
         *("[TOOL_CALLS]", "</tool_call>", "<think>", "<end_of_turn>", "<|", "<<|im_end|>|im_end|>"),
     ],
 )
@@ -190,7 +191,20 @@ def test_a_marker_for_a_server_is_broken(marker: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [*ORDINARY, "[0, 1)", "x<s", "[ABC", "a<b>c", "[A, B]", "\\langle x | y \\rangle", "x_1 < y"]
+    "text",
+    [
+        *ORDINARY,
+        "[0, 1)",
+        "x<s",
+        "[ABC",
+        "a<b>c",
+        "[A, B]",
+        "\\langle x | y \\rangle",
+        "x_1 < y",
+        "List[int]",
+        "x[AB]",
+        "0<x>1",
+    ],
 )
 def test_ordinary_text_for_a_server_is_not_changed(text: str) -> None:
     assert broken(text) == text

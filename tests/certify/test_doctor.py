@@ -13,7 +13,7 @@ import pytest
 from toy_runs import command
 
 from ansatz.certify import doctor
-from ansatz.certify.doctor import Finding, examine_cluster, examine_machine
+from ansatz.certify.doctor import Finding, _storage, examine_cluster, examine_machine
 from ansatz.cli.doctor import doctor as doctor_command
 from ansatz.cluster.ray import Node
 from ansatz.errors import ConfigError
@@ -29,7 +29,15 @@ def test_this_machine_can_train(tmp_path: Path):
     assert code == 0, out + err
     assert "a tiny step: sampled in" in out
     assert out.splitlines()[-1] == "Nothing is wrong."
-    assert list((tmp_path / "runs").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_disk_is_examined_and_no_folder_is_left_that_was_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("ansatz.certify.doctor._PROBE_BYTES", 2**20)
+    (tmp_path / "mine").mkdir()
+    for folder in (tmp_path / "mine", tmp_path / "mine" / "deep" / "runs", tmp_path / "new"):
+        assert [finding.what for finding in _storage(folder)] == ["run folder"]
+        assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]
 
 
 @pytest.mark.e2e

@@ -63,6 +63,7 @@ def cluster():
     yield cluster
     folder = Path(cluster._folder)
     assert folder.exists()
+    assert folder.stat().st_mode & 0o777 == 0o700
     cluster.close()
     assert not folder.exists()
     assert not [process for process in psutil.Process().children(recursive=True) if "ray" in process.name()]

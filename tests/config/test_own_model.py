@@ -83,7 +83,7 @@ def test_the_config_of_a_run_keeps_its_values(tmp_path):
     old = yaml.safe_load(dump(toy_config(tmp_path)))
     old["model"]["path"] = "some/model"
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(old))
-    config = load_run(tmp_path)
+    config = load_run(tmp_path, trust_code=True)
     assert (config.train.lr, config.sft.lr, config.data.template) == (1e-4, 2e-3, "tiny")
     assert check(yaml.safe_load(dump(config))) == config
 

@@ -43,7 +43,7 @@ def test_a_file_that_an_installed_recipe_names_is_published_and_its_comment_says
     sources = {
         "data/orz_math_57k_collected.json": "# from github.com/Open-Reasoner-Zero/Open-Reasoner-Zero",
         "data/boba_106k_0319_prompt_1024.jsonl": "from the data set inclusionAI/AReaL-boba-Data of the hub",
-        "examples/verifiers_sums.py:sums": "the file examples/verifiers_sums.py",
+        "examples/verifiers_sums.py:Sums": "the file examples/verifiers_sums.py",
     }
     assert [file for file in named if sources.get(file, "nowhere") not in text] == []
 

@@ -31,7 +31,7 @@ def test_every_recipe_of_the_project_loads_and_is_named_as_its_file(recipe):
 def test_the_resolved_config_written_down_loads_as_the_same(tmp_path):
     config = toy_config(tmp_path, {"train": {"lr": 1e-6, "max_logprob_gap": 1e9}})
     (tmp_path / "config.yaml").write_text(dump(config))
-    assert load_run(tmp_path) == config
+    assert load_run(tmp_path, trust_code=True) == config
     assert load_recipe(tmp_path / "config.yaml") == config
 
 
@@ -153,7 +153,7 @@ def test_merging_changes_neither_side():
         ("train.lr", ".nan", "train.lr = nan: it should be a finite number."),
         ("train.steps", "1.5", "train.steps = 1.5: it should be a valid integer"),
         ("train.steps", "true", "train.steps = True: it should be a number."),
-        ("train.optimizer", "adamw", "train.optimizer = 'adamw': it should be a mapping of keys to values."),
+        ("train.optimizer", "[adamw]", "train.optimizer = ['adamw']: it should be a mapping of keys to values."),
         ("train.max_logprob_gap", "0.9", "train.max_logprob_gap = 0.9: it should be greater than or equal to 1."),
         ("sft.batch_size", "0", "sft.batch_size = 0: it should be greater than 0."),
         ("model.dtype", "fp16", "model.dtype = 'fp16': it should be 'auto', 'float32' or 'bfloat16'."),
@@ -188,7 +188,7 @@ def test_merging_changes_neither_side():
         ("seed", "-1", "seed = -1: it should be greater than or equal to 0."),
         ("name", "..", "name = '..': it should match pattern"),
         ("name", "a/b", "name = 'a/b': it should match pattern"),
-        ("algorithm", "grpo", "algorithm = 'grpo': it should be a mapping of keys to values."),
+        ("algorithm", "[grpo]", "algorithm = ['grpo']: it should be a mapping of keys to values."),
         ("rewards.math_answer", "1", "rewards.math_answer = 1: it should be a mapping of keys to values."),
         ("train.lr", "[1", "the value of --train.lr is not valid YAML: "),
     ],
@@ -335,3 +335,59 @@ def test_an_entry_of_stages_takes_the_defaults_of_a_project_instead_of_the_prese
     entry = {"stage": "rl", "algorithm": {"defaults_of": "verl"}}
     config = toy_config(tmp_path, {"algorithm": {"preset": "grpo"}, "stages": ["sft", "rl", entry]})
     assert [each.config.algorithm["preset"] for each in stage_entries(config)[-2:]] == ["grpo", None]
+
+
+def test_of_thousands_of_wrong_keys_ten_are_named_and_the_others_counted():
+    with pytest.raises(ConfigError, match=r"990 more keys are wrong\.$") as error:
+        check(merge(TOY, {f"other_{number}": 1 for number in range(1000)}))
+    assert str(error.value).count("a recipe has no key") == 10
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("rollout.engine", "VLLM", {"name": "vllm"}),
+        ("train.optimizer", "Muon-Mix", {"name": "muon_mix"}),
+        ("algorithm", "Dr-GRPO", {"preset": "dr_grpo"}),
+        ("algorithm", "{defaults_of: TRL}", {"defaults_of": "trl"}),
+        ("environment", "Calculator", {"name": "calculator"}),
+        ("data.train", "fractions", {"source": "fractions"}),
+        ("data.train", "My/Rows.jsonl", {"source": "jsonl", "path": "My/Rows.jsonl"}),
+        ("data.curriculum", "uniform", {"sampler": "uniform"}),
+        ("rewards", "Format", {"format": {}}),
+        ("rewards", "[My_File.py:Brief]", {"My_File.py:Brief": {}}),
+        ("stages", "RL", ("rl",)),
+        ("stages", "sft, RL", ("sft", "rl")),
+        ("stages", "[{stage: RL, algorithm: RLOO}]", ({"stage": "rl", "algorithm": {"preset": "rloo"}},)),
+    ],
+)
+def test_a_plain_name_stands_for_the_mapping_with_it_in_a_recipe_and_as_an_option(tmp_path, key, text, value):
+    def at(config):
+        for part in key.split("."):
+            config = getattr(config, part)
+        return config
+
+    assert at(load(tmp_path, **{key: text})) == value
+    *parents, last = key.split(".")
+    layer = {last: yaml.safe_load(text)}
+    for part in reversed(parents):
+        layer = {part: layer}
+    (tmp_path / "over.yaml").write_text(yaml.safe_dump(layer))
+    assert at(load(tmp_path, overlays=[tmp_path / "over.yaml"])) == value
+
+
+def test_settings_besides_a_plain_name_are_kept_in_either_order(tmp_path):
+    for words in ({"algorithm": "GSPO", "algorithm.kl_coef": "0.1"}, {"algorithm.kl_coef": "0.1", "algorithm": "GSPO"}):
+        assert load(tmp_path, **words).algorithm == {"preset": "gspo", "kl_coef": 0.1}
+    assert load(tmp_path, model="Some/Folder", **{"rollout.max_response_tokens": "9"}).model.path == "Some/Folder"
+
+
+def test_a_number_is_no_plain_name(tmp_path):
+    assert "train = 100: it should be a mapping" in refused(tmp_path, train="100")
+    assert "rewards = [1]: it should be a mapping" in refused(tmp_path, rewards="[1]")
+
+
+def test_a_folder_stands_for_the_recipe_in_it(tmp_path):
+    (tmp_path / "project").mkdir()
+    toy_recipe(tmp_path / "project").rename(tmp_path / "project" / "recipe.yaml")
+    assert load_recipe(tmp_path / "project") == load_recipe(tmp_path / "project" / "recipe.yaml")

@@ -64,3 +64,20 @@ def assert_described(model):
             assert field.annotation.__doc__
             assert_described(field.annotation)
         assert is_section(field.annotation) or (field.description or "").endswith("."), name
+
+
+def test_several_held_out_sets_are_the_parts_of_one_mixture(tmp_path):
+    sets = {"easy": {"source": "jsonl", "path": "a.jsonl"}, "hard": {"source": "jsonl", "path": "b", "split": "test"}}
+    data = toy_config(tmp_path).data.model_dump()
+    heldout = RECIPE.model_validate({"name": "x", "data": {**data, "heldout": sets}}).data.heldout
+    assert heldout == {
+        "source": "mixture",
+        "split": "heldout",
+        "whole": True,
+        "parts": [
+            {"split": "heldout", **sets["easy"], "name": "easy"},
+            {**sets["hard"], "name": "hard"},
+        ],
+    }
+    with pytest.raises(ValidationError, match=r"hard\.source is missing"):
+        RECIPE.model_validate({"name": "x", "data": {**data, "heldout": {**sets, "hard": {"path": "b.jsonl"}}}})

@@ -130,7 +130,7 @@ def test_a_written_config_is_not_made_a_toy_again(tmp_path):
     config = at_toy_size(tmp_path, **{"train.steps": "9"})
     (tmp_path / "config.yaml").write_text(dump(config))
     assert load_recipe(tmp_path / "config.yaml") == config
-    assert load_run(tmp_path) == config
+    assert load_run(tmp_path, trust_code=True) == config
 
 
 def test_a_run_that_an_earlier_version_began_loads_without_the_limits_that_follow_from_others(tmp_path):
@@ -138,7 +138,7 @@ def test_a_run_that_an_earlier_version_began_loads_without_the_limits_that_follo
     written = yaml.safe_load(dump(config))
     written["cluster"] |= {"probe": 10.0, "patience": 500.0, "update": 500.0}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(written))
-    assert load_run(tmp_path) == config
+    assert load_run(tmp_path, trust_code=True) == config
     with pytest.raises(ConfigError, match=r"cluster\.patience"):
         load_recipe(tmp_path / "config.yaml")
 

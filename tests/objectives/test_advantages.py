@@ -234,3 +234,11 @@ def test_gdpo_takes_any_normalizer_of_each_component():
         assert result.tolist() == pytest.approx([*values, 0.0]), normalizer
     kept = component("gdpo", normalizer="group_mean", single="keep")(given_inputs)
     assert kept[3].item() == 6.0
+
+
+def test_gdpo_normalises_each_component_over_the_rollouts_that_it_applies_to():
+    nan = float("nan")
+    component_NK = torch.tensor([[1.0, nan], [3.0, 2.0], [nan, 4.0], [nan, nan]])
+    inputs = {"component_NK": component_NK, "group_N": torch.zeros(4, dtype=torch.long)}
+    result = component("gdpo", normalizer="group_mean", component_weights=(1.0, 10.0))(inputs)
+    assert result.tolist() == [-1.0, 1.0 - 10.0, 10.0, 0.0]

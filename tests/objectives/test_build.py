@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from given import build_objective
 
 from ansatz.certify.parity.report import LEFT_OUT
 from ansatz.errors import ConfigError
-from ansatz.objectives.build import build_objective
 from ansatz.objectives.explain import explain, formula
 from ansatz.objectives.presets import COMMON, DESCRIPTION, KEYS, PRESETS
 from ansatz.objectives.projects import ALIASES, PROJECTS

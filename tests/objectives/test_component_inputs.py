@@ -6,11 +6,12 @@ import inspect
 from pathlib import Path
 
 import pytest
+from given import build_objective
 from toy_runs import toy_config
 
 from ansatz.errors import ConfigError
 from ansatz.loop.pipeline import run_pipeline
-from ansatz.objectives.build import COMPONENTS, build_objective
+from ansatz.objectives.build import COMPONENTS
 from ansatz.objectives.components import INPUTS, INPUTS_OF
 from ansatz.registry import settings_of
 from ansatz.track.jsonl import read_jsonl

@@ -70,7 +70,6 @@ def _train(context: RunContext, stage: TrainingStage, *, sampler: Sampler, evalu
         grader=context.grader,
         num_prompts=config.rollout.prompts_per_step,
         needs_greedy=trainer.needs_greedy,
-        grader_threads=config.grader_workers,
     )
     partial = _partial_from_json(stage.restored.get("partial_rollouts", ()))
     memory = PeakMemory(trainer.device)

@@ -1,8 +1,9 @@
-"""Two steps of TRL's GRPOTrainer with our reward, run in TRL's environment: trl_steps.py MODEL OUT."""
+"""Two steps of TRL's GRPOTrainer with our rewards, run in TRL's environment: trl_steps.py MODEL OUT."""
 
 import json
 import sys
 
+from ansatz_verify import adapters
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
@@ -12,7 +13,7 @@ model, out = sys.argv[1:]
 rows = [{"prompt": f"Question: {number} + 1?\nAnswer:\n", "answer": str(number + 1)} for number in range(8)]
 trainer = GRPOTrainer(
     model=model,
-    reward_funcs=trl_reward({"math_answer": {"correct": 2.0, "wrong": -1.0}}),
+    reward_funcs=[trl_reward({"math_answer": {"correct": 2.0, "wrong": -1.0}}), adapters.trl_reward()],
     args=GRPOConfig(
         output_dir=out,
         max_steps=2,

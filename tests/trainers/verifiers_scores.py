@@ -1,20 +1,23 @@
-"""What a rubric of verifiers gives a right and a wrong completion; run in the environment of verifiers."""
+"""What a task of verifiers 0.4 scores a right and a wrong reply with our reward, in the environment of verifiers."""
 
 import asyncio
 import json
 
-from ansatz.adapters import verifiers_rubric
+import verifiers.v1 as vf
 
-rubric = verifiers_rubric(weight=0.5)
+
+class Data(vf.TaskData):
+    answer: str
+
+
+class Sum(vf.Task[Data]):
+    """It has no reward of its own; the configuration names ours."""
+
+
+config = vf.TaskConfig(rewards={"answer": {"fn": "ansatz_verify.adapters:verifiers_reward", "weight": 0.5}})
 rewards = []
 for text in (r"\boxed{5}", r"\boxed{6}"):
-    state = {
-        "prompt": [{"role": "user", "content": "2 + 3?"}],
-        "completion": [{"role": "assistant", "content": text}],
-        "answer": "5",
-        "task": "sum",
-        "info": {},
-    }
-    asyncio.run(rubric.score_rollout(state))
-    rewards.append(state["reward"])
+    trace = vf.Trace.model_construct(root_reply=text)
+    asyncio.run(Sum(Data(prompt="2 + 3?", answer="5"), config).score(trace))
+    rewards.append(trace.reward)
 print(json.dumps(rewards))
