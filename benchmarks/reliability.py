@@ -1,4 +1,4 @@
-"""A campaign of faults: runs of every kind are killed, stopped, damaged and left without disk space at random moments.
+"""A campaign of faults: runs of every kind are killed, signalled, stopped, damaged and left without disk space.
 
     python benchmarks/reliability.py --minutes 60 --folder FOLDER
     python benchmarks/reliability.py --minutes 60 --folder FOLDER --trainer my_trainer.yaml --store my_trainer.jsonl

@@ -24,6 +24,7 @@ from itertools import islice
 from typing import Any
 
 import torch
+from ansatz_verify import verify
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -32,7 +33,6 @@ from ansatz.data.arithmetic import arithmetic
 from ansatz.models.tiny import build_tiny_model
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
-from ansatz.rewards.math_answer import verify
 from ansatz.types import Problem
 
 SIZES = {"vocab_size": 300, "hidden_size": 64, "num_layers": 2, "intermediate_size": 192, "head_dim": 16}

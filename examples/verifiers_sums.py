@@ -1,62 +1,103 @@
-"""Environments of the package verifiers for `ansatz train`: sums in one turn, a guessing game, and sums with a tool.
+"""Tasksets of the package verifiers for `ansatz train`: sums in one turn, a guessing game, and sums with a tool.
 
-    pip install 'ansatz-rl[verifiers]'
+    pip install ./packages/verify '.[verifiers]'  # in a clone
     ansatz train tiny_verifiers_cpu
 
-`environment: {name: verifiers, environment: examples/verifiers_sums.py:guessing}` plays another one.
+`environment: {name: verifiers, environment: examples/verifiers_sums.py:Guessing}` plays another one.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
 
-import verifiers as vf
-from datasets import Dataset
+import verifiers.v1 as vf
+from ansatz_verify.adapters import verifiers_reward
 
-from ansatz.adapters import verifiers_rubric
 from ansatz.data.base import load_problems
 
 
-def sums(*, count: int = 4000, max_level: int = 1) -> vf.Environment:
-    """Arithmetic with up to max_level operations in one turn. The rubric is the verifier of Ansatz."""
-
-    def rows(split: str, count: int) -> Dataset:
-        settings = {"count": count, "max_level": max_level, "seed": 2}
-        problems = load_problems("arithmetic", split=split, settings=settings)
-        return Dataset.from_list([{"question": each.question, "answer": each.answer} for each in problems])
-
-    return vf.SingleTurnEnv(dataset=rows("train", count), eval_dataset=rows("heldout", 200), rubric=verifiers_rubric())
+class Gold(vf.TaskData):
+    answer: str
 
 
-class Guessing(vf.MultiTurnEnv):
-    """The policy guesses a number, and hears whether it is higher or lower."""
+class SumTask(vf.Task[Gold]):
+    """Its reward is the verifier of Ansatz."""
 
-    async def env_response(self, messages: Any, state: Any, **kwargs: Any) -> Any:
-        guess = str(messages[-1].content).strip()
-        if not guess.isdigit():
-            return [{"role": "user", "content": "Write a number."}]
-        if guess == state["answer"]:
-            state["final_env_response"] = [{"role": "user", "content": "Right."}]
-            return state["final_env_response"]
-        return [{"role": "user", "content": "Higher." if int(guess) < int(state["answer"]) else "Lower."}]
+    @vf.reward
+    async def right(self, trace: vf.Trace) -> float:
+        return await verifiers_reward(self.data, trace)
 
 
-def guessing(*, count: int = 100, max_turns: int = 7) -> vf.Environment:
+class SumsConfig(vf.TasksetConfig):
+    split: str = "train"
+    count: int = 4000
+    max_level: int = 1
+
+
+class Sums(vf.Taskset[SumTask, SumsConfig]):
+    """Arithmetic with up to max_level operations in one turn."""
+
+    def load(self) -> Iterator[SumTask]:
+        settings = {"count": self.config.count, "max_level": self.config.max_level, "seed": 2}
+        for problem in load_problems("arithmetic", split=self.config.split, settings=settings):
+            yield SumTask(Gold(prompt=problem.question, answer=problem.answer), self.config.task)
+
+
+class Guesses(vf.State):
+    number: int = 0
+    guesses: int = 0
+    found: bool = False
+
+
+class Game(vf.Toolset[vf.ToolsetConfig, Guesses]):
+    TOOL_PREFIX = None
+
+    async def setup_task(self, task: Gold) -> None:
+        self.number = int(task.answer)
+
+    @vf.tool
+    def guess(self, number: int) -> str:
+        """Say whether my number is higher or lower.
+
+        Args:
+            number: the guess
+        """
+        self.state.guesses += 1
+        self.state.found = number == self.number
+        return "Right." if self.state.found else "Higher." if number < self.number else "Lower."
+
+
+class GuessingTask(vf.Task[Gold, Guesses]):
     """A game of several turns: 1 for the number, less for every further guess."""
 
-    def found(completion: Any, answer: str) -> float:
-        guesses = [str(message.content).strip() for message in completion if message.role == "assistant"]
-        return 1.0 / len(guesses) if guesses and guesses[-1] == answer else 0.0
+    @classmethod
+    def toolsets(cls, config: vf.TaskConfig) -> list[vf.Toolset]:
+        return [Game(vf.ToolsetConfig())]
 
-    rows = [{"question": "Guess my number from 1 to 100.", "answer": str(1 + 37 * n % 100)} for n in range(count)]
-    return Guessing(dataset=Dataset.from_list(rows), rubric=vf.Rubric(funcs=[found]), max_turns=max_turns)
+    @vf.stop
+    async def found(self, trace: vf.Trace) -> bool:
+        return trace.state.found
+
+    @vf.reward
+    async def quick(self, trace: vf.Trace) -> float:
+        return 1.0 / trace.state.guesses if trace.state.found else 0.0
 
 
-def tool_sums(*, count: int = 100, max_turns: int = 4) -> vf.Environment:
-    """Sums with a tool that adds."""
+class GuessingConfig(vf.TasksetConfig):
+    count: int = 100
 
-    def add(a: int, b: int) -> int:
-        """Adds two whole numbers.
+
+class Guessing(vf.Taskset[GuessingTask, GuessingConfig]):
+    def load(self) -> Iterator[GuessingTask]:
+        for n in range(self.config.count):
+            data = Gold(prompt="Guess my number from 1 to 100.", answer=str(1 + 37 * n % 100))
+            yield GuessingTask(data, self.config.task)
+
+
+class Calculator(vf.Toolset[vf.ToolsetConfig]):
+    @vf.tool
+    def add(self, a: int, b: int) -> int:
+        """Add two whole numbers.
 
         Args:
             a: the first number
@@ -64,5 +105,17 @@ def tool_sums(*, count: int = 100, max_turns: int = 4) -> vf.Environment:
         """
         return a + b
 
-    rows = [{"question": f"What is {1000 + n} + {7 * n}?", "answer": str(1000 + 8 * n)} for n in range(count)]
-    return vf.ToolEnv(tools=[add], dataset=Dataset.from_list(rows), rubric=verifiers_rubric(), max_turns=max_turns)
+
+class ToolSumTask(SumTask):
+    @classmethod
+    def toolsets(cls, config: vf.TaskConfig) -> list[vf.Toolset]:
+        return [Calculator(vf.ToolsetConfig())]
+
+
+class ToolSums(vf.Taskset[ToolSumTask, GuessingConfig]):
+    """Sums with a tool that adds."""
+
+    def load(self) -> Iterator[ToolSumTask]:
+        for n in range(self.config.count):
+            data = Gold(prompt=f"What is {1000 + n} + {7 * n}?", answer=str(1000 + 8 * n))
+            yield ToolSumTask(data, self.config.task)

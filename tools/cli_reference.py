@@ -20,7 +20,7 @@ INTRODUCTION = """\
 
 This page is generated from the commands by `make docs`; do not edit it.
 
-`ansatz VERB --help` prints the same. The verbs that take a recipe accept any of its
+`ansatz VERB --help` (or `-h`) prints the same. The verbs that take a recipe accept any of its
 [keys](config.md) as a dotted option, such as `--train.lr 3e-4`. An error in a recipe, an option or
 a file is one message and exit code 2. `ansatz --install-completion` lets the shell complete verbs,
 options and recipe keys.

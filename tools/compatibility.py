@@ -96,9 +96,9 @@ def render() -> str:
         paragraph(f"These extras resolve together, with the versions of `constraints.txt`: {extras}."),
         "",
         paragraph(
-            f"{' and '.join(f'`{extra}`' for extra in APART)} need environments of their own: vLLM 0.32 needs "
-            "transformers below 5.20, and verifiers 0.1.14 needs a regex below 2026.4.4, which transformers 5.23 does "
-            "not take. Both resolve without `constraints.txt`, vLLM 0.32 with torch 2.13 and transformers 5.19."
+            f"{' and '.join(f'`{extra}`' for extra in APART)} are not locked. verifiers 0.4 resolves with the same "
+            "versions, and brings 60 more packages. vLLM 0.32 needs an environment of its own, because it needs "
+            "transformers below 5.20; without `constraints.txt`, it resolves with torch 2.13 and transformers 5.19."
         ),
         "",
         "## Locks",
@@ -111,7 +111,7 @@ def render() -> str:
         "",
         "```",
         "$ pip install --require-hashes --requirement locks/python3.11.txt",
-        "$ pip install --no-deps ansatz-rl",
+        "$ pip install --no-deps ./packages/verify .",
         "```",
         "",
         paragraph(

@@ -32,6 +32,8 @@ This page is generated from the schema by `make docs`; do not edit it.
 
 A recipe is a YAML file. Every key can stand in a recipe, in an overlay, or on the command line as a
 dotted option: `--train.lr 3e-4`. A key that does not exist is refused, with the nearest name.
+Where a key takes a mapping with a name, the name alone will do: `--rollout.engine vllm`,
+`--algorithm dr_grpo`, `--stages sft,rl`, `--data.train problems.jsonl`.
 `ansatz explain RECIPE --full` prints a recipe with all its defaults, and an
 [editor](how-to/editor.md) can complete and check it. Terms are in the [glossary](glossary.md).
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansatz.model_config import WRAPPERS
+from ansatz.models.families import MISSING
 from tools.families import FAMILIES, SUPPORTED, Family
 from tools.family_runs import read_results
-from tools.pages import DOCS, paragraph
+from tools.pages import DOCS, item, paragraph
 
 PAGE = DOCS / "models.md"
 
@@ -20,17 +22,20 @@ This page is generated from `tools/families.py` and `tools/family_results.json` 
 not edit it.
 
 `model.path`, `rejection.teacher` and `rewards.learned.model` take a local folder in Hugging Face
-format, or a model of the hub with an optional branch, tag or commit:
+format, a GGUF file, or a model of the hub with an optional branch, tag or commit:
 
 ```yaml
 model: {path: Qwen/Qwen2.5-1.5B-Instruct}
 model: {path: Qwen/Qwen2.5-1.5B-Instruct@main}
+model: {path: SmolLM2-135M-Instruct.Q4_1.gguf}    # a GGUF file; needs the extra gguf
 ```
 
-An existing folder wins over a hub name. A model is downloaded to the hub's cache before a run
-writes anything, without files that are not needed. The run's config.yaml and run.json name the
-commit, so a resumed run loads the same weights. `HF_HUB_OFFLINE=1` uses the cache only. Code in a
-model's repository is never run.
+What exists wins over a hub name. A file is read as GGUF, once, into a folder of the user's cache
+(`~/.cache/ansatz/gguf`), which config.yaml names: the weights as they were rounded, in float32.
+
+A model of the hub is downloaded to the hub's cache before a run writes anything, without files that
+are not needed. The run's config.yaml and run.json name the commit, so a resumed run loads the same
+weights. `HF_HUB_OFFLINE=1` uses the cache only. Code in a model's repository is never run.
 
 ## Families
 
@@ -68,6 +73,16 @@ def page() -> str:
         "",
     ]
     lines += [f"- {family.name}: {family.note}." for family in SUPPORTED if family.note]
+    wrappers = paragraph(
+        f"Of models that also read images ({', '.join(f'`{kind}`' for kind in WRAPPERS)}) the text part is trained, if "
+        "it belongs to one of these families: Gemma 3 from 4B on, Mistral Small 3.1, LLaVA or InternVL, for example. A "
+        "run says once how many weights are left out, and checkpoints and exports are models of text only; adapters "
+        "fit the original. Problems with images are refused. Log-probs and gradients are compared with the whole "
+        "model's in `tests/models/test_text_parts.py`. vLLM and stored weights of 4 or 8 bits are refused for them."
+    )
+    reasons = [
+        item(f"{', '.join(f'`{kind}`' for kind in kinds)}: {reason}.") for reason, kinds in _refused_for().items()
+    ]
     shapes = paragraph(
         "Shapes within a family, such as tied embeddings, one key head, biases, partial rotary positions or another "
         "scaling of them, are compared with transformers in `tests/models/test_family_shapes.py`."
@@ -86,7 +101,16 @@ def page() -> str:
         "are refused by name. `model.quantize: nf4` gives the linear layers of an ordinary model 4 bits "
         "([memory](memory.md#qlora))."
     )
+    lines += ["", wrappers, "", "What is missing for some of the refused model types:", "", *reasons]
     return "\n".join([*lines, "", shapes, "", limits, "", stored, ""])
+
+
+def _refused_for() -> dict[str, list[str]]:
+    """Return the model types that lack the same thing, by what they lack."""
+    kinds: dict[str, list[str]] = {}
+    for kind, reason in MISSING.items():
+        kinds.setdefault(reason, []).append(kind)
+    return kinds
 
 
 def _row(family: Family, results: dict[str, Any] | None) -> str:

@@ -1,7 +1,8 @@
 """Builds the release into dist/, and tries it as somebody does who has nothing else: `make release`.
 
-The wheel and the sdist are built twice, each time from the committed files alone, and must have the same bytes. The
-wheel is then installed into an empty environment with the versions of constraints.txt, and used in an empty folder.
+The wheels and sdists of the verifier and of the trainer are built twice, each time from the committed files alone, and
+must have the same bytes. The wheels are then installed into empty environments with the versions of constraints.txt,
+the verifier's alone first, and used in an empty folder.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ def main() -> None:
         shutil.rmtree(dist, ignore_errors=True)
         shutil.copytree(folder / "first" / "dist", dist)
         run([sys.executable, "-m", "twine", "check", "--strict", *map(str, dist.iterdir())], cwd=ROOT)
-        try_wheel(next(dist.glob("*.whl")), folder)
+        try_wheels(sorted(dist.glob("*.whl")), folder)
     for file, digest in sorted(first.items()):
         print(f"{digest}  dist/{file}")
 
 
 def build(folder: Path) -> dict[str, str]:
-    """Build both archives from the files of the current commit. Return the SHA-256 of each by its name."""
+    """Build all archives from the files of the current commit. Return the SHA-256 of each by its name."""
     source, dist = folder / "source", folder / "dist"
     source.mkdir(parents=True)
     archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, check=True, capture_output=True).stdout
@@ -63,23 +64,33 @@ def build(folder: Path) -> dict[str, str]:
         ["git", "log", "-1", "--format=%ct"], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout.strip()
     environment = {**os.environ, "SOURCE_DATE_EPOCH": seconds}
-    run([sys.executable, "-m", "build", "--outdir", str(dist), str(source)], cwd=folder, env=environment)
+    for project in (source / "packages" / "verify", source):
+        run([sys.executable, "-m", "build", "--outdir", str(dist), str(project)], cwd=folder, env=environment)
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in dist.iterdir()}
 
 
-def try_wheel(wheel: Path, folder: Path) -> None:
-    """Install the wheel into an empty environment, and take a new user's first steps in an empty folder."""
-    environment, empty = folder / "environment", folder / "empty"
-    venv.create(environment, with_pip=True)
+def try_wheels(wheels: Sequence[Path], folder: Path) -> None:
+    """Try the verifier without the trainer, and then a new user's first steps, in empty folders."""
+    (verifier,) = (str(wheel) for wheel in wheels if wheel.name.startswith("ansatz_verify"))
+    python = install([verifier], folder / "verifier")
+    program = "from ansatz_verify import verify; assert verify('1/2', r'\\boxed{\\frac{2}{4}}')"
+    print("$ python -c", repr(program), flush=True)
+    run([str(python), "-c", program], cwd=folder)
+    python = install(list(map(str, wheels)), folder / "environment")
+    empty = folder / "empty"
     empty.mkdir()
-    python = str(environment / "bin" / "python")
-    run(
-        [python, "-m", "pip", "install", "--quiet", "--constraint", str(ROOT / "constraints.txt"), str(wheel)],
-        cwd=empty,
-    )
     for step in FIRST_STEPS:
         print("$ ansatz", *step, flush=True)
-        run([str(environment / "bin" / "ansatz"), *step], cwd=empty)
+        run([str(python.with_name("ansatz")), *step], cwd=empty)
+
+
+def install(wheels: Sequence[str], environment: Path) -> Path:
+    """Return the Python of a new environment with the wheels in it."""
+    venv.create(environment, with_pip=True)
+    python = environment / "bin" / "python"
+    command = [str(python), "-m", "pip", "install", "--quiet", "--constraint", str(ROOT / "constraints.txt"), *wheels]
+    run(command, cwd=environment)
+    return python
 
 
 def run(command: Sequence[str], *, cwd: Path, env: dict[str, str] | None = None) -> None:

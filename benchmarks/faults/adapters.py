@@ -27,7 +27,7 @@ import yaml
 from .damage import Damage, random_damage
 from .processes import LIMIT_S, OwnProcess, Started, descendants, finish, is_alive
 
-WEIGHTS = {"kill": 7, "signal": 1, "damage": 1, "full disk": 1}
+WEIGHTS = {"kill": 7, "signal": 1, "damage": 1, "full disk": 1, "stop": 1}
 """The faults, and how often each is drawn."""
 ANY = "any moment"
 

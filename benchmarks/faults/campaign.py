@@ -1,4 +1,4 @@
-"""Disturbs runs at random moments: each is killed, stopped, damaged and left without disk space again and again.
+"""Disturbs runs at random moments: each is killed, signalled, stopped, damaged and left without disk space.
 
 It is then continued to its end, and compared with an undisturbed one.
 """
@@ -11,7 +11,7 @@ import resource
 import shutil
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,13 +27,15 @@ MOST_FAILURES = 3
 ORPHANS_S = 10.0
 NOTHING = "nothing"
 """Instead of a fault: the run goes on to its end."""
+STOPPED_S = (1.0, 8.0)
+"""How long a command is stopped. Calls of tools and environments, programs and algebra have limits of 1 to 5 s."""
 FILE_BYTES = (0, 50, 5000, 100_000)
 """How large files can become when the disk is full."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Fault:
-    """fault: one of WEIGHTS. of: what was killed, the signal, the damage, or how large a file may become.
+    """fault: one of WEIGHTS. of: what was killed or stopped, the signal, the damage, or how large a file may become.
 
     aimed, phases: see Reached. at: seconds since the command was started, or since the fault before. code: the exit
     code, if the command ended. effect: of damage and of a full disk.
@@ -91,7 +93,7 @@ class Disturber:
 
     def _disturb(self) -> None:
         """Returns when the run has ended, or is given up."""
-        disturb = {"kill": self._kill, "signal": self._signal, "full disk": self._fill}
+        disturb = {"kill": self._kill, "signal": self._signal, "full disk": self._fill, "stop": self._stop}
         while self._failures < MOST_FAILURES:
             fault, aim = self._next()
             if fault == "damage":
@@ -186,6 +188,19 @@ class Disturber:
             return False
         return True
 
+    def _stop(self, reached: Reached, at: float) -> bool:
+        """SIGSTOP to the command alone, or to all that it has started as well, and SIGCONT some seconds later. The
+        command goes on."""
+        process, of = reached.process, self._draw.choice(["command", "tree"])
+        paused_s = self._draw.uniform(*STOPPED_S)
+        self._add("stop", of, reached, at).effect = f"for {paused_s:.1f} s"
+        _send_all(signal.SIGSTOP, [process.pid])
+        pids = [process.pid, *(descendants(process.pid) if of == "tree" else ())]
+        _send_all(signal.SIGSTOP, pids)
+        time.sleep(paused_s)
+        _send_all(signal.SIGCONT, pids)
+        return True
+
     def _damage(self, name: str | None) -> None:
         shutil.rmtree(self._copy, ignore_errors=True)  # an earlier damage was no reason to refuse the run
         shutil.copytree(self._run, self._copy, symlinks=True)
@@ -233,9 +248,13 @@ class Disturber:
         if left := left_alive(below, within_s=ORPHANS_S):
             names = [_command_line(pid) for pid in left]
             self.result.unexpected.append(f"left alive {ORPHANS_S:g} s after {after}: {names}")
-            for pid in left:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            _send_all(signal.SIGKILL, left)
+
+
+def _send_all(number: signal.Signals, pids: Iterable[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def _command_line(pid: int) -> str:

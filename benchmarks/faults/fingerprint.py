@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ansatz.config.load import RUN_FILE
 from ansatz.loop.held_run import ORIGIN, ORIGIN_FILE
 from ansatz.train.checkpoint import DIGESTS_FILE, STATE_FILE, list_checkpoints
 
@@ -28,6 +29,10 @@ _OF_RECIPE = ("config.yaml", "run.json", ORIGIN_FILE)
 """Files that say which recipe made a run. A checkpoint's state does, too, under the key ORIGIN."""
 
 
+_EVENTS, _PAUSED, _EMPTY = "events.jsonl", "paused", hashlib.sha256(b"").hexdigest()
+"""Events of this kind are left out: a process can also pause for lack of a processor. So is a file without others."""
+
+
 def fingerprint(run: Path, *, with_recipe: bool = True) -> dict[str, str]:
     """SHA-256 by path within the run folder. Hidden files are drafts and locks.
 
@@ -35,12 +40,13 @@ def fingerprint(run: Path, *, with_recipe: bool = True) -> dict[str, str]:
     """
     files = (path for path in sorted(run.rglob("*")) if path.is_file())
     names = {path.relative_to(run): path for path in files}
-    return {
+    digests = {
         str(name): hashlib.sha256(_content(path, run, with_recipe=with_recipe)).hexdigest()
         for name, path in names.items()
         if not any(part.startswith(".") or part in _LEFT_OUT for part in name.parts)
         and (with_recipe or name.name not in _OF_RECIPE)
     }
+    return {name: digest for name, digest in digests.items() if digest != _EMPTY or Path(name).name != _EVENTS}
 
 
 def differences(left: Path, right: Path, *, with_recipe: bool = True) -> list[str]:
@@ -82,9 +88,13 @@ def _without_times(path: Path, text: str, *, with_recipe: bool) -> bytes:
         return "".join(line for line in lines if not line.rstrip().endswith((".json", *_IDENTIFIED))).encode()
     if path.suffix == ".jsonl":
         rows = [untimed(json.loads(line)) for line in text.split("\n")[:-1]]
+        if path.name == _EVENTS:
+            rows = [row for row in rows if not (isinstance(row, dict) and row.get("kind") == _PAUSED)]
         return "\n".join(map(json.dumps, rows)).encode()
     if path.suffix == ".json":
         record = json.loads(text)
+        if path.name == RUN_FILE and record.get("end") is not None:
+            del record["end"]["time"]
         if path.parts[-2:] == tuple(STATE_FILE.split("/")):
             del record["random"]  # the global generators, from which other packages draw too, such as Ray
             if not with_recipe:

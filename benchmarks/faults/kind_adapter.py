@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from ansatz.loop.interrupts import EXIT_CODE, SIGNALS
+from ansatz.track.jsonl import read_jsonl
+from ansatz.track.step_files import SAMPLES
 
 from .adapters import WEIGHTS, Adapter, Reached, wait_random
 from .damage import Damage, random_damage
-from .fingerprint import differences, without_older_checkpoints
+from .fingerprint import differences, untimed, without_older_checkpoints
 from .kinds import ON_WORKERS, write_recipe
 from .marked import HELD, SIZE, active_phases
 from .processes import Forks, Started, finish, is_alive, start_marked
@@ -86,12 +88,13 @@ class KindAdapter(Adapter):
 
     def differences(self, run: Path, faults: Collection[str], damaged: Collection[str]) -> list[str]:
         changed = differences(self.whole, run)
-        if set(faults) - {"kill"}:  # a run that is stopped saves, and one without space cannot: at other steps
+        if set(faults) - {"kill", "stop"}:  # a run that is stopped saves, and one without space cannot: at other steps
             changed = without_older_checkpoints(changed, self.whole)
         if "full disk" in faults or self.name in ON_WORKERS:  # events tell of it
             changed = [name for name in changed if not name.endswith("events.jsonl")]
         if "full disk" in faults:  # the run goes on without the responses of an evaluation
             changed = [name for name in changed if "/evaluations/" not in name]
+            changed = [name for name in changed if not _only_lacks_tokens(run / name, self.whole / name)]
         if any(_is_record(name) for name in damaged):
             changed = [name for name in without_older_checkpoints(changed, run) if not _is_record(name)]
         # What is not read again stays damaged, and its digest shows it.
@@ -147,10 +150,10 @@ def kind_adapters(names: Sequence[str], *, url: str) -> Iterator[list[Adapter]]:
 def _adapter(name: str, url: str, forks: Forks, others: Forks) -> KindAdapter:
     starts: dict[str, Start] = {} if name in ON_WORKERS else {"start": forks.start, "start_whole": others.start}
     adapter = KindAdapter(name=name, url=url, **starts, **PROMISES)
+    # A signal during the imports of a command, or before it has set its handlers, ends it at once.
+    adapter.stop_codes = (*adapter.stop_codes, *(-number for number in SIGNALS))
     if name in ON_WORKERS:
         adapter.children, adapter.limit_s = ("ray::Actor", *RAY), 600.0
-        # These commands have an interpreter of their own, and a signal during its imports ends it at once.
-        adapter.stop_codes = (*adapter.stop_codes, *(-number for number in SIGNALS))
         adapter.faults = [fault for fault in WEIGHTS if fault != "full disk"]
     return adapter
 
@@ -162,6 +165,21 @@ PROMISES: dict[str, Any] = {
     "refusal_codes": (2,),
 }
 """What a signal and a damage do to a run of Ansatz."""
+
+
+def _only_lacks_tokens(file: Path, whole: Path) -> bool:
+    """Return whether an event says that the tokens of this step are not stored, and its rows differ in nothing else."""
+    name, _, kind = file.name.partition(".")
+    if file.parent.name != SAMPLES or kind not in ("jsonl", "tokens.npy"):
+        return False
+    events = read_jsonl(file.parents[1] / "events.jsonl")
+    step = int(name.rpartition("-")[2])
+    if not any(event["kind"] == "not_stored" and event["step"] == step for event in events):
+        return False
+    if kind == "tokens.npy":
+        return True
+    own, expected = ([{**untimed(row), "tokens_at": None} for row in read_jsonl(each)] for each in (file, whole))
+    return own == expected
 
 
 def _is_record(name: str) -> bool:

@@ -48,9 +48,9 @@ CALLS = {
 """The calls of each phase: module and name, in the module that makes the call."""
 HELD = {
     "half a row": ["ansatz.track.row_writer:append_text", "ansatz.track.jsonl:append_text"],
-    "before a file is replaced": ["pathlib:Path.replace"],
-    "before a checkpoint is renamed": ["pathlib:Path.rename"],
-    "half of a folder removed": ["shutil:rmtree"],
+    "before a file is replaced": ["ansatz.files:rename"],
+    "before a checkpoint is renamed": ["ansatz.train.checkpoint:rename"],
+    "half of a folder removed": ["ansatz.train.checkpoint:remove_path", "ansatz.loop.run_folder:remove"],
 }
 """Calls with a path as their first argument. Only those within the run folder count."""
 PHASES = (*CALLS, *HELD)

@@ -64,7 +64,7 @@ class Store:
         for row in [*self.rows(), *(row for other in others for row in other.rows())]:
             key = tuple(row[name] for name in _KEY)
             total = merged.setdefault(key, dict(zip(_KEY, key, strict=True)))
-            total |= {name: total.get(name, 0) + row[name] for name in COUNTED}
+            total |= {name: total.get(name, 0) + row.get(name, 0) for name in COUNTED}
             total["killed"] = dict(sorted((Counter(total.get("killed", {})) + Counter(row["killed"])).items()))
         lines = [json.dumps(merged[key]) + "\n" for key in sorted(merged)]
         self.path.write_text("".join(lines), encoding="utf-8")
@@ -74,10 +74,10 @@ class Store:
         counts, killed, where = defaultdict[str, Counter[str]](Counter), Counter[str](), Counter[tuple[str, ...]]()
         for row in self.rows():
             for kind in (row["kind"], "all"):
-                counts[kind].update({name: row[name] for name in COUNTED})
+                counts[kind].update({name: row.get(name, 0) for name in COUNTED})  # older rows have no stops
             killed.update(row["killed"])
             where[row["date"], row["commit"], row["processor"]] += row["kill"]
-        heads = ("runs", "kills", "signals", "damages", "full disks", "differences", "unexpected")
+        heads = ("runs", "kills", "signals", "damages", "full disks", "stops", "differences", "unexpected")
         lines = [f"| kind of run | {' | '.join(heads)} |", f"|---|{'---|' * len(heads)}"]
         for kind in sorted(counts, key=lambda kind: (kind == "all", kind)):
             lines.append(f"| {kind} | {' | '.join(str(counts[kind][name]) for name in COUNTED)} |")

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 
 from ansatz.findings.sweep_file import last_part
+from ansatz.findings.verdicts import Result, Rows, curves_of
 from ansatz.track.svg import Chart, Series, figure, round_ticks
 from ansatz.track.theme import SERIES_COLOURS, SVG_STYLE
-from tools.findings.verdicts import Result, Rows, curves_of
 
 _WIDTH, _PANEL, _LEFT = 560, 84, 24
 

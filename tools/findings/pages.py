@@ -10,18 +10,18 @@ from pathlib import Path
 from statistics import fmean
 
 from ansatz.errors import DataError
+from ansatz.findings.statistics import holm
 from ansatz.findings.sweep_file import SweepFile, label_of, read_sweep
+from ansatz.findings.verdicts import Guard, Result, Rows, check_guards, find_changes, judge
 from ansatz.track.jsonl import Row, read_jsonl
 from ansatz.track.sweep_rows import read_rows
 from tools.findings.figures import draw_curves, draw_differences, draw_heat, draw_ratios, variance_ratios
-from tools.findings.statistics import holm
-from tools.findings.verdicts import Guard, Result, Rows, check_guards, find_changes, judge
 
 WIDTH, FEW = 98, 5
 FRACTIONS = {"exact_pass@k", "sampled_pass@1", "gain_by_level", "drop_from_peak", "lucky_answers", "exact_gain"}
 """Outcomes that are fractions or differences of fractions, which pages show in per cent and points."""
 BEGIN, END = "<!-- index: written by python -m tools.findings -->", "<!-- end of the index -->"
-_COMMAND = "ansatz sweep {file}"
+_COMMAND = "ansatz sweep {file} --rows docs/findings"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,9 +226,9 @@ def _figures(finding: Finding) -> dict[str, str]:
         figures[f"{name}.heat.svg"] = draw_heat(rows, sweep.figure.heat, label_of(sweep.outcome), scale)
     pairs = next((rule.ratio_of_variances for rule in sweep.rule if rule.ratio_of_variances), None)
     if pairs is not None:
-        ratios = {curve: variance_ratios(rows, curve, pairs) for curve in sweep.figure.curves}
+        ratios = {curve: variance_ratios(rows, curve, pairs) for curve in sweep.curves}
         figures[f"{name}.ratios.svg"] = draw_ratios(ratios)
-    for number, curve in enumerate(sweep.figure.curves, start=1) if sweep.figure.heat is None else ():
+    for number, curve in enumerate(sweep.curves, start=1) if sweep.figure.heat is None else ():
         figures[f"{name}.curve{number}.svg"] = draw_curves(rows, curve, is_fraction="pass@" in curve)
     return {file: text for file, text in figures.items() if text is not None}
 
