@@ -41,8 +41,8 @@ class RunRecord:
     code: digests of the user's files (`file_digests`); None in a record of a version that had none. identities: what
     the run is known by, which the recipe and the code determine; every accepted change of either adds one. Empty in a
     record of such a version. signatures: of the user who has started the run, for the recipes that it has had. version:
-    of Ansatz, that wrote the record. end: how the run ended (`recorded_end`); None while it goes on, and if its process was
-    killed.
+    of Ansatz, that wrote the record. end: how the run ended (`recorded_end`); None while it goes on, and if its process
+    was killed.
     """
 
     recipe: Mapping[str, Any]
