@@ -1,6 +1,6 @@
 """The short version of benchmarks/reliability.py: kills, signals, full disks and damage of real processes.
 
-`make test` runs a plan of three moments of each kind of fault, `make test-slow` one of all moments.
+`make test-slow` runs it. `make test` kills and signals runs in test_resume.py and test_signals.py.
 """
 
 from collections.abc import Iterator
@@ -14,17 +14,15 @@ from benchmarks.faults.kind_adapter import PROMISES, KindAdapter
 from benchmarks.faults.marked import CALLS, HELD, PHASES
 from benchmarks.faults.processes import Forks
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 KILLS = (
     ("update", "saving", "before a file is replaced"),
-    pytest.param(
-        ("half a row", "update", "saving", "evaluation", "before a file is replaced", None), marks=pytest.mark.slow
-    ),
+    ("half a row", "update", "saving", "evaluation", "before a file is replaced", None),
 )
 SIGNALS = (
     ("sampling", "update", "saving"),
-    pytest.param(("sampling", "grading", "update", "evaluation", "saving"), marks=pytest.mark.slow),
+    ("sampling", "grading", "update", "evaluation", "saving"),
 )
 LEAST = {3: 2, 5: 3, 6: 3}
 """Faults of a plan's steps: on a busy machine, a run may have ended before the last ones."""

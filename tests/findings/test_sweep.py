@@ -182,6 +182,7 @@ def test_blocks_need_no_source_that_has_a_seed(tmp_path: Path) -> None:
         check_cells(Cells(read_sweep(path), tmp_path / "out"))
 
 
+@pytest.mark.slow
 def test_a_cell_that_collapses_is_a_row_with_what_was_measured(tmp_path: Path) -> None:
     """The watchdog stops one arm in its second step, when the learning rate has risen above a limit.
 

@@ -138,7 +138,7 @@ PLACES = [
 @pytest.mark.parametrize(
     ("module", "name", "at"),
     [  # the test after this one is killed before the next checkpoint too
-        pytest.param(*rest, id=name, marks=pytest.mark.slow if name == "next checkpoint" else ())
+        pytest.param(*rest, id=name, marks=pytest.mark.slow if name in ("next checkpoint", "metrics") else ())
         for name, *rest in PLACES
     ],
 )

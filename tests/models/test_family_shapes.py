@@ -127,7 +127,15 @@ SHAPES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("config", "settings"), SHAPES, ids=lambda value: str(value)[:90])
+OFTEN = 3
+"""`make test` tries every third shape, `make test-slow` all of them."""
+
+
+@pytest.mark.parametrize(
+    ("config", "settings"),
+    [pytest.param(*shape, marks=[pytest.mark.slow] * (n % OFTEN > 0)) for n, shape in enumerate(SHAPES)],
+    ids=lambda value: str(value)[:90],
+)
 def test_a_shape_has_the_log_probs_of_transformers(tmp_path: Path, config: str, settings: dict[str, Any]) -> None:
     assert logp_gap(tiny_folder(tmp_path, config, **settings), max_response_tokens=40) < LOGP_TOLERANCE
 

@@ -97,7 +97,13 @@ def whole_logps(folder: Path, token_ids: list[int]) -> torch.Tensor:
     return logp_TV[:-1].gather(1, torch.tensor(token_ids[1:])[:, None])[:, 0]
 
 
-@pytest.mark.parametrize("name", MODELS)
+QUICK = ("gemma 3", "mistral 3, tied outside only", "internvl with qwen 3")
+"""What `make test` compares; `make test-slow` compares all."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in MODELS]
+)
 def test_sampler_and_training_agree_with_the_model_that_also_reads_images(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
