@@ -19,7 +19,7 @@ import typer
 
 from ansatz import __version__, process
 from ansatz.cli.verbs import Verbs
-from ansatz.errors import AnsatzError, ConfigError, UntrustedCodeError
+from ansatz.errors import AnsatzError, ConfigError, UntrustedCodeError, is_failure
 from ansatz.files import OF_SPACE, not_written, remedy
 from ansatz.trust import OPTION
 from ansatz.visible import say
@@ -68,6 +68,14 @@ def main() -> None:
         sys.exit(error.exit_code)
     except OSError as error:
         _say(_describe(error))
+        sys.exit(2)
+    except BaseException as error:
+        if isinstance(error, Exception) or not is_failure(error):
+            raise
+        _say(
+            f"a library failed, probably the tokenizer: {error}. Its tokenizer.json cannot take some of the texts. "
+            "Use another model, or other texts."
+        )
         sys.exit(2)
     finally:
         for sentence in process.take_changes():

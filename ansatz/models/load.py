@@ -351,10 +351,18 @@ def find_device(name: str | torch.device | None) -> torch.device:
 def check_folder(name: str | Path, *, key: str = "model.path") -> Path:
     """Return the folder of a model as `hub.model_folder` finds it.
 
-    Raise ModelError also if its family is not supported.
+    Raise ModelError also if its family is not supported, or if it takes weights from elsewhere.
     """
     folder = model_folder(name, key=key)
     check_family(folder, key=key)
+    for index in folder.glob("*.index.json"):  # written by whoever made the folder
+        advice = "Remove it if the weights are in one file, or download the model again."
+        files = read_object(index, error=ModelError, advice=advice).get("weight_map")
+        for file in files.values() if isinstance(files, dict) else [files]:
+            if not isinstance(file, str) or Path(file).name != file or file == "..":
+                raise ModelError(
+                    f"{index} names {file!r:.100} as weights, expected the name of a file in the same folder. {advice}"
+                )
     return folder
 
 

@@ -120,6 +120,27 @@ def test_a_config_does_not_choose_the_implementation(folder, name):
     assert load_policy(folder).model.config._attn_implementation == "ansatz"
 
 
+def test_a_text_that_the_pattern_of_a_tokenizer_cannot_take_is_a_sentence(folder, ansatz):
+    """The trial of the folder has other texts, so only the question shows it."""
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    splits = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
+    tokenizer["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [splits, tokenizer["pre_tokenizer"]]}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    code, _, err = ansatz("ask", folder, "a" * 40 + "!", "--max-response-tokens", "4")
+    assert code == 2
+    (sentence,) = [line for line in err.splitlines() if line.startswith("ansatz: ")]
+    assert "retry-limit" in sentence
+    assert "tokenizer" in sentence
+
+
+@pytest.mark.parametrize("place", ["../model.safetensors", "/weights/model.safetensors", "..", 3])
+@pytest.mark.parametrize("index", ["model.safetensors.index.json", "pytorch_model.bin.index.json"])
+def test_an_index_names_weights_of_its_own_folder_only(folder, place, index):
+    (folder / index).write_text(json.dumps({"metadata": {}, "weight_map": {"model.norm.weight": place}}))
+    with pytest.raises(ModelError, match=r"index\.json names .* expected the name of a file in the same folder"):
+        load_policy(folder)
+
+
 def test_the_panic_of_a_library_is_a_sentence_and_the_end_of_the_process_is_none():
     panic = type("PanicException", (BaseException,), {})
     with pytest.raises(ModelError, match="index out of bounds"), load_errors("model"):
