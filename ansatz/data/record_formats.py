@@ -38,8 +38,9 @@ def _flatten(names: Iterable[Any]) -> tuple[str, ...]:
 
 
 _TABLE: dict[str, Any] = read_yaml(Path(__file__).with_suffix(".yaml"))
-CONVERSATIONS, WORKED, SYSTEM, THOUGHTS, _TURN, _LABELS, _CONTENT = (
-    _flatten(_TABLE[key]) for key in ("conversations", "worked", "system", "thoughts", "turn", "labels", "content")
+CONVERSATIONS, WORKED, SYSTEM, THOUGHTS, _TURN, _MARKS, _LABELS, _CONTENT = (
+    _flatten(_TABLE[key])
+    for key in ("conversations", "worked", "system", "thoughts", "turn", "marks", "labels", "content")
 )
 """Fields that hold a chat; a worked solution or a whole response, in which the answer has to be searched for; a system
 prompt outside of the messages; the thought of a turn."""
@@ -55,6 +56,8 @@ FOLLOWING: dict[str, str] = _TABLE["following"]
 """By the field of a question: the field with its second part, if a row has one."""
 _ROLES = {name: role for role, names in _TABLE["roles"].items() for name in _flatten(names)}
 _TEXT_OF_TURN = ("content", "value", "text")
+_WHOLE_LOSS = ("", "none", "true", "1", "1.0")
+"""Values of a mark of training that change nothing, as text, which is all that CSV has."""
 _LONG_TEXT = 8
 """Characters. A shorter text may be part of another one by chance."""
 
@@ -86,7 +89,8 @@ def recognised(what: str, known: Callable[[str], bool]) -> str | None:
 
 
 def find_lost_texts(values: Any, kept: Collection[str], *, of_turn: bool = False) -> Iterator[str]:
-    """Yield the names of fields that hold a text or a thought which is in none of the texts that are kept.
+    """Yield the names of fields that hold a text or a thought which is in none of the texts that are kept, or a mark of
+    training that asks for anything else than the whole loss.
 
     Labels, such as a source or a subject, and texts of one or two words are not lost: nobody reads them. values: the
     fields that nothing uses. of_turn: they are those of a turn of a chat.
@@ -94,6 +98,9 @@ def find_lost_texts(values: Any, kept: Collection[str], *, of_turn: bool = False
     for name, value in cast("dict[str, Any]", values).items() if isinstance(values, dict) else ():
         folded = str(name).casefold()
         if of_turn and folded in _TURN:
+            continue
+        if folded in _MARKS and str(value).lower() not in _WHOLE_LOSS:
+            yield str(name)
             continue
         texts = [text for text in _texts_in(value) if not _is_kept(text, kept)]
         shortest = 1 if folded in _CONTENT else 9 if folded in _LABELS or folded.endswith("id") else 3

@@ -85,7 +85,7 @@ def describe_lost(fields: Mapping[str, int], *, total: int) -> str:
     if not fields:
         return ""
     shown = ", ".join(f"{name!r} ({count} of {total} rows)" for name, count in sorted(fields.items()))
-    return f"nothing uses the text of the field{'s' if len(fields) > 1 else ''} {shown}"
+    return f"nothing uses the field{'s' if len(fields) > 1 else ''} {shown}"
 
 
 def read_each(rows: Iterable[In], read: Callable[[In], Out]) -> Iterator[Out]:

@@ -71,9 +71,18 @@ def test_labels_and_copies_of_what_is_used_are_not_lost(tmp_path: Path) -> None:
 def test_texts_within_objects_lists_and_turns_are_lost_too(tmp_path: Path) -> None:
     row = {"messages": chat(scratchpad="two and three make five"), "extra": {"hint": "count your fingers"}}
     assert lost(tmp_path, row) == {"extra": 1, "messages: scratchpad": 1}
-    assert lost(tmp_path, {"messages": chat(weight=1, name="solver one of two")}) == {}
+    assert lost(tmp_path, {"messages": chat(weight=1, train=True, name="solver one of two")}) == {}
     history = {"instruction": "Add 1.", "input": "3", "output": "4", "history": [["What is 1 + 1?", "It is 2."]]}
     assert lost(tmp_path, history) == {"history": 1}
+
+
+@pytest.mark.parametrize("mark", [{"weight": 0}, {"train": False}, {"loss": False}, {"loss_mask": [0, 1]}])
+def test_a_mark_of_what_not_to_train_is_lost(tmp_path: Path, mark: dict[str, Any]) -> None:
+    (name,) = mark
+    assert lost(tmp_path, {"messages": chat(**mark)}, {"messages": chat()}) == {f"messages: {name}": 1}
+    assert lost(tmp_path, {**ASKED, **mark}, ASKED) == {name: 1}
+    assert lost(tmp_path, {**ASKED, name: 1}, {**ASKED, name: None}) == {}
+    assert lost(tmp_path, {**ASKED, name: 1}, {**ASKED, name: "1.0"}, {**ASKED, name: 0}, kind="csv") == {name: 1}
 
 
 @pytest.mark.parametrize("name", ["reasoning_content", "thinking", "reasoning"])
@@ -132,7 +141,7 @@ def test_pairs_name_what_they_do_not_use(tmp_path: Path) -> None:
     given = bind_given({"source": "file", "path": str(write(tmp_path, [row]))}, key="pairs")
     with collect_lost() as fields:
         read_pairs(given)
-    assert describe_lost(fields, total=1) == "nothing uses the text of the field 'critique' (1 of 1 rows)"
+    assert describe_lost(fields, total=1) == "nothing uses the field 'critique' (1 of 1 rows)"
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
