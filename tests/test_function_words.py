@@ -124,7 +124,7 @@ ALLOWED: dict[str, tuple[int, int, int]] = {
     "rollout/vllm": (0, 0, 4),
     "starter": (0, 1, 0),
     "track": (0, 0, 7),
-    "train": (35, 116, 26),
+    "train": (4, 0, 26),
 }
 """How many functions of each package break each of the rules. May only fall."""
 

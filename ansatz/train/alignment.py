@@ -1,11 +1,11 @@
-"""Alignment: whether sampler and trainer give the same tokens the same log-probs.
+"""Alignment: how well sampler and trainer agree about the log-probs of the same tokens.
 
 Axes: T flat tokens, M the tokens that are compared. The measure is the mean over tokens of exp(|behavior_logp -
-old_logp|). It is 1 for equal log-probs, and a single token with a gap of several nats raises it, which a mean of gaps
-would hide. Rounding keeps it within 1 to 1.05. It costs nothing, because both log-probs are there anyway.
+old_logp|). It is 1 for equal log-probs. A single token with a gap of several nats raises it; a mean of gaps would hide
+that token. Rounding keeps it within 1 to 1.05. It costs nothing, because both log-probs are there anyway.
 
-With a lag, all tokens are stale: the policy has changed since they were sampled. `measure_with` then computes those of
-a microbatch with the weights that sampled them.
+With a lag, all tokens are stale: the policy has changed since they were sampled. `measure_with` then computes the
+log-probs of a microbatch with the weights that sampled it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ LARGEST_EXPONENT = 600.0
 
 
 def measure_alignment(batch: LossBatch) -> dict[str, Measurement]:
-    """Both metrics, over all tokens that the policy to be updated has sampled, whether or not they count in the loss.
+    """Compute both metrics over all tokens that the policy to be updated has sampled, in the loss or not.
 
-    Stale tokens differ because the policy has changed, which is not a fault of the sampler. They are measured apart, as
-    LAG, if a correction accounts for them.
+    Stale tokens differ because the policy has changed, and the sampler is not at fault. If a correction accounts for
+    them, they are measured separately, as LAG.
     """
     gap_T = (batch.behavior_logp_T - batch.old_logp_T).abs()
     measured = _measure(gap_T[batch.sampled_mask_T & ~batch.stale_T])
@@ -53,11 +53,11 @@ def measure_with(
     tokens: int,
     step: int,
 ) -> dict[str, Measurement]:
-    """The metrics over tokens that an earlier version of the policy has sampled, computed with its weights.
+    """Compute the metrics over the tokens that an earlier version of the policy sampled, with its weights.
 
-    tensors: those of `WeightSource.trained`. They are loaded for one microbatch of at most `tokens` tokens, or a single
-    rollout; after that the policy has its own weights again, bit for bit. Nothing is measured if that version sampled
-    no token. step: other steps take other places of the batch.
+    tensors: the result of `WeightSource.trained`. They are loaded for one microbatch of at most `tokens` tokens, or for
+    a single rollout. Afterwards the policy gets its own weights back, bit for bit. The result is empty if that version
+    sampled no token. step: selects which rollouts of the batch are measured.
     """
     packed = batch.packed
     segments = torch.unique(packed.segment_T[packed.sampled_mask_T & (packed.version_T == version)])
@@ -76,9 +76,9 @@ def measure_with(
 
 
 def _spread(segments: Tensor, length_N: Tensor, *, tokens: int, step: int) -> Tensor:
-    """Return rollouts from all over the batch, of a padded size of at most `tokens`, or a single one.
+    """Return rollouts from all over the batch: up to a padded size of `tokens`, or a single rollout.
 
-    Without this, groups of one worker could be missing in every step.
+    Without this, the groups of one worker could be missing in every step.
     """
     count = max(1, tokens // int(length_N[segments].max()))
     every = math.ceil(len(segments) / count)
@@ -97,7 +97,7 @@ def _mean_exp(gap_M: Tensor) -> Measurement:
 
 
 def check_alignment(measured: Measurements, *, limit: float, step: int) -> None:
-    """AlignmentError if the measure is above the limit, or nan. No tokens to compare are no disagreement."""
+    """Raise AlignmentError if the measure is above the limit, or nan. Pass if there were no tokens to compare."""
     if MEASURE not in measured or measured[MEASURE].weight == 0:
         return
     metrics = values(measured)

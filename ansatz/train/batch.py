@@ -1,8 +1,8 @@
-"""TrainBatch and LossBatch: what one optimizer step sees, before and after the old log-probs are known.
+"""TrainBatch and LossBatch: the input of one optimizer step, before and after the old log-probs are known.
 
 Axes: N rollouts, T flat tokens (see `train.packed`).
 
-A `TrainBatch` has everything that does not depend on the policy during the update: masks, advantages, weights. Its
+A `TrainBatch` holds everything that does not depend on the policy during the update: masks, advantages, weights. Its
 `with_old_logps` makes the `LossBatch` that an objective takes. A step with a single update does this in each microbatch
 with the policy's own log-probs, because the policy is its own old policy there. A step with several updates, or with
 masks or advantages that need old log-probs, does it once, before the first update.
@@ -28,17 +28,17 @@ from ansatz.train.ranks import ONE_RANK, Ranks, split_for_rank
 class TrainBatch:
     """Packed rollouts and one number per token for each part of the objective.
 
-    mask_T: the tokens that count in the loss: those of `sampled_mask_T` that no mask of the objective rejects.
+    mask_T: the tokens that count in the loss: tokens of `sampled_mask_T` that no mask of the objective rejects.
     stale_T: True where an earlier policy than the one to be updated sampled the token.
     stale_corrected: whether a correction (old / behavior) of the objective accounts for stale tokens.
     ref_logp_T: None unless the objective has a KL to the reference.
-    advantage_T, weight_T: 0 outside the mask. Weights are those of the whole minibatch, so microbatches add up.
-    penalty_weight_T: weights of the KL and entropy terms; None if they are weight_T.
-    likelihood_weight_T: of the term -log policy on rollouts with reward > 0; None without it.
+    advantage_T, weight_T: 0 outside the mask. Weights refer to the whole minibatch, so microbatches add up.
+    penalty_weight_T: weights of the KL and entropy terms; None if they equal weight_T.
+    likelihood_weight_T: weights of the term -log policy on rollouts with reward > 0; None without it.
     old_value_T, return_T: the critic's values before the step's first update, and their targets; None without a critic.
     kl_T: the KL to the reference before the update, without its coefficient; None unless it acts on rewards or
     advantages.
-    num_rollouts: of the whole minibatch, not of the microbatch.
+    num_rollouts: rollouts in the whole minibatch, not in the microbatch.
     """
 
     packed: PackedRollouts
@@ -69,11 +69,11 @@ class TrainBatch:
 
     @property
     def num_loss_tokens(self) -> int:
-        """Tokens that count in the loss."""
+        """Number of tokens that count in the loss."""
         return int(self.mask_T.sum())
 
     def with_old_logps(self, logp_T: Tensor) -> LossBatch:
-        """The batch with old log-probs. logp_T: log-probs of the policy as it was before the step's first update.
+        """Add old log-probs to the batch. logp_T: log-probs of the policy before the step's first update.
 
         A stale token keeps the log-prob of the policy that sampled it, so that its importance ratio is policy /
         behavior. Without this, the first update would see a ratio of exactly 1 and train on stale tokens as if they
@@ -86,18 +86,19 @@ class TrainBatch:
         return LossBatch(**fields, old_logp_T=old_logp_T)
 
     def for_loss(self, policy_logp_T: Tensor) -> LossBatch:
-        """What the loss takes when the policy has these log-probs: before the first update, it is the old policy."""
+        """Return the batch that the loss takes if the policy has these log-probs: before the first update, it is its
+        own old policy."""
         return self.with_old_logps(policy_logp_T)
 
     def microbatches(
         self, max_tokens: int, ranks: Ranks = ONE_RANK, *, multiple: int = 1, whole_groups: bool = False
     ) -> tuple[list[Self], int]:
-        """(microbatches of the rollouts of this rank, how many of them count); see `ranks.split_for_rank`.
+        """Return (microbatches of this rank's rollouts, how many of them count); see `ranks.split_for_rank`.
 
-        On one rank, rollouts without an advantage come last, in microbatches of their own: most losses have no gradient
-        there, and `train.step` leaves out the backward pass. Of several ranks, each has as many microbatches as the
-        others. Those that do not count only keep a rank busy, because a sharded model gathers its weights in each of
-        them. They have no weight, so their loss and its gradient are 0.
+        On one rank, rollouts without an advantage come last, in microbatches of their own. Most losses have no gradient
+        there, so `train.step` skips the backward pass. If there are several ranks, all get the same number of
+        microbatches. Those that do not count only keep a rank busy, because a sharded model gathers its weights in each
+        of them. They have no weight, so their loss and its gradient are 0.
         """
         parts, num_counted = list[Self](), 0
         for half in self._by_advantage(whole_groups=whole_groups) if ranks.size == 1 else [self]:
@@ -106,7 +107,7 @@ class TrainBatch:
         return [*parts[:num_counted], *(part._without_weight() for part in parts[num_counted:])], num_counted
 
     def _by_advantage(self, *, whole_groups: bool) -> list[Self]:
-        """The rollouts with an advantage other than 0, then the others. whole_groups: a group is not divided."""
+        """Return the rollouts with an advantage other than 0, then the others. whole_groups: never divide a group."""
         unit_N = units_of(self.packed, whole_groups=whole_groups)
         learns_N = torch.isin(unit_N, unit_N[self.segment_T[self.mask_T & (self.advantage_T != 0)]])
         return [self.select_rollouts(half_N.nonzero().flatten()) for half_N in (learns_N, ~learns_N) if half_N.any()]
@@ -120,7 +121,7 @@ class TrainBatch:
         return dataclasses.replace(self, **weights)
 
     def select_rollouts(self, rollouts: Tensor) -> Self:
-        """The given rollouts (ascending indices), with the weights that they have in the whole batch."""
+        """Select rollouts by ascending indices. They keep the weights that they have in the whole batch."""
         chosen_T = torch.isin(self.segment_T, rollouts)
         per_token: dict[str, Tensor] = {}
         for field in dataclasses.fields(self):
@@ -130,10 +131,10 @@ class TrainBatch:
         return dataclasses.replace(self, packed=select_rollouts(self.packed, rollouts), **per_token)
 
     def minibatches(self, count: int, objective: Objective, *, key: Sequence[object] = ()) -> list[Self]:
-        """The prompts dealt into `count` minibatches, or one for each prompt if there are fewer. Each is weighted as a
-        batch of its own: one optimizer step each.
+        """Deal the prompts into `count` minibatches, or into one for each prompt if there are fewer. Each minibatch is
+        weighted as a batch of its own, for one optimizer step.
 
-        key: of the random numbers that shuffle the prompts before they are dealt. Empty: in their own order.
+        key: seeds the shuffling of the prompts before they are dealt. Empty: the prompts keep their order.
         """
         if count == 1:
             return [self]
@@ -158,7 +159,7 @@ class LossBatch(TrainBatch):
     old_logp_T: Tensor
 
     def for_loss(self, policy_logp_T: Tensor) -> LossBatch:
-        """The batch itself: its old log-probs were fixed before the step's first update."""
+        """Return the batch itself: its old log-probs were fixed before the step's first update."""
         return self
 
 
@@ -181,10 +182,10 @@ def build_batch(
     value_T: Tensor | None = None,
     baseline_N: Tensor | None = None,
 ) -> TrainBatch:
-    """Advantages, masks and weights of a whole step, computed once.
+    """Compute the advantages, masks and weights of a whole step, once.
 
-    policy_version: of the policy to be updated; tokens of an earlier version are stale.
-    old_logp_T: log-probs of that policy, for masks and for a KL in the reward; with them, the result is a LossBatch.
+    policy_version: version of the policy to be updated; tokens of an earlier version are stale.
+    old_logp_T: log-probs of that policy, for masks and for a KL in the reward. If given, the result is a LossBatch.
     full_kl_T: the exact KL to the reference (over the whole vocabulary) before the update, for a KL in the reward.
     value_T: the critic's values. baseline_N: the reward of a greedy response to the same prompt (ReMax).
     """
@@ -216,7 +217,7 @@ def build_batch(
 
 
 def minibatch_weights(packed: PackedRollouts, mask_T: Tensor, objective: Objective) -> MinibatchWeights:
-    """The weights of everything that one optimizer step sees. mask_T: the tokens that count."""
+    """Compute all weights of one optimizer step. mask_T: the tokens that count."""
     rollouts = {"num_rollouts": packed.num_rollouts, "group_N": packed.group_N}
     return {
         "weight_T": objective.token_weights(packed.segment_T, mask_T, **rollouts),

@@ -3,8 +3,8 @@
     checkpoints/step-000025/    config.json, generation_config.json, model.safetensors, tokenizer, chat template
                                 adapter/ (with model.lora: the trained weights; model.safetensors has them merged)
                                 SHA256SUMS (of all other files; `sha256sum --check SHA256SUMS` verifies them too)
-        training/               optimizer.safetensors (also critic and reference, if the objective has them)
-                                weights.safetensors (float32 master weights, if model.safetensors has rounded ones)
+        training/               optimizer.safetensors (also critic and reference, if the objective uses them)
+                                weights.safetensors (float32 master weights, if model.safetensors is rounded)
                                 rollout_weights/ (with rollout.lag: older weights that open tickets are sampled with)
                                 state.json (format, step, state of trainer, loop and random generators)
                                 REMOVED (if `keep_weights` has removed all but the state and the weights)
@@ -12,8 +12,8 @@
 The folder itself holds only the model, because vLLM loads every safetensors file that it finds in a folder.
 
 A checkpoint is written to a draft folder, flushed to disk, and renamed. A kill at any moment leaves the previous
-checkpoint complete. Its digests are verified before it is loaded: without this, a run would resume from a damaged file
-in silence.
+checkpoint complete. Its digests are verified before it is loaded. Without this, a run would silently resume from a
+damaged file.
 """
 
 from __future__ import annotations
@@ -49,24 +49,24 @@ STATE_FILE, DIGESTS_FILE = f"{TRAINING}/state.json", "SHA256SUMS"
 _REMOVED_FILE = f"{TRAINING}/REMOVED"
 _NAME = re.compile(r"step-[0-9]{6,}")
 FORMAT = 4
-"""Version of checkpoints. Format 3 had another rule of choosing tokens (`rollout.sampling`), which a resumed run would
-mix with the present one. Format 2 had the training state next to the model. Format 1 had no version
-number, no digests, and other names in the loop's state."""
+"""Version of checkpoints. Format 3 chose tokens by another rule (`rollout.sampling`), and a resumed run would mix both
+rules. Format 2 kept the training state next to the model. Format 1 had no version number, no digests, and other names
+in the loop's state."""
 _OLD_STATE_FILE = "state.json"  # of formats 1 and 2
 
 
 def capture(trainer: Checkpointed) -> dict[str, Any]:
-    """The small part of a training state, as JSON: counters and random generators. Weights are not part of it."""
+    """Return the small part of a training state, as JSON: counters and random generators, but no weights."""
     return {"trainer": trainer.state(), "random": random_states()}
 
 
 def name_of(step: int) -> str:
-    """The name of the folder that holds the checkpoint of a step."""
+    """Return the name of the folder that holds the checkpoint of a step."""
     return f"step-{step:06d}"
 
 
 def path_of(folder: Path, step: int) -> Path:
-    """The folder of the checkpoint of a step of the stage in `folder`."""
+    """Return the checkpoint folder of a step. folder: of the stage."""
     return folder / "checkpoints" / name_of(step)
 
 
@@ -83,12 +83,12 @@ def save(
 ) -> Path:
     """Write checkpoints/step-NNNNNN of `folder` and remove all but the newest `keep`. state: the loop's, as JSON.
 
-    also_keep: given the steps of all checkpoints, in rising order, returns those to keep besides.
+    also_keep: gets the steps of all checkpoints, in rising order, and returns the ones to keep besides.
 
-    captured: what `capture` returned when the step was complete; None: the step has just been completed.
+    captured: the result of `capture` at the end of the step; None if the step has just ended.
     write_more: writes the loop's own files into the folder of the checkpoint that only training needs.
-    Also removes what killed saves left behind. CheckpointError if the step has a checkpoint: while it was being
-    replaced, a kill could lose it. OSError if the disk is full; the older checkpoints are then untouched.
+    Also removes leftovers of killed saves. Raises CheckpointError if the step already has a checkpoint, because a kill
+    during its replacement could lose it. Raises OSError if the disk is full; older checkpoints are then untouched.
     """
     root = folder / "checkpoints"
     final, draft = root / name_of(step), root / f".{name_of(step)}.draft"
@@ -123,10 +123,10 @@ def remove(path: Path) -> None:
 
 
 def keep_weights(path: Path, *, exact: bool = True) -> None:
-    """Remove from a checkpoint what only a resumed stage needs (`save.optimizer`), such as the optimizer state.
+    """Remove the files of a checkpoint that only a resumed stage needs (`save.optimizer`), such as the optimizer state.
 
-    exact: False removes float32 master weights too. A kill at any moment leaves a checkpoint that is whole, or whose
-    digests no longer list the files that are still to be removed; the next call removes them.
+    exact: False removes float32 master weights too. If a kill interrupts this, the checkpoint is either still whole, or
+    its digests no longer list the files that are still to be removed. The next call removes them.
     """
     kept = {"state", *([EXACT_WEIGHTS] if exact else []), Path(_REMOVED_FILE).name}
     others = [each for each in list_folder(path / TRAINING) if each.name.partition(".")[0] not in kept]
@@ -162,7 +162,7 @@ def check_resumable(path: Path) -> None:
 
 
 def _listed_name(line: str) -> str:
-    """The name of a file in a line of SHA256SUMS."""
+    """Return the file name in a line of SHA256SUMS."""
     return line.partition("  ")[2]
 
 
@@ -180,27 +180,27 @@ def _write(
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """The complete checkpoints of a stage folder, oldest first."""
+    """List the complete checkpoints of a stage folder, oldest first."""
     paths = list_folder(folder / "checkpoints", "step-*")
     whole = [path for path in paths if _NAME.fullmatch(path.name) and path.is_dir()]  # `restore` refuses links by name
     return sorted(whole, key=step_of)
 
 
 def step_of(path: Path) -> int:
-    """The step of a checkpoint, by the name of its folder."""
+    """Return the step of a checkpoint, by the name of its folder."""
     return int(path.name.removeprefix("step-"))
 
 
 def latest(folder: Path) -> Path | None:
-    """The newest complete checkpoint; None if there is none."""
+    """Return the newest complete checkpoint; None if there is none."""
     paths = list_checkpoints(folder)
     return paths[-1] if paths else None
 
 
 def restore(checkpoint: Path, *, trainer: Checkpointed) -> tuple[int, dict[str, Any]]:
-    """Restore trainer and random generators, bit for bit; returns the step and the loop's state.
+    """Restore trainer and random generators, bit for bit. Return the step and the loop's state.
 
-    CheckpointError, before anything has changed, for a damaged folder, another format or another model.
+    Raise CheckpointError, before anything has changed, for a damaged folder, another format or another model.
     """
     verify_digests(checkpoint)
     check_resumable(checkpoint)
@@ -226,7 +226,7 @@ def restore(checkpoint: Path, *, trainer: Checkpointed) -> tuple[int, dict[str, 
 
 
 def loop_state(path: Path) -> dict[str, Any]:
-    """The loop's state in a checkpoint, without verifying its digests; empty if it cannot be read."""
+    """Return the loop's state in a checkpoint, without verifying its digests; empty if it cannot be read."""
     try:
         return json.loads(read_text(path / STATE_FILE))["loop"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -234,21 +234,21 @@ def loop_state(path: Path) -> dict[str, Any]:
 
 
 def trainer_state(path: Path) -> dict[str, Any]:
-    """The trainer's state in a checkpoint, after its digests have been verified; see `restore`."""
+    """Return the trainer's state in a checkpoint, after its digests have been verified; see `restore`."""
     verify_digests(path)
     return json.loads(read_text(path / STATE_FILE))["trainer"]
 
 
 def write_digests(folder: Path) -> None:
-    """SHA256SUMS of every file in the folder, as the command sha256sum writes it."""
+    """Write the SHA256SUMS of every file in the folder, in the format of the command sha256sum."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     write_text(folder / DIGESTS_FILE, "".join(f"{file_digest(path)}  {path.relative_to(folder)}\n" for path in files))
 
 
 def verify_digests(checkpoint: Path) -> None:
-    """CheckpointError, naming the file and the newest undamaged checkpoint, unless every file is as it was written.
+    """Raise CheckpointError if a file was changed. It names the file and the newest undamaged checkpoint.
 
-    A checkpoint of format 1 has no digests and passes here.
+    A checkpoint of format 1 passes, because it contains no digests.
     """
     sums = checkpoint / DIGESTS_FILE
     if not sums.is_file() and _format_1(checkpoint):
@@ -270,9 +270,9 @@ def verify_digests(checkpoint: Path) -> None:
 
 
 def _damage(checkpoint: Path) -> str | None:
-    """What is wrong with the files of a checkpoint; None if all are as they were written."""
+    """Return the first fault of a checkpoint's files; None if all are as they were written."""
     try:
-        check_no_links(checkpoint)  # of which libraries open the files
+        check_no_links(checkpoint)  # libraries would open the files behind them
         lines = read_text(checkpoint / DIGESTS_FILE).splitlines()
         expected = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
         left = TRAINING if _REMOVED_FILE in expected else None  # where `keep_weights` was killed before it removed all
@@ -284,7 +284,7 @@ def _damage(checkpoint: Path) -> str | None:
             if file_digest(checkpoint / name) != digest:
                 return f"{name} is not as it was written (its SHA-256 differs)"
         files = (path for path in sorted(checkpoint.rglob("*")) if path.suffix in (".json", ".safetensors"))
-        for path in files:  # which are read, so without a digest damage to them would pass
+        for path in files:  # all of these are read: without a digest, damage to them would pass
             name = path.relative_to(checkpoint)
             if path.is_file() and str(name) not in expected and name.parts[0] != left:
                 return f"{DIGESTS_FILE} does not list {name}"
@@ -301,12 +301,12 @@ def _format_1(checkpoint: Path) -> bool:
 
 
 def _state_file(checkpoint: Path) -> str:
-    """The place of the state within the folder; older formats had it next to the model."""
+    """Return the place of the state within the folder. Older formats kept it next to the model."""
     return STATE_FILE if (checkpoint / TRAINING).is_dir() else _OLD_STATE_FILE
 
 
 def random_states() -> dict[str, Any]:
-    """The global generators of Python, NumPy and torch, as JSON. Ansatz uses none of them, but a user's reward may."""
+    """Return Python's, NumPy's and torch's global generators as JSON. Ansatz uses none of them; a user's reward may."""
     name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
     torch_states = [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [])]
     return {
@@ -324,7 +324,7 @@ def seed_random_states(key: str) -> None:
 
 
 def set_random_states(states: Mapping[str, Any]) -> None:
-    """The inverse of `random_states`."""
+    """Restore the result of `random_states`."""
     version, internal, gauss = states["python"]
     random.setstate((version, tuple(internal), gauss))
     np.random.set_state(tuple(states["numpy"]))

@@ -1,9 +1,9 @@
 """A critic: a transformer, by default a copy of the policy's, with a linear value head instead of the output embedding.
 
-It may also be a reward model's, whose value head takes the place of the score head.
+A critic that starts from a reward model gets the value head instead of the reward model's score head.
 
-Axes: T flat tokens, H hidden, M sampled tokens. The value at a response token is computed from the state before it: the
-reward that the critic expects, given the prompt and the tokens so far.
+Axes: T flat tokens, H hidden, M sampled tokens. The value at a response token is computed from the state before it. It
+is the reward that the critic expects, given the prompt and the tokens so far.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class Critic(nn.Module):
 
     @property
     def parallel_microbatches(self) -> int:
-        """The same number as for a policy of this size."""
+        """Number of microbatches to compute at once, as for a policy of this size."""
         return self._policy.parallel_microbatches
 
     def values(self, packed: PackedRollouts) -> Tensor:
-        """[T], float32; 0 outside the mask."""
+        """Compute the values [T], float32; 0 outside the mask."""
         return self._policy.run(lambda: self._values(packed))
 
     def _values(self, packed: PackedRollouts) -> Tensor:
@@ -77,7 +77,7 @@ class Critic(nn.Module):
 class TrainedCritic:
     """A critic and its optimizer.
 
-    tokens_per_microbatch: how many tokens a forward pass holds. written: the masks of `written_channels`, placed like
+    tokens_per_microbatch: number of tokens in a forward pass. written: the masks of `written_channels`, placed like
     the weights. ranks: the processes that train it together.
     """
 
@@ -88,7 +88,7 @@ class TrainedCritic:
     ranks: Ranks = ONE_RANK
 
     def values(self, packed: PackedRollouts) -> Tensor:
-        """The critic's values [T] without gradient; 0 outside the mask."""
+        """Compute the critic's values [T] without gradient; 0 outside the mask."""
         return without_gradient(
             self.module.values,
             packed,
@@ -98,10 +98,10 @@ class TrainedCritic:
         )
 
     def accumulate_gradients(self, batch: TrainBatch, objective: Objective, *, step: int) -> dict[str, Measurement]:
-        """The gradients of one update towards the batch's returns. Measures train/value_loss.
+        """Compute the gradients of one update towards the batch's returns, and measure train/value_loss.
 
-        They stay in the optimizer, whose next step applies them. NonFiniteError, without a gradient left behind, if
-        the loss or the gradient is nan or inf.
+        The gradients stay in the optimizer until its next step. Raise NonFiniteError, and drop the gradients, if the
+        loss or the gradient is nan or inf.
         """
         assert batch.old_value_T is not None, "a batch for the critic has values"
         assert batch.return_T is not None, "a batch for the critic has returns"
@@ -129,12 +129,12 @@ class TrainedCritic:
         return measured
 
     def tensors(self) -> dict[str, Tensor]:
-        """The weights, under a prefix, and the optimizer's state."""
+        """Return the weights, under a prefix, and the optimizer's state."""
         weights = {f"{_WEIGHTS}{name}": value for name, value in self.optimizer.weights().items()}
         return weights | self.optimizer.state()
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over what `tensors` gave."""
+        """Load the result of `tensors`."""
         names = {name for name in tensors if name.startswith(_WEIGHTS)}
         self.optimizer.load(
             {name.removeprefix(_WEIGHTS): tensors[name] for name in names},
@@ -143,4 +143,4 @@ class TrainedCritic:
 
 
 _WEIGHTS = "weights/"
-"""Prefix of the weights in the file of a critic, which holds the optimizer's state under other prefixes."""
+"""Prefix of the weights in a critic's file. The optimizer's state uses other prefixes there."""

@@ -1,12 +1,12 @@
 """DistributedTrainer: the `Trainer` protocol, fanned out to ranks that live in workers of a cluster.
 
 The loop stays in the driver. Each rank hosts a `LocalTrainer`, or a `RewardTrainer`, with its share of the weights
-(`train.rank_host`), gets every call with the same arguments, and the answer of the first rank counts once all have
-given the same.
+(`train.rank_host`). Every rank gets every call with the same arguments. Once all ranks have given the same answer, the
+first rank's answer counts.
 
 If a rank dies, fails or stalls, all ranks are killed and started again. They load the newest checkpoint of the stage
-and repeat the steps after it, from the samples of these steps, which the driver keeps. The loop notices nothing, so
-workers that sample rollouts continue meanwhile. The same number of ranks repeats the same bits.
+and repeat the later steps from their samples, which the driver keeps. The loop notices nothing, so workers that sample
+rollouts continue meanwhile. The same number of ranks repeats the same bits.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class RankWeights:
             return {name: value for file in Path(folder).iterdir() for name, value in load_file(file).items()}
 
     def tensors(self) -> dict[str, Tensor]:
-        """ModelError for a model with adapters, whose base the ranks do not gather here."""
+        """Raise ModelError for a model with adapters, because the ranks do not gather its base here."""
         trained = self.trained()
         if any("lora" in name for name in trained):
             raise ModelError("trainer ranks merge adapters only in their checkpoints. Load one of these.")
@@ -77,7 +77,7 @@ class RankWeights:
 
 
 class DistributedTrainer:
-    """stage_folder: where the checkpoints of the stage appear, which all ranks can read and write.
+    """stage_folder: the folder of the stage's checkpoints. All ranks can read and write it.
 
     tokenizer: the policy's. The trainer starts its ranks when it is made.
     """
@@ -107,7 +107,8 @@ class DistributedTrainer:
 
     @property
     def changes(self) -> int:
-        """-1 while the ranks compute: they cannot save then, whether or not the weights have begun to change."""
+        """Number of changes, or -1 while the ranks compute: they cannot save then, even if no weight has changed
+        yet."""
         return -1 if self._busy else self._status.changes
 
     @property
@@ -166,7 +167,7 @@ class DistributedTrainer:
         return self._call("response_logps", tuple(samples), tuple(temperatures)).agreed
 
     def score_samples(self, samples: Sequence[TrainSample]) -> list[list[float]]:
-        """Of a reward model: see `RewardTrainer`."""
+        """Score samples with a reward model; see `RewardTrainer`."""
         return self._call("score_samples", tuple(samples)).own
 
     def set_lr_scale(self, scale: float) -> None:
@@ -178,7 +179,7 @@ class DistributedTrainer:
         )
 
     def watch_memory(self) -> Callable[[], float]:
-        """Since the ranks have started; of the rank that needed most."""
+        """Return the peak since the ranks were started, for the rank that needed most."""
         return lambda: self._group.peak_gb
 
     def save(self, folder: Path) -> None:
@@ -210,7 +211,8 @@ class DistributedTrainer:
         return self._run(lambda: self._group.call(method, *args))
 
     def _run(self, work: Callable[[], Any]) -> Any:
-        """work(), again after each restart of the ranks. TrainerError once the budget of restarts is spent."""
+        """Return work(), called again after each restart of the ranks. Raise TrainerError when the budget of restarts
+        is spent."""
         self._busy = True
         try:
             while True:
@@ -236,7 +238,7 @@ class DistributedTrainer:
         self._group.pause(delay)
 
     def _catch_up(self) -> None:
-        """Bring ranks that have just started to where the lost ones were when the last call began."""
+        """Bring new ranks to the state of the lost ones at the beginning of the last call."""
         if self._has_state and (latest := checkpoint.latest(self._folder)) is not None:
             self._group.call("restore", latest.absolute(), checkpoint.trainer_state(latest))
         self._forget_saved()
@@ -257,5 +259,5 @@ class DistributedTrainer:
 
 
 def scratch_folder(stage_folder: Path) -> Path:
-    """Where ranks write what the driver then moves or reads."""
+    """Return the folder that ranks write to, so that the driver can move or read the files."""
     return stage_folder / ".ranks"

@@ -3,8 +3,8 @@
 Each rank keeps its share of the float32 weights, gradients and moments. A forward or backward pass gathers the weights
 of one layer at a time, in the type that the model computes in, and sums the gradients in float32.
 
-FSDP2 averages gradients by default. Token weights are those of the whole batch, so here they are summed: both switches
-in `_sum_gradients` are needed, because gloo refuses the operation that the first one alone would use.
+FSDP2 averages gradients by default. Here they are summed, because token weights refer to the whole batch. Both switches
+in `_sum_gradients` are needed: gloo refuses the operation that the first one alone would use.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class ShardedForward(nn.Module):
-    """The root of a sharded model. Whatever reads its weights runs through `forward`, which gathers them."""
+    """The root of a sharded model. Code that reads its weights must run in `forward`, which gathers them."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class ShardedForward(nn.Module):
 
 
 def shard(model: nn.Module, layers: Iterable[nn.Module], mesh: DeviceMesh, *, dtype: torch.dtype) -> ShardedForward:
-    """Shard the weights of a model in place: each layer, and what is left with the root, which is returned.
+    """Shard the weights of a model in place: each layer, then the rest with the root. Return the root.
 
     dtype: the type that the model computes in. The weights of a model that is trained are kept in float32.
     """
@@ -61,9 +61,9 @@ def shard(model: nn.Module, layers: Iterable[nn.Module], mesh: DeviceMesh, *, dt
 
 
 def rank_mesh(device: str, *, size: int, shard_size: int) -> DeviceMesh:
-    """The mesh of all ranks of the default process group. shard_size: ranks that share one copy of the weights.
+    """Return the mesh of all ranks of the default process group. shard_size: ranks that share one copy of the weights.
 
-    One axis, which shards, if all of them do: if shard_size is 0 or does not divide `size`.
+    The mesh is a single axis of shards if all ranks share one copy: if shard_size is 0 or does not divide `size`.
     """
     if shard_size == 0 or size % shard_size:
         return init_device_mesh(device, (size,))
@@ -78,7 +78,7 @@ def _sum_gradients(root: nn.Module) -> None:
 
 
 def _layers(model: Any) -> nn.ModuleList:
-    """The transformer layers, which are gathered one at a time."""
+    """Return the transformer layers. They are gathered one at a time."""
     depth = model.config.get_text_config().num_hidden_layers
     for module in model.modules():
         if isinstance(module, nn.ModuleList) and len(module) == depth:
@@ -97,7 +97,7 @@ class ShardedAdamW(MasterAdamW):
         return []
 
     def accumulate(self, gradients: Sequence[Tensor | None]) -> None:
-        """`gradients` has already added them to the sums."""
+        """Do nothing: `gradients` has already added them to the sums."""
 
     def load(self, weights: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
         masters = self.masters
@@ -116,11 +116,11 @@ NOT_SHARDED = {
     "adamw_offload": "On ranks the optimizer's weights are the sharded parameters themselves, which FSDP2 gathers on "
     "the device; with n ranks, weights, gradient sums and moments take 1/n of the memory instead.",
 }
-"""Why an optimizer has no sharded form."""
+"""The reason why an optimizer has no sharded form."""
 
 
 def check_sharded_optimizer(settings: Mapping[str, Any]) -> None:
-    """ConfigError for a section train.optimizer whose optimizer has no sharded form."""
+    """Raise ConfigError for a section train.optimizer whose optimizer has no sharded form."""
     bind_optimizer(settings)
     name = settings.get("name", "adamw")
     if name != "adamw":
@@ -133,8 +133,8 @@ def check_sharded_optimizer(settings: Mapping[str, Any]) -> None:
 class ShardedPlacement:
     """Weights, gradients and moments are sharded over the ranks of a mesh.
 
-    mesh: one axis shards; of two axes, the first replicates and the second shards. The caller has initialised torch's
-    default process group, whose ranks are those of the mesh.
+    mesh: with one axis, the ranks shard; with two, the first axis replicates and the second shards. Its ranks are the
+    ranks of torch's default process group, and the caller has initialised that group.
     """
 
     def __init__(self, mesh: DeviceMesh) -> None:
@@ -142,7 +142,7 @@ class ShardedPlacement:
         self.ranks: Ranks = ProcessGroupRanks()
 
     def optimizer(self, settings: Mapping[str, Any]) -> Callable[[Any, torch.dtype], MasterAdamW]:
-        """ConfigError for an optimizer that has no sharded form."""
+        """Raise ConfigError for an optimizer that has no sharded form."""
         check_sharded_optimizer(settings)
         options = {"betas": (0.9, 0.99), "weight_decay": 0.0, **settings}
         betas, weight_decay = options["betas"], options["weight_decay"]
@@ -158,7 +158,7 @@ class ShardedPlacement:
         return shard(module, _layers(transformer), self._mesh, dtype=dtype)
 
     def gathered(self, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-        """On the CPU."""
+        """Yield whole tensors on the CPU of rank 0."""
         for name, value in tensors:
             full = value.full_tensor() if isinstance(value, DTensor) else value
             if self.ranks.rank == 0:
@@ -168,10 +168,10 @@ class ShardedPlacement:
         return dict(self.gathered(tensors.items()))
 
     def write(self, folder: Path, name: str, tensors: Mapping[str, Tensor]) -> None:
-        """A folder of that name in the format of torch.distributed.checkpoint, which any number of ranks can load.
+        """Write a folder of that name for torch.distributed.checkpoint. Any number of ranks can load it.
 
-        Tensors are written in the order of their names, so that equal tensors give equal files: a loaded optimizer has
-        its state in another order. OSError on every rank if one of them cannot write.
+        Tensors are written in the order of their names, so that equal tensors give equal files: a loaded optimizer
+        keeps its state in another order. Raise OSError on every rank if one of them cannot write.
         """
         try:
             save(dict(sorted(tensors.items())), checkpoint_id=folder / name)

@@ -1,6 +1,6 @@
 """LocalTrainer: trains a model in this process, alone or as one of several ranks.
 
-It holds the policy, its optimizer, and what the objective needs besides: a reference, a critic, an adaptive bonus.
+It holds the policy, its optimizer, and anything else the objective needs: a reference, a critic, an adaptive bonus.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ from ansatz.train.trainer import TRAINING, Skipped, StepReport, StoredWeights, T
 class LocalTrainer:
     """Trains `policy`, which is cast to dtype in place, on an objective.
 
-    If the objective needs a reference, that is a copy of the policy as it is now. For a policy with adapters only these
-    are copied; if they are new, it is the model below them, `policy.base`.
+    If the objective needs a reference, it is a copy of the current policy. For a policy with adapters only the adapters
+    are copied; if they are new, the reference is the model below them, `policy.base`.
     on_skip: called with an update that is skipped because it is not finite, before anything else changes. on_event: see
     `Trainer`; never called, because there is no fault that a single process would survive.
-    lr: of the policy; the critic's is settings.critic.lr. The schedule applies to both. temperature: of the sampler.
-    export_dtype: the precision of the model folders that it writes. placement: where the weights are kept. With several
-    ranks, each has a LocalTrainer, and all of them make the same calls with the same arguments.
+    lr: the policy's learning rate; the critic's is settings.critic.lr. The schedule applies to both. temperature: of
+    the sampler. export_dtype: the precision of the model folders that it writes. placement: where the weights are kept.
+    If there are several ranks, each holds a LocalTrainer, and all of them make the same calls with the same arguments.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class LocalTrainer:
             self.reference = placement.policy(reference, dtype)
 
     def start_critic_from(self, model: Policy) -> None:
-        """Replace the critic by one that starts from `model`. ConfigError if it has another vocabulary."""
+        """Replace the critic by one that starts from `model`. Raise ConfigError if its vocabulary is another one."""
         if model.tokenizer.get_vocab() != self.policy.tokenizer.get_vocab():
             raise ConfigError(
                 f"train.critic.path = {model.path!r}: its tokens are not those of the policy. Use a model with the "
@@ -127,7 +127,7 @@ class LocalTrainer:
     def batch(
         self, samples: Sequence[TrainSample], *, baseline_of_group: Mapping[int, float] | None = None
     ) -> TrainBatch:
-        """A whole step's samples with everything that the objective asks for, computed once.
+        """Compute everything that the objective needs of a whole step's samples, once.
 
         baseline_of_group: the reward of a greedy response to each prompt, if the advantage compares with it (ReMax).
         Old log-probs are computed only if a second update, a mask or a KL in the reward will need them. `same_bits`
@@ -151,11 +151,11 @@ class LocalTrainer:
         )
 
     def update(self, batch: TrainBatch, *, step: int, seed: int = 0, check_alignment: bool = False) -> StepReport:
-        """Every optimizer step on one step's batch: epochs_per_step times through its minibatches.
+        """Make every optimizer step on one step's batch: epochs_per_step passes through its minibatches.
 
         Each epoch after the first deals the prompts into other minibatches, by (seed, step, epoch). A minibatch whose
         mean ratio passes the objective's max_ratio is dropped, and so are all later ones of the step. An update with a
-        loss or gradient of nan or inf, of the policy or of the critic, is skipped and changes neither. The third in a
+        loss or gradient of nan or inf, in the policy or the critic, is skipped and changes neither. The third in a
         row raises NonFiniteError.
         check_alignment: raise AlignmentError before the first update if sampler and trainer disagree by more than
         train.max_logprob_gap. If the old log-probs are known, the whole step is checked; otherwise there is a single
@@ -196,7 +196,7 @@ class LocalTrainer:
         )
 
     def check_against(self, load: Callable[[], StoredWeights], batch: TrainBatch, *, step: int) -> dict[str, float]:
-        """See `alignment.measure_with`."""
+        """Measure and check alignment; see `alignment.measure_with`."""
         stored = load()
         measured = alignment.measure_with(
             self.policy,
@@ -246,11 +246,11 @@ class LocalTrainer:
         return PeakMemory(self.device).gb
 
     def close(self) -> None:
-        """Nothing was started."""
+        """Do nothing: nothing was started."""
 
     @property
     def changes(self) -> int:
-        """Optimiser steps of policy and critic, and updates of the reference."""
+        """Number of optimizer steps of policy and critic, plus updates of the reference."""
         critic = 0 if self.critic is None else self.critic.optimizer.changes
         return self.optimizer.changes + critic + self._reference_updates
 
@@ -263,7 +263,7 @@ class LocalTrainer:
         self._lr_scale = scale
 
     def weights(self) -> LiveWeights:
-        """The live module: a sampler in this process copies nothing. See `LiveWeights` for how long it is valid."""
+        """Return the live module: a sampler in this process copies nothing. `LiveWeights` says how long it is valid."""
         return LiveWeights(policy=self.policy, version=self.version)
 
     @property
@@ -271,10 +271,10 @@ class LocalTrainer:
         return sum(master.numel() for master in self.optimizer.masters.values()) * self.dtype.itemsize
 
     def store_weights(self, folder: Path, *, max_shard_bytes: int) -> str:
-        """Store what samplers need: `store_tensors` of `weights().trained()`, gathered one tensor at a time.
+        """Store the weights that samplers need: `store_tensors` of `weights().trained()`, gathered one by one.
 
-        Returns the fingerprint on the first rank, and nothing on the others. OSError on all ranks if the first cannot
-        write.
+        Return the fingerprint on the first rank, and an empty text on the others. Raise OSError on all ranks if the
+        first cannot write.
         """
         trained = sorted(self.weights().trained().items())
         gathered = ((name, value.to(self.dtype)) for name, value in self.placement.gathered(trained))
@@ -293,7 +293,7 @@ class LocalTrainer:
         return stored
 
     def save(self, folder: Path) -> None:
-        """A Hugging Face folder (adapters merged), `adapter/`, and in TRAINING a file per `tensors` entry.
+        """Write a Hugging Face folder (adapters merged), `adapter/`, and in TRAINING a file per `tensors` entry.
 
         If the folder holds rounded weights, TRAINING holds the float32 ones too.
         """
@@ -313,7 +313,7 @@ class LocalTrainer:
             self.placement.write(folder / TRAINING, name, tensors)
 
     def _merged_weights(self) -> dict[str, Tensor]:
-        """The float32 weights of the whole policy, by parameter name; empty on all ranks but the first."""
+        """Return the float32 weights of the whole policy, by parameter name; empty on all ranks except the first."""
         weights = self.placement.whole(self.optimizer.weights())
         if self.policy.base is None:
             return weights
@@ -322,7 +322,7 @@ class LocalTrainer:
 
     @property
     def checkpoint_bytes(self) -> int:
-        """About the size of a checkpoint: weights, and for each trained one the moments of AdamW in float32."""
+        """Approximate size of a checkpoint: weights, and for each trained weight the moments of AdamW in float32."""
         total = self.weights_bytes
         total += 8 * sum(master.numel() for master in self.optimizer.masters.values())
         if self.critic is not None:
@@ -339,7 +339,7 @@ class LocalTrainer:
         return num_weights * (self.export_dtype.itemsize + exact)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """What a checkpoint holds besides the policy's trained weights, by file name."""
+        """Return the tensors of a checkpoint besides the policy's trained weights, by file name."""
         tensors = {"optimizer": self.optimizer.state()}
         if self.critic is not None:
             tensors["critic"] = self.critic.tensors()
@@ -376,14 +376,14 @@ class LocalTrainer:
         self.entropy_coef, self.kl_coef = entropy_coef, kl_coef
 
     def _masters_of(self, name: str) -> Mapping[str, Tensor]:
-        """The trained weights that the tensors of a file belong to."""
+        """Return the trained weights that belong to the tensors of a file."""
         if name == "critic":
             assert self.critic is not None
             return self.critic.optimizer.masters
         return self.optimizer.masters
 
     def _read_weights(self, folder: Path) -> dict[str, Tensor]:
-        """The float32 weights that are trained: those of the adapters, if the policy has any."""
+        """Read the float32 weights that are trained: the adapters' weights, if the policy has adapters."""
         if self.policy.base is not None:
             return lora.read_adapters(folder / lora.FOLDER)
         if has_exact_weights(folder):
@@ -392,7 +392,7 @@ class LocalTrainer:
 
     @property
     def _objective_now(self) -> Objective:
-        """`objective` with the coefficient that `kl_control` has given its KL by now."""
+        """`objective` with the KL coefficient that `kl_control` has set so far."""
         if self.objective.kl_control is None:
             return self.objective
         return dataclasses.replace(self.objective, kl_coef=self.kl_coef)
@@ -410,7 +410,7 @@ class LocalTrainer:
         return self._without_gradient(lambda part: token_logps(policy, part, temperature=self.temperature)[0], packed)
 
     def _exact_kl(self, packed: PackedRollouts) -> Tensor | None:
-        """The exact KL of the policy to the reference [T] without gradient; None if the objective needs none."""
+        """Compute the exact KL [T] of the policy to the reference, without gradient; None if none is needed."""
         reference = self.reference
         if reference is None or not self.objective.needs_exact_kl:
             return None
@@ -419,7 +419,7 @@ class LocalTrainer:
         )
 
     def _minibatches(self, batch: TrainBatch, *, seed: int, step: int) -> Iterator[TrainBatch]:
-        """The minibatches of every epoch of a step. Those of the first epoch have the prompts in their own order."""
+        """Yield the minibatches of every epoch of a step. The first epoch takes the prompts in their own order."""
         for epoch in range(self.settings.epochs_per_step):
             key = (seed, "minibatches", step, epoch) if epoch else ()
             yield from batch.minibatches(self.settings.updates_per_step, self.objective, key=key)
@@ -427,10 +427,10 @@ class LocalTrainer:
     def _update_once(
         self, minibatch: TrainBatch, *, step: int, critic_alone: bool, max_logprob_gap: float
     ) -> UpdateReport:
-        """One optimizer step of the policy and of the critic, or of neither.
+        """Make one optimizer step of the policy and of the critic, or of neither.
 
-        The critic's gradients are computed first and applied last, so that an update in which one of the two is not
-        finite can still be skipped for both.
+        The critic's gradients are computed first and applied last. An update can therefore still be skipped for both if
+        one of the two is not finite.
         """
         waited = 0 if self.critic is None else self.settings.critic.steps_alone
         settings = UpdateSettings(
@@ -475,14 +475,14 @@ class LocalTrainer:
         return dataclasses.replace(report, measurements={**report.measurements, **measured})
 
     def _drop_critic_gradients(self) -> None:
-        """Without this, the next update of the critic would contain those of an update that was not made."""
+        """Remove the critic's gradients, or its next update would contain gradients of an update that was not made."""
         if self.critic is not None:
             self.critic.optimizer.zero_grad()
 
     def _skip(
         self, minibatch: TrainBatch, settings: UpdateSettings, *, step: int, cause: str, of: Trained
     ) -> UpdateReport:
-        """Report an update that is not made. NonFiniteError for the third in a row."""
+        """Report an update that is not made. Raise NonFiniteError for the third in a row."""
         self._skipped_in_a_row += 1
         dtype, weights = str(self.dtype).removeprefix("torch."), self._merged_weights()
         if self.ranks.rank == 0:
@@ -522,7 +522,7 @@ class LocalTrainer:
 
 
 def _frozen_copy(policy: Policy, dtype: torch.dtype) -> Policy:
-    """Copy the policy in dtype as a reference, which is not trained. Weights below adapters are shared with it."""
+    """Copy the policy in dtype as a frozen reference. Weights below adapters are shared with the policy."""
     copies: dict[int, Any] = {id(buffer): buffer for buffer in policy.model.buffers()} if policy.base else {}
     for parameter in policy.model.parameters():
         copies[id(parameter)] = parameter

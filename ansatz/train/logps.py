@@ -1,4 +1,4 @@
-"""Log-probs and KLs of packed rollouts under a model, and how well it predicts demonstrations; without sampling.
+"""Log-probs and KLs of packed rollouts under a model, and its predictions of demonstrations; without sampling.
 
 Axes: N rollouts, T flat tokens, M sampled tokens, H hidden, K temperatures.
 """
@@ -29,7 +29,7 @@ def logps_of(
     temperature: float = 1.0,
     ranks: Ranks = ONE_RANK,
 ) -> Tensor:
-    """Log-probs [T] without gradient, one microbatch after the other; 0 outside the mask."""
+    """Compute log-probs [T] without gradient, one microbatch after the other; 0 outside the mask."""
     return without_gradient(
         lambda part: token_logps(policy, part, temperature=temperature)[0],
         packed,
@@ -40,7 +40,7 @@ def logps_of(
 
 
 def exact_kl(policy: Policy, reference: Policy, packed: PackedRollouts, *, temperature: float) -> Tensor:
-    """KL [T] of policy to reference over the whole vocabulary, with gradient; 0 outside the mask."""
+    """Compute the KL [T] of policy to reference over the whole vocabulary, with gradient; 0 outside the mask."""
     return reference.run(lambda: policy.run(lambda: _exact_kl(policy, reference, packed, temperature)))
 
 
@@ -79,7 +79,7 @@ def without_gradient(
 def measure_demonstrations(
     policy: Policy, packed: PackedRollouts, *, tokens_per_microbatch: int, ranks: Ranks = ONE_RANK
 ) -> Measurements:
-    """sft/heldout_loss and sft/heldout_accuracy over the response tokens, each given the true ones before it.
+    """Measure sft/heldout_loss and sft/heldout_accuracy over the response tokens, each given the true ones before it.
 
     ranks: each computes its share, and all get the measurements of the whole.
     """
@@ -142,7 +142,7 @@ def _target_logps(policy: Policy, part: PackedRollouts, temperatures: Sequence[f
 
 
 def _predictions(policy: Policy, part: PackedRollouts, target_M: Tensor) -> tuple[Tensor, Tensor]:
-    """The log-probs of the targets, and whether each is the most likely token."""
+    """Return the log-probs of the targets, and whether each is the most likely token."""
     hidden_MH = hidden_before(policy, part)
     logp_M, _ = chunked_logps(hidden_MH, policy.head.weight, target_M)
     return logp_M, most_likely(hidden_MH, policy.head.weight) == target_M

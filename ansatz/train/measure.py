@@ -1,6 +1,6 @@
-"""What a step measures: of its batch before the first update, and of the loss and the rollouts of each microbatch.
+"""The measurements of a step: of its batch before the first update, and of the loss and rollouts of each microbatch.
 
-Axes: M sampled tokens, T flat tokens, N rollouts. The names are those of docs/metrics.md.
+Axes: M sampled tokens, T flat tokens, N rollouts. docs/metrics.md explains every name.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from ansatz.train.batch import LossBatch, TrainBatch
 
 
 def measure_batch(batch: TrainBatch, objective: Objective) -> dict[str, Measurement]:
-    """What is known about a whole step before its first update.
+    """Measure a whole step before its first update.
 
-    objective: with the coefficient that its KL has at this step.
+    objective: with the KL coefficient of this step.
     """
     measured = {"train/tokens": Measurement(float(batch.num_loss_tokens))}
     if batch.old_value_T is not None:
@@ -32,7 +32,7 @@ def measure_batch(batch: TrainBatch, objective: Objective) -> dict[str, Measurem
 
 
 def measure_loss(losses: LossParts, batch: LossBatch) -> dict[str, Measurement]:
-    """The metrics of one microbatch."""
+    """Return the metrics of one microbatch."""
     sums = {name: float(value) for name, value in losses.sums.items()}
     tokens = sums["tokens"]
     measured = {
@@ -45,17 +45,17 @@ def measure_loss(losses: LossParts, batch: LossBatch) -> dict[str, Measurement]:
     for name, key in (("train/entropy", "entropy"), ("train/kl_ref", "kl")):
         if key in sums:
             measured[name] = mean(sums[key], tokens)
-    if "pairs" in sums:  # those of a preference objective are named as their metrics are
+    if "pairs" in sums:  # a preference objective names its sums as its metrics are named
         measured |= {name: mean(value, sums["pairs"]) for name, value in sums.items() if name.startswith("preference/")}
     return measured
 
 
 def measure_rollouts(losses: LossParts, batch: LossBatch, entropy_T: Tensor) -> dict[int, dict[str, float]]:
-    """Return what an update sees of each rollout of a microbatch, by its place in the samples of the step.
+    """Return the figures of each rollout of a microbatch in an update, by its place in the samples of the step.
 
-    mismatch_mean, mismatch_max: r - 1 - log r with r = old / behavior, over the tokens that the policy sampled; it
+    mismatch_mean, mismatch_max: r - 1 - log r with r = old / behavior, over the tokens that the policy sampled. It
     estimates the KL of sampler to trainer in nats (k3 of http://joschu.net/blog/kl-approx.html), and is 0 where
-    `old_logp_T` is that of the sampler. mean_entropy: over the same tokens, in nats. advantage, clip_share: the mean
+    `old_logp_T` is the sampler's log-prob. mean_entropy: over the same tokens, in nats. advantage, clip_share: the mean
     over the tokens that count in the loss, and the fraction of them that the objective clipped.
     """
     sampled_T, count = batch.sampled_mask_T, batch.packed.num_rollouts
@@ -74,7 +74,7 @@ def measure_rollouts(losses: LossParts, batch: LossBatch, entropy_T: Tensor) -> 
 
 
 def explained_variance(batch: TrainBatch) -> Measurement:
-    """1 - var(return - value) / var(return) over the tokens of the batch; 0 where the returns are all equal."""
+    """Compute 1 - var(return - value) / var(return) over the tokens of the batch; 0 if the returns are all equal."""
     assert batch.old_value_T is not None
     assert batch.return_T is not None
     return_M, error_M = batch.return_T[batch.mask_T], (batch.return_T - batch.old_value_T)[batch.mask_T]

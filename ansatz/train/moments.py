@@ -1,4 +1,4 @@
-"""The moments of AdamW between their two forms, float32 and 8 bits, for a run whose optimizer is changed.
+"""Conversion of AdamW's moments between float32 and 8 bits, for a run whose optimizer is changed.
 
 A state is flat, as a checkpoint holds it: "KIND/NAME" with the name of a parameter. The kinds of moments in float32 are
 exp_avg and exp_avg_sq; in 8 bits (see `optim_8bit`) they are state1 and state2, with their scales absmax1 and absmax2.
@@ -16,13 +16,13 @@ from ansatz.errors import install_command
 from ansatz.models.four_bit import bitsandbytes
 
 BLOCK, SMALLEST = 256, 4096
-"""Values that share a scale, and the size from which on a parameter has moments of 8 bits, as in bitsandbytes."""
+"""Values that share a scale, and the size of the smallest parameter with moments of 8 bits, as in bitsandbytes."""
 _KINDS = (("exp_avg", "state1", "absmax1", True), ("exp_avg_sq", "state2", "absmax2", False))
-"""Of each moment: its kind in float32 and in 8 bits, that of its scales, and whether its levels have a sign."""
+"""For each moment: its kind in float32 and in 8 bits, the kind of its scales, and whether its levels are signed."""
 
 
 def float_moments(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The state with float32 moments. A state that has them already is returned as it is."""
+    """Convert the state to float32 moments. A state in float32 is returned as it is."""
     # bitsandbytes counts steps with an integer, torch with a float.
     converted = {key: value.float() if key.startswith("step/") else value for key, value in state.items()}
     for kind, kind_8bit, scales, signed in _KINDS:
@@ -37,7 +37,7 @@ def float_moments(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def moments_of_8_bits(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The state with moments of 8 bits, except those of small parameters. One that has them is returned as it is."""
+    """Convert the state to moments of 8 bits, except for small parameters. A state in 8 bits is returned as it is."""
     converted = dict(state)
     for kind, kind_8bit, scales, signed in _KINDS:
         for key in [key for key in converted if key.startswith(f"{kind}/")]:

@@ -24,7 +24,7 @@ class MasterAdamW:
     """AdamW (Loshchilov and Hutter, arXiv:1711.05101) for a transformers model held in `dtype`.
 
     Casts the model's parameters to dtype in place; buffers keep their type. The float32 values of trained parameters
-    are kept here. Frozen parameters have none.
+    are kept here, but no values of frozen ones.
     """
 
     def __init__(self, model: Any, *, dtype: torch.dtype, betas: tuple[float, float], weight_decay: float) -> None:
@@ -37,14 +37,14 @@ class MasterAdamW:
         self.adam = self._adam(list(self.masters.values()), betas=betas, weight_decay=weight_decay)
 
     def _master(self, parameter: Tensor, dtype: torch.dtype) -> Tensor:
-        """The float32 master of a parameter whose compute type will be dtype."""
+        """Return the float32 master of a parameter that will be held in dtype."""
         return parameter if dtype == torch.float32 else parameter.detach().float().clone().requires_grad_()
 
     def _adam(self, masters: list[Tensor], *, betas: tuple[float, float], weight_decay: float) -> torch.optim.Optimizer:
         return torch.optim.AdamW(masters, betas=betas, weight_decay=weight_decay, fused=True)
 
     def gradients(self, loss: Tensor) -> list[Tensor | None]:
-        """The gradients of a microbatch's loss, by parameter, in the model's type; None for an unused parameter.
+        """Compute the gradients of a microbatch's loss by parameter, in the model's type; None for an unused one.
 
         Several threads can call this at once, because it changes nothing.
         """
@@ -62,11 +62,11 @@ class MasterAdamW:
                 master.grad += gradient
 
     def _to_master_device(self, gradient: Tensor) -> Tensor:
-        """The gradient of a microbatch, on the device of the masters."""
+        """Return the gradient of a microbatch, on the device of the masters."""
         return gradient
 
     def gradient_norm(self) -> float:
-        """The norm of the accumulated gradients. NonFiniteError, which removes them, if it is nan or inf."""
+        """Return the norm of the accumulated gradients. If it is nan or inf, remove them and raise NonFiniteError."""
         norm = float(torch.nn.utils.get_total_norm(self._sums()))
         if not math.isfinite(norm):
             self.zero_grad()
@@ -77,9 +77,9 @@ class MasterAdamW:
         return [master.grad for master in self.masters.values() if master.grad is not None]
 
     def step(self, *, lr: float, max_grad_norm: float) -> float:
-        """Update with the accumulated gradients, clipped to max_grad_norm (0: not). Returns the norm before clipping.
+        """Update with the accumulated gradients, clipped to max_grad_norm (0: not). Return the norm before clipping.
 
-        NonFiniteError, before anything has changed, if the norm is nan or inf.
+        Raise NonFiniteError, before anything has changed, if the norm is nan or inf.
         """
         norm = self.gradient_norm()
         if 0 < max_grad_norm < norm:
@@ -103,11 +103,11 @@ class MasterAdamW:
                 parameter.data.copy_(self.masters[name].data)
 
     def weights(self) -> dict[str, Tensor]:
-        """The float32 weights by parameter name."""
+        """Return the float32 weights by parameter name."""
         return {name: master.detach() for name, master in self.masters.items()}
 
     def state(self) -> dict[str, Tensor]:
-        """The moments and step counts of Adam as a flat dict: "exp_avg/NAME" etc. Empty before the first step."""
+        """Return Adam's moments and step counts as a flat dict: "exp_avg/NAME" etc. Empty before the first step."""
         return {
             f"{kind}/{name}": value.detach()
             for name, master in self.masters.items()
@@ -115,13 +115,13 @@ class MasterAdamW:
         }
 
     def _moments(self, state: dict[str, Any]) -> dict[str, Tensor]:
-        """What a checkpoint stores of the state of a parameter in `adam`."""
+        """Select the part of a parameter's state in `adam` that a checkpoint stores."""
         return state
 
     def load(self, weights: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
-        """The inverse of `weights` and `state`, bit for bit. Moments of an optimizer with another form are converted.
+        """Load the results of `weights` and `state`, bit for bit. Moments in another form are converted.
 
-        CheckpointError, before anything has changed, if they belong to another model.
+        Raise CheckpointError, before anything has changed, if they belong to another model.
         """
         moments = dict[str, dict[str, Tensor]]()
         for key, value in self.converted(state).items():
@@ -145,11 +145,11 @@ class MasterAdamW:
         self.write_back()
 
     def converted(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The state with moments of the form that this optimizer has."""
+        """Convert the moments of a state to the form of this optimizer."""
         return float_moments(state)
 
     def _from_moments(self, moments: dict[str, Tensor]) -> dict[str, Any]:
-        """The inverse of `_moments`."""
+        """Invert `_moments`."""
         return moments  # pyright: ignore[reportReturnType]
 
 
@@ -172,7 +172,7 @@ class Schedule:
     floor: float = 0.0
 
     def multiplier(self, step: int, *, waited: int = 0) -> float:
-        """The fraction of the full learning rate at a step, in 0..1. waited: steps after which the rise begins."""
+        """Return the fraction of the full learning rate at a step, in 0..1. waited: steps before the rise begins."""
         rise = (step - waited) / (self.warmup_steps + 1)
         left = min(1.0, (self.total_steps + 1 - step) / (self.decay_steps + 1)) if self.decay_steps else 1.0
         if self.shape == "cosine":

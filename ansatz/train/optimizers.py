@@ -1,12 +1,12 @@
 """The optimizers that `train.optimizer` can name. docs/memory.md counts the bytes of each.
 
-Two of them need less memory than `MasterAdamW`, on which all are built. `adamw_8bit` has block-wise quantised moments
-of 8 bits (Dettmers et al., arXiv:2110.02861), by bitsandbytes: a block of 256 values of a moment shares one scale, and
-each value is the index of one of 256 levels. The moments then take 2 x 1.016 bytes per parameter instead of 8; masters
-and gradient sums stay float32. Parameters of fewer than 4096 values (norms) keep float32 moments, as in the paper.
+Two of them need less memory than `MasterAdamW`, the base of all. `adamw_8bit` uses bitsandbytes' block-wise quantised
+moments of 8 bits (Dettmers et al., arXiv:2110.02861). A block of 256 values of a moment shares one scale, and each
+value is the index of one of 256 levels. The moments then take 2 x 1.016 bytes per parameter instead of 8; masters and
+gradient sums stay float32. Parameters of fewer than 4096 values (norms) keep float32 moments, as in the paper.
 
-`adamw_offload` has masters, gradient sums and moments in host memory. The gradients of each microbatch are copied to
-the host, and the new weights are copied back after the step. Each copy moves as many bytes as the compute weights have.
+`adamw_offload` keeps masters, gradient sums and moments in host memory. The gradients of each microbatch are copied to
+the host, and the new weights are copied back after the step. Each copy is as large as the compute weights.
 For a CUDA model the host memory is page-locked; without that, the bus does not reach its full speed.
 """
 
@@ -32,9 +32,9 @@ Betas = tuple[FractionBelowOne, FractionBelowOne]
 
 
 def bind_optimizer(settings: Mapping[str, Any]) -> Callable[[Any, torch.dtype], MasterAdamW]:
-    """The function of (model, compute type) that builds the optimizer of {name: NAME, ...settings}.
+    """Return the function of (model, compute type) that builds the optimizer of {name: NAME, ...settings}.
 
-    ConfigError for an unknown name or setting. MissingExtraError if its package is not installed.
+    Raise ConfigError for an unknown name or setting, and MissingExtraError if its package is not installed.
     """
     name = settings.get("name", "adamw")
     if name == "adamw_8bit":
@@ -62,7 +62,7 @@ def adamw(model: Any, dtype: torch.dtype, *, betas: Betas = (0.9, 0.99), weight_
 
 @OPTIMIZERS.register()
 def adamw_8bit(model: Any, dtype: torch.dtype, *, betas: Betas = (0.9, 0.99), weight_decay: Rate = 0.0) -> MasterAdamW:
-    """Masters and gradient sums are float32, both moments have 8 bits."""
+    """Masters and gradient sums are float32; both moments are quantised to 8 bits."""
     return Adam8bit(model, dtype=dtype, betas=betas, weight_decay=weight_decay)
 
 
@@ -79,7 +79,7 @@ LEVELS = {"qmap1": "dynamic", "qmap2": "udynamic"}
 
 
 class Adam8bit(MasterAdamW):
-    """State of a parameter: (state1, absmax1) and (state2, absmax2), the indices of levels and the scales of blocks."""
+    """Its state of a parameter is (state1, absmax1) and (state2, absmax2): indices of levels and scales of blocks."""
 
     def _adam(self, masters: list[Tensor], *, betas: tuple[float, float], weight_decay: float) -> torch.optim.Optimizer:
         return package().optim.AdamW8bit(masters, betas=betas, weight_decay=weight_decay)
@@ -100,7 +100,7 @@ class Adam8bit(MasterAdamW):
 
 
 def package() -> Any:
-    """The package bitsandbytes. MissingExtraError if it is not installed."""
+    """Return the package bitsandbytes. Raise MissingExtraError if it is not installed."""
     return bitsandbytes(
         advice="train.optimizer = adamw_8bit needs the package bitsandbytes, which is not installed. Use "
         f"adamw_offload, which needs no package, or install it with: {install_command('adamw8bit')}"
@@ -128,5 +128,5 @@ class OffloadedAdamW(MasterAdamW):
 
 
 def _host_tensor_like(value: Tensor, *, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """An empty host tensor of this shape, page-locked if `device` is a GPU. Torch reuses freed ones."""
+    """Return an empty host tensor of this shape, page-locked if `device` is a GPU. Torch reuses freed ones."""
     return torch.empty(value.shape, dtype=dtype, device=HOST, pin_memory=device.type == "cuda")

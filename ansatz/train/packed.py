@@ -1,4 +1,4 @@
-"""PackedRollouts: the samples of a step on one flat token axis, and how it is cut into microbatches.
+"""PackedRollouts: the samples of a step on one flat token axis, and the division of that axis into microbatches.
 
 Axes: N rollouts, T flat tokens (the prompt and the response of each rollout, one rollout after the other; why they are
 not a padded matrix: docs/design/flat_axis.md), M response tokens, G groups, U units of rollouts that stay together, K
@@ -21,7 +21,7 @@ from ansatz.objectives import segments
 from ansatz.train.sample import TrainSample
 
 WHOLE_VOCABULARY = 2**31
-"""Number of candidates of a token that was sampled without top-k, top-p and min-p: more than any vocabulary has."""
+"""Number of candidates of a token that was sampled without top-k, top-p and min-p: larger than any vocabulary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,20 +66,20 @@ class PackedRollouts:
 
     @property
     def rewards_steps(self) -> bool:
-        """Whether any rollout has several rewarded steps. Without step rewards, each is a single step."""
+        """Whether any rollout contains several rewarded steps. Without step rewards, each is a single step."""
         return int(self.step_end_T.sum()) > self.num_rollouts
 
     @property
     def num_tokens(self) -> int:
-        """Prompt and response tokens, with the prompt counted once for each of its rollouts."""
+        """Number of prompt and response tokens. A prompt counts once for each of its rollouts."""
         return len(self.token_T)
 
 
 def pack_rollouts(samples: Sequence[TrainSample], *, device: torch.device) -> PackedRollouts:
-    """The samples on one flat axis, ordered as the head of this file says.
+    """Pack samples on one flat axis, in the order described at the top of this file.
 
-    ValueError for a sample without a prompt (nothing would predict its first token), without a sampled token, or with
-    a list whose length is not that of the response.
+    Raise ValueError for a sample without a prompt (nothing would predict its first token), without a sampled token, or
+    with a list that is not as long as the response.
     """
     for sample in samples:
         _check(sample)
@@ -119,7 +119,7 @@ def pack_rollouts(samples: Sequence[TrainSample], *, device: torch.device) -> Pa
 
 
 def select_rollouts(packed: PackedRollouts, rollouts: Tensor) -> PackedRollouts:
-    """The given rollouts (ascending indices) as PackedRollouts of their own, numbered from 0."""
+    """Select rollouts by ascending indices, as PackedRollouts of their own, numbered from 0."""
     chosen_T = torch.isin(packed.segment_T, rollouts)
     values: dict[str, Tensor | None] = {}
     for field in dataclasses.fields(packed):
@@ -134,14 +134,14 @@ def select_rollouts(packed: PackedRollouts, rollouts: Tensor) -> PackedRollouts:
 def split_into_microbatches(
     packed: PackedRollouts, max_tokens: int, *, multiple: int = 1, whole_groups: bool = False
 ) -> list[Tensor]:
-    """Rollout indices of each microbatch: neighbours whose padded size is at most max_tokens, or a single rollout. The
-    padded size is what attention computes: the number of rollouts times the length of the longest.
+    """Return the rollout indices of each microbatch: neighbours up to a padded size of max_tokens, or a single rollout.
+    The padded size is the work of attention: the number of rollouts times the length of the longest.
 
     multiple: above 1, the rollouts are first divided into parts with about the same number of tokens to compute, so
-    that parallel workers wait little for each other. The number of parts is a multiple of this; that of microbatches
-    need not be, because a part above max_tokens is divided further and a part can be empty.
-    whole_groups: all rollouts of a group are in one microbatch, which can then be a single group above max_tokens.
-    Losses of pairs need it (`Objective.whole_groups`).
+    that parallel workers wait little for each other. The number of parts is a multiple of this. The number of
+    microbatches need not be, because a part above max_tokens is divided further and a part can be empty.
+    whole_groups: all rollouts of a group are in one microbatch. A single group can then exceed max_tokens. Losses of
+    pairs need it (`Objective.whole_groups`).
     """
     length_N = torch.bincount(packed.segment_T)
     unit_N = units_of(packed, whole_groups=whole_groups)
@@ -163,7 +163,7 @@ def split_into_microbatches(
 
 
 def units_of(packed: PackedRollouts, *, whole_groups: bool) -> Tensor:
-    """The unit of each rollout [N], numbered by first appearance: its group, or the rollout itself."""
+    """Return the unit of each rollout [N], numbered by first appearance: its group, or the rollout itself."""
     index_N = torch.arange(packed.num_rollouts, device=packed.segment_T.device)
     if not whole_groups:
         return index_N
@@ -190,8 +190,8 @@ def _check(sample: TrainSample) -> None:
 
 
 def _order(samples: Sequence[TrainSample]) -> tuple[list[int], list[int] | None]:
-    """The places of the samples in their order on the flat axis, and the number of each one's prompt (None if all
-    prompts differ)."""
+    """Return the places of the samples in their order on the flat axis, and the number of each one's prompt (None if
+    all prompts differ)."""
     by_prompt: dict[tuple[int, ...], list[int]] = {}
     for place, sample in enumerate(samples):
         by_prompt.setdefault(tuple(sample.prompt_ids), []).append(place)
@@ -204,7 +204,7 @@ def _order(samples: Sequence[TrainSample]) -> tuple[list[int], list[int] | None]
 
 
 def _pack_steps(ordered: Sequence[TrainSample], first_N: Tensor, *, num_tokens: int) -> tuple[Tensor, Tensor]:
-    """(step_end_T, step_reward_T). first_N: index on the flat axis of each rollout's first response token."""
+    """Return (step_end_T, step_reward_T). first_N: index on the flat axis of each rollout's first response token."""
     device = first_N.device
     steps = [_steps(sample) for sample in ordered]
     count_N = torch.tensor([len(each) for each in steps], device=device)
@@ -216,7 +216,7 @@ def _pack_steps(ordered: Sequence[TrainSample], first_N: Tensor, *, num_tokens: 
 
 
 def _steps(sample: TrainSample) -> Sequence[tuple[int, float]]:
-    """The sample's steps. A step that ends on forced tokens is moved back to the last sampled token before them."""
+    """Return the sample's steps. A step that ends on forced tokens is moved back to the last sampled token before."""
     steps = sample.steps or [(len(sample.token_ids) - 1, sample.reward)]
     if not sample.sampled_mask:
         return steps
@@ -241,7 +241,8 @@ def _pack_num_candidates(ordered: Sequence[TrainSample], response_T: Tensor) -> 
 
 
 def _pack_no_eos(ordered: Sequence[TrainSample], mask_T: Tensor, index_T: Tensor, segment_T: Tensor) -> Tensor | None:
-    """mask_T: the sampled tokens. index_T: the place of a token within its response; negative for prompt tokens."""
+    """Mark the tokens at which end-of-sequence tokens were masked out. mask_T: the sampled tokens. index_T: the place
+    of a token within its response; negative for prompt tokens."""
     if not any(sample.min_response_tokens for sample in ordered):
         return None
     minimum_N = torch.tensor([sample.min_response_tokens for sample in ordered], device=mask_T.device)
@@ -249,7 +250,7 @@ def _pack_no_eos(ordered: Sequence[TrainSample], mask_T: Tensor, index_T: Tensor
 
 
 def _tokens_to_compute(packed: PackedRollouts, length_N: Tensor) -> Tensor:
-    """Tokens that each rollout adds to a microbatch: a shared prompt counts for the first of its rollouts only."""
+    """Count the tokens that each rollout adds to a microbatch. A shared prompt counts for its first rollout only."""
     if packed.prompt_id_T is None:
         return length_N
     response_N = torch.bincount(packed.segment_T, weights=(packed.prompt_id_T < 0).double())
@@ -259,9 +260,9 @@ def _tokens_to_compute(packed: PackedRollouts, length_N: Tensor) -> Tensor:
 
 
 def _fill_ranges(lengths: Sequence[int], sizes: Sequence[int], max_tokens: int, *, first: int) -> list[tuple[int, int]]:
-    """[start, stop) of ranges of units that are filled one after the other.
+    """Return [start, stop) of ranges of units that are filled one after the other.
 
-    lengths: of the longest rollout of each unit. sizes: rollouts of each unit. first: index of the first unit.
+    lengths: length of the longest rollout of each unit. sizes: rollouts of each unit. first: index of the first unit.
     """
     ranges: list[tuple[int, int]] = []
     start, longest, num_rollouts = 0, 0, 0

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 EXACT_WEIGHTS = "weights"
-"""The name of the float32 weights in TRAINING of a checkpoint whose model folder holds rounded ones."""
+"""Name of the float32 weights in TRAINING of a checkpoint whose model folder holds rounded weights."""
 
 
 class Placement(Protocol):
@@ -32,29 +32,29 @@ class Placement(Protocol):
     def ranks(self) -> Ranks: ...
 
     def optimizer(self, settings: Mapping[str, Any]) -> Callable[[Any, torch.dtype], MasterAdamW]:
-        """The function of (model, compute type) that builds the recipe's optimizer of a placed model."""
+        """Return the function of (model, compute type) that builds the recipe's optimizer of a placed model."""
         ...
 
     def policy(self, policy: Policy, dtype: torch.dtype) -> Policy:
-        """The policy with its weights in their place, ready to compute in dtype."""
+        """Return the policy with its weights in their place, ready to compute in dtype."""
         ...
 
     def shard(self, module: nn.Module, transformer: nn.Module, dtype: torch.dtype) -> nn.Module | None:
         """Shard the weights of a module, layer by layer of its transformer, and return the root that it runs through.
 
-        None if all of its weights stay in this process.
+        Return None if all of its weights stay in this process.
         """
         ...
 
     def gathered(self, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-        """The tensors as wholes, one after the other, on the rank that writes files (rank 0). Nothing on other ranks.
+        """Yield whole tensors, one after the other, on the rank that writes files (rank 0). Nothing on other ranks.
 
         Every rank must use up the iterator.
         """
         ...
 
     def whole(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The tensors as wholes, on the rank that writes model folders (rank 0). Empty on other ranks."""
+        """Return whole tensors on the rank that writes model folders (rank 0). Empty on other ranks."""
         ...
 
     def write(self, folder: Path, name: str, tensors: Mapping[str, Tensor]) -> None:
@@ -91,10 +91,10 @@ ONE_PROCESS = OneProcess()
 
 
 def read_tensors(folder: Path, name: str, *, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What `Placement.write` wrote under a name, whatever the number of ranks was and is.
+    """Read the tensors that `Placement.write` wrote under a name, whatever the number of ranks was and is.
 
     like: placed tensors. A stored tensor with the name of one of them, or with a prefix "KIND/" and its name, gets its
-    placement if it has its shape. Files of a single process are returned as wholes, on every rank.
+    placement if the shapes are equal. Files of a single process are returned as whole tensors, on every rank.
     """
     if (file := folder / f"{name}.safetensors").is_file():
         return load_file(file)
@@ -112,7 +112,7 @@ def read_tensors(folder: Path, name: str, *, like: Mapping[str, Tensor]) -> dict
 
 
 def _is_sharded(value: Any) -> TypeGuard[DTensor]:
-    """Tell whether a value is a tensor of which each rank has a share, without importing its type."""
+    """Tell whether each rank holds only a share of a tensor, without importing the tensor's type."""
     return hasattr(value, "placements")
 
 
@@ -123,7 +123,7 @@ def _empty(about: Any, like: Tensor | None) -> Tensor:
 
 
 def placed_like(value: Tensor, like: Tensor | None) -> Tensor:
-    """A tensor that every rank has as a whole, with the placement of `like` if that is sharded and has its shape."""
+    """Place a whole tensor, present on every rank, like `like` if `like` is sharded and its shape is the same."""
     if not _is_sharded(like) or _is_sharded(value) or value.shape != like.shape:
         return value
     from torch.distributed.tensor import distribute_tensor
@@ -137,9 +137,9 @@ def has_exact_weights(checkpoint: Path) -> bool:
 
 
 def use_exact_weights(policy: Policy, folder: Path) -> None:
-    """If `folder` is a checkpoint with rounded weights, give the policy, which was loaded from it, the float32 ones.
+    """Give a policy the float32 weights, if it was loaded from a checkpoint with rounded weights in `folder`.
 
-    Without this, a stage would start from other weights than those with which the stage before it ended.
+    Without this, a stage would start from other weights than the final weights of the stage before it.
     """
     if not has_exact_weights(folder):
         return

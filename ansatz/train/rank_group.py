@@ -14,10 +14,10 @@ from ansatz.errors import ClusterLost, RolloutError, TrainerError
 from ansatz.train.rank_host import RankAnswer, Status
 
 _GRACE_S = 2.0
-"""After the first sign of a loss: time in which its cause may show. The other ranks notice it first as a lost
+"""Time to wait for the cause after the first sign of a loss. The other ranks notice a death first as a lost
 connection."""
 _RETRY_S = 5.0
-"""Between attempts to place ranks while nodes are missing."""
+"""Seconds between attempts to place ranks while nodes are missing."""
 
 
 class RanksLost(Exception):
@@ -26,8 +26,8 @@ class RanksLost(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankLimits:
-    """Seconds. start: until all ranks have joined. call: for one call, such as the update of a step. patience: how long
-    a restart waits for room, if nodes have left."""
+    """Limits in seconds. start: until all ranks have joined. call: for one call, such as the update of a step.
+    patience: how long a restart waits for room, if nodes have left."""
 
     start: float = 300.0
     call: float = 500.0
@@ -35,9 +35,9 @@ class RankLimits:
 
 
 class RankGroup:
-    """size: how many ranks are wanted. min_size: the smallest number to start with when there is no room for all.
+    """Ranks that act as one. size: number of ranks. min_size: the smallest number to start with if there is less room.
 
-    role: its host has the methods of `RankHost`. The caller closes the cluster.
+    role: its host provides the methods of `RankHost`. The caller closes the cluster.
     """
 
     def __init__(self, cluster: Cluster, role: Role, *, size: int, min_size: int, limits: RankLimits) -> None:
@@ -52,9 +52,9 @@ class RankGroup:
         return bool(self.workers)
 
     def start(self) -> None:
-        """Start as many ranks as are wanted, or as there is room for. TrainerError, with the sum, if that is too few.
+        """Start `size` ranks, or fewer if there is not enough room. Raise TrainerError if even min_size do not fit.
 
-        A restart waits for room. RanksLost if a rank does not start.
+        A restart waits for room. Raise RanksLost if a rank does not start.
         """
         self.workers = self._place(patience_s=0.0 if self.status is None else self._limits.patience)
         self._gather(dict.fromkeys(self.workers, Joined), self._limits.start, doing="start")
@@ -65,9 +65,10 @@ class RankGroup:
         self._agreed(self._call_workers(self.workers, "join", arguments, limit_s=self._limits.start))
 
     def call(self, method: str, *args: Any) -> RankAnswer:
-        """Call every rank. Returns the answer of the first, once all have given the same.
+        """Call every rank. Return the first rank's answer, once all answers agree.
 
-        Raises what all ranks have raised: an AnsatzError or an OSError. RanksLost if one dies, fails or is too slow.
+        Raise the error that all ranks have raised: an AnsatzError or an OSError. Raise RanksLost if a rank dies, fails
+        or is too slow.
         """
         return self._agreed(self._call_workers(self.workers, method, [args] * len(self.workers)))
 
@@ -77,7 +78,7 @@ class RankGroup:
         self.workers = []
 
     def close(self) -> None:
-        """End ranks that are well, in order: one that hosts them in the driver's process leaves the group."""
+        """End healthy ranks in order: a rank that the driver's process hosts leaves the process group."""
         try:
             if self.running:
                 self._call_workers(self.workers, "leave", [()] * len(self.workers), limit_s=_GRACE_S)
@@ -86,7 +87,7 @@ class RankGroup:
         self.kill()
 
     def now(self) -> float:
-        """Seconds on the clock of the cluster."""
+        """Return the seconds on the clock of the cluster."""
         return self._cluster.now()
 
     def pause(self, seconds: float) -> None:
@@ -117,7 +118,7 @@ class RankGroup:
         return [answers[worker] for worker in workers]
 
     def _gather(self, expected: dict[str, Any], limit_s: float, *, doing: str) -> dict[str, Any]:
-        """Wait for each worker: for its answer to the call with a number, or until it has joined."""
+        """Wait for each worker's answer to its numbered call, or until the worker has joined."""
         answers, causes = dict[str, Any](), dict[str, str]()
         deadline = self._cluster.now() + limit_s
         while len(answers) < len(expected) and (left := deadline - self._cluster.now()) > 0:
@@ -141,7 +142,7 @@ class RankGroup:
         raise RanksLost("; ".join(causes.values()) or f"{missing} did not {doing} within {limit_s:g} s")
 
     def _note(self, causes: dict[str, str], event: Died | Failed) -> None:
-        """A death explains more than what the other ranks see of it."""
+        """Note the cause of a loss. A death explains more than its effects on the other ranks."""
         name = self._name(event.worker)
         if isinstance(event, Died):
             for worker in [worker for worker in causes if not causes[worker].startswith(f"{self._name(worker)} died")]:
@@ -154,7 +155,7 @@ class RankGroup:
         return f"rank {self.workers.index(worker)}" if worker in self.workers else worker
 
     def _agreed(self, answers: Sequence[RankAnswer]) -> RankAnswer:
-        """The answer of the first rank. TrainerError if the ranks disagree."""
+        """Return the answer of the first rank. Raise TrainerError if the ranks disagree."""
         first = answers[0]
         for rank, answer in enumerate(answers):
             if _comparable(answer) != _comparable(first):
@@ -171,5 +172,5 @@ class RankGroup:
 
 
 def _comparable(answer: RankAnswer) -> str:
-    """As text, in which nan equals nan."""
+    """Return the answer as text, so that nan equals nan."""
     return f"{answer.status} {answer.agreed} {answer.error!r}"

@@ -1,9 +1,9 @@
-"""What a trainer rank hosts: a trainer that keeps its share of the weights, and its place in the process group.
+"""The host of a trainer rank: a trainer that keeps its share of the weights, and its place in the process group.
 
 The trainer is a `LocalTrainer` of a policy, or a `RewardTrainer`.
 
-All ranks get the same calls in the same order. Errors of the user, and those of a full disk, are found by all ranks
-together and are answers. Anything else that a rank raises ends all of them (`train.rank_group`).
+All ranks get the same calls in the same order. All ranks find errors of the user and of a full disk together and return
+them as answers. Any other error of a rank ends all of them (`train.rank_group`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ansatz.train.sample import TrainSample
 from ansatz.train.trainer import Skipped, StepReport, StoredWeights
 
 ADDRESS = "ANSATZ_NODE_ADDRESS"
-"""The environment variable with the address at which other nodes reach this one, where it cannot be found."""
+"""The environment variable for the address of this node as other nodes reach it, if it cannot be found."""
 
 
 _LOOPBACK = "127.0.0.1"
@@ -42,7 +42,7 @@ _LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What the driver knows about the trainer between two calls. It is the same on every rank."""
+    """The driver's knowledge of the trainer between two calls. It is the same on every rank."""
 
     version: int
     changes: int
@@ -56,9 +56,9 @@ class Status:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankAnswer:
-    """The answer of one rank. error: what the call raised, if the driver must raise it too.
+    """The answer of one rank. error: the error of the call, if the driver must raise it too.
 
-    agreed: what all ranks must give alike. own: what only one of them knows. peak_gb: the rank's peak memory.
+    agreed: a value that must be equal on all ranks. own: a value that only one rank knows. peak_gb: its peak memory.
     """
 
     status: Status
@@ -70,7 +70,7 @@ class RankAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSkip:
-    """A skipped update that the first rank has stored. error: why it could not."""
+    """A skipped update that the first rank has stored. error: the reason if it could not be stored."""
 
     step: int
     cause: str
@@ -78,7 +78,7 @@ class StoredSkip:
     error: OSError | None
 
     def write(self, folder: Path) -> None:
-        """Move it to its place."""
+        """Move the update to its final folder."""
         if self.error is not None:
             raise self.error
         make_folder(folder.parent)
@@ -87,9 +87,9 @@ class StoredSkip:
 
 @dataclass(slots=True)
 class RankHost:
-    """build: the trainer with a placement of its weights. timeout_s: until ranks stop to wait for each other.
+    """build: builds the trainer with a placement of its weights. timeout_s: how long ranks wait for each other.
 
-    scratch: a folder that the driver can read, where skipped updates are stored. shard_size: ranks that share one copy
+    scratch: a folder that the driver can read; skipped updates are stored there. shard_size: ranks that share one copy
     of the weights; 0: all.
     """
 
@@ -107,8 +107,8 @@ class RankHost:
         return this_machine()
 
     def open_store(self, is_one_machine: bool, emit: Emit) -> tuple[str, int]:
-        """On the first rank: open the store through which ranks find each other. Returns its address, which is the only
-        one that it listens at: on one machine, one that no other machine reaches."""
+        """Open the store through which ranks find each other, on the first rank, and return its address. It listens at
+        no other address. If all ranks are on one machine, no other machine reaches it."""
         address = _LOOPBACK if is_one_machine else os.environ.get(ADDRESS) or _own_address()
         family, _, _, _, place = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -151,7 +151,7 @@ class RankHost:
         return self._call(lambda trainer: trainer.save(folder))
 
     def store_weights(self, folder: Path, max_shard_bytes: int, emit: Emit) -> RankAnswer:
-        """The own value of the first rank is the fingerprint."""
+        """Store the weights. The first rank's own value is the fingerprint."""
         return self._call(lambda trainer: trainer.store_weights(folder, max_shard_bytes=max_shard_bytes), agreed=False)
 
     def batch(self, samples: Sequence[TrainSample], baselines: Mapping[int, float], emit: Emit) -> RankAnswer:
@@ -166,7 +166,7 @@ class RankHost:
         return self._call(lambda trainer: trainer.check_against(load, self._built, step=step))
 
     def update(self, step: int, seed: int, check_alignment: bool, lr_scale: float, emit: Emit) -> RankAnswer:
-        """Agreed is the report. The own value of the first rank is the list of skipped updates."""
+        """Make the update. The agreed value is the report; the first rank's own value lists skipped updates."""
 
         def update(trainer: Any) -> StepReport:
             trainer.set_lr_scale(lr_scale)
@@ -185,7 +185,7 @@ class RankHost:
         return self._call(lambda trainer: trainer.response_logps(samples, temperatures))
 
     def score_samples(self, samples: Sequence[TrainSample], emit: Emit) -> RankAnswer:
-        """The own value of the first rank are the scores of a reward model."""
+        """Score samples with a reward model. The scores are the first rank's own value."""
         return self._call(lambda trainer: trainer.score_samples(samples), agreed=False)
 
     @property
@@ -230,7 +230,7 @@ class RankHost:
 
 
 def _own_address() -> str:
-    """The address of this machine on the network that leads to others. Nothing is sent."""
+    """Return the address of this machine on the network that leads to others. Nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # an address that is reserved for documentation

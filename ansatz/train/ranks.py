@@ -1,8 +1,8 @@
-"""What the processes of one trainer tell each other, and which rollouts each of them computes.
+"""Communication between the processes of one trainer, and the choice of the rollouts that each of them computes.
 
-Every rank has the whole batch of a step, which is small, and computes log-probs and gradients of its share of the
+Every rank holds the whole batch of a step, which is small, and computes log-probs and gradients of its share of the
 rollouts. A token's weight is its share of the whole batch. Gradients of ranks are therefore summed, never averaged, and
-nothing depends on the number of ranks or on which rank has which rollouts, beyond rounding.
+nothing depends on the number of ranks or on the distribution of the rollouts, beyond rounding.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ class Ranks(Protocol):
 
     @property
     def size(self) -> int:
-        """How many processes there are."""
+        """The number of processes."""
         ...
 
     def gather(self, value: T) -> list[T]:
-        """The values of all ranks, in the order of ranks, on every rank. They are plain data (`train.plain_data`)."""
+        """Return the values of all ranks, in the order of ranks, on every rank. They are plain data
+        (`train.plain_data`)."""
         ...
 
 
@@ -72,7 +73,7 @@ class ProcessGroupRanks:
 
 
 def on_first_rank(function: Callable[[], None], ranks: Ranks) -> None:
-    """Call a function that writes files, on the first rank only. OSError on every rank if it cannot write there.
+    """Call a function that writes files, on the first rank only. Raise OSError on every rank if it cannot write.
 
     Without this, the other ranks would wait for the first one in the next operation that they share.
     """
@@ -87,7 +88,7 @@ def on_first_rank(function: Callable[[], None], ranks: Ranks) -> None:
 
 
 def deal_rollouts(length_N: Tensor, size: int) -> list[Tensor]:
-    """The rollouts (ascending indices) of each rank: the longest first, each to the rank with the fewest tokens so far.
+    """Deal rollouts to ranks, longest first, each to the rank with the fewest tokens so far. Return ascending indices.
 
     length_N: tokens of each rollout, prompt included. A rank gets none if there are fewer rollouts than ranks. Groups
     that must stay whole are dealt as if they were rollouts.
@@ -103,7 +104,7 @@ def deal_rollouts(length_N: Tensor, size: int) -> list[Tensor]:
 def split_for_rank(
     packed: PackedRollouts, max_tokens: int, ranks: Ranks, *, multiple: int = 1, whole_groups: bool = False
 ) -> tuple[list[Tensor], int]:
-    """(rollout indices of each microbatch of this rank, how many of the microbatches count).
+    """Return (rollout indices of each microbatch of this rank, how many of the microbatches count).
 
     Every rank gets the same number of microbatches, because a sharded model gathers its weights in each of them. A rank
     with less to do repeats its first rollout, or group, in microbatches that do not count. whole_groups: all rollouts
@@ -142,9 +143,9 @@ def scatter_shares(packed: PackedRollouts, shares: Sequence[tuple[Tensor, Tensor
 def whole_of_shares(
     function: Callable[[PackedRollouts], Sequence[Tensor]], packed: PackedRollouts, ranks: Ranks
 ) -> list[Tensor]:
-    """function(packed), each rank computing its share in one pass. The results [T] have gradient for that share only.
+    """Return function(packed); each rank computes its share in one pass. The results [T] carry gradient for it only.
 
-    So the gradients of a loss over all tokens, summed over ranks, are those of a single process.
+    So the gradients of a loss over all tokens, summed over ranks, equal the gradients of a single process.
     """
     if ranks.size == 1:
         return list(function(packed))

@@ -1,7 +1,7 @@
 """RewardTrainer: trains a reward model on labelled responses or steps.
 
 Its samples are `TrainSample`s with a label for each token at which the model is read (`steps`), so that packing and
-microbatches are those of the policy. Axes: N responses, T flat tokens, M labelled tokens.
+microbatches work as for the policy. Axes: N responses, T flat tokens, M labelled tokens.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ Kind = Literal["bradley_terry", "correctness", "process"]
 
 
 def reads(kind: Kind) -> Reads:
-    """What a model of this kind scores."""
+    """Return the unit that a model of this kind scores: a step or a whole response."""
     return "step" if kind == "process" else "response"
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledBatch:
-    """Packed responses, and the number of pairs or labels that the loss of a step is divided by."""
+    """Packed responses, and the number of pairs or labels by which the loss of a step is divided."""
 
     packed: PackedRollouts
     num_terms: int
@@ -55,8 +55,8 @@ class LabelledBatch:
 class LanguageLoss:
     """The language-modelling loss of correct responses as a second term of the loss (arXiv:2110.14168, sec. 4.2).
 
-    The mean over response tokens of - log p, where the tokens of a response count by its label, or by that of its last
-    step. weight_VH: the output embedding of the policy, which is not trained. coef: of this term.
+    The mean over response tokens of - log p. The tokens of a response count by its label, or by the label of its last
+    step. weight_VH: the output embedding of the policy, which is not trained. coef: coefficient of this term.
     """
 
     weight_VH: Tensor
@@ -65,7 +65,7 @@ class LanguageLoss:
 
 
 class RewardModelTrainer(Checkpointed, Protocol[Batch]):
-    """What the stage `reward_model` needs of its trainer: a `RewardTrainer`, or several as ranks."""
+    """The trainer that the stage `reward_model` needs: a `RewardTrainer`, or several as ranks."""
 
     @property
     def tokenizer(self) -> Any: ...
@@ -82,8 +82,8 @@ class RewardModelTrainer(Checkpointed, Protocol[Batch]):
 class RewardTrainer:
     """Trains `model`, which is cast to dtype in place. settings: its optimizer, clipping and microbatches.
 
-    language: a second term of the loss; None: there is none. placement: where the weights are kept. With several ranks,
-    each has a RewardTrainer, and all of them make the same calls with the same arguments.
+    language: a second term of the loss; None: there is none. placement: where the weights are kept. If there are
+    several ranks, each holds a RewardTrainer, and all of them make the same calls with the same arguments.
     """
 
     needs_greedy = False
@@ -127,7 +127,7 @@ class RewardTrainer:
         return PeakMemory(self.device).gb
 
     def close(self) -> None:
-        """Nothing was started."""
+        """Do nothing: nothing was started."""
 
     @property
     def changes(self) -> int:
@@ -139,7 +139,7 @@ class RewardTrainer:
     def batch(
         self, samples: Sequence[TrainSample], *, baseline_of_group: Mapping[int, float] | None = None
     ) -> LabelledBatch:
-        """A whole step's samples. There are no baselines. ValueError as from `pack_rollouts`."""
+        """Pack a whole step's samples. There are no baselines. Raise ValueError as `pack_rollouts` does."""
         packed = pack_rollouts(samples, device=self.model.device)
         if self.kind != "bradley_terry":
             return LabelledBatch(packed, int(packed.step_end_T.sum()))
@@ -147,7 +147,7 @@ class RewardTrainer:
         return LabelledBatch(packed, len(better_P))
 
     def update(self, batch: LabelledBatch, *, step: int, seed: int = 0, check_alignment: bool = False) -> StepReport:
-        """One optimizer step. NonFiniteError, before anything has changed, for a loss or gradient of nan or inf.
+        """Make one optimizer step. Raise NonFiniteError, before any change, for a loss or gradient of nan or inf.
 
         There are no minibatches that `seed` could deal, and no log-probs of a sampler to check.
         """
@@ -175,7 +175,7 @@ class RewardTrainer:
         return StepReport(measurements=merged, num_updates=1, num_tokens=packed.num_tokens)
 
     def _loss(self, part: PackedRollouts, num_terms: int, num_correct_tokens: float) -> tuple[Tensor, Measurements]:
-        """The loss of a microbatch as a part of that of the whole batch, and what is measured on it."""
+        """Compute a microbatch's part of the loss of the whole batch, and its metrics."""
         score_M, logp_K = self._scores_and_logps(part)
         label_M = part.step_reward_T[part.step_end_T]
         if self.kind == "bradley_terry":
@@ -191,7 +191,7 @@ class RewardTrainer:
         return loss, metrics
 
     def scores(self, packed: PackedRollouts) -> Tensor:
-        """[M]: the score at each labelled token, in the order of the flat axis."""
+        """Compute [M]: the score at each labelled token, in the order of the flat axis."""
         return self.model.run(lambda: self._scores(packed))
 
     def _scores(self, packed: PackedRollouts) -> Tensor:
@@ -205,7 +205,7 @@ class RewardTrainer:
         return head_scores(self.model, hidden_MH)
 
     def _scores_and_logps(self, packed: PackedRollouts) -> tuple[Tensor, Tensor | None]:
-        """The scores, and with a language loss the log-prob [K] of each response token, from one forward pass."""
+        """Compute the scores, and with a language loss the log-prob [K] of each response token, in one forward pass."""
         language = self._language
         if language is None:
             return self._scores(packed), None
@@ -223,7 +223,7 @@ class RewardTrainer:
         return head_scores(self.model, hidden_MH), logp_K
 
     def score_samples(self, samples: Sequence[TrainSample]) -> list[list[float]]:
-        """The scores of each sample at its labelled tokens, without gradient. The labels have no effect."""
+        """Compute the scores of each sample at its labelled tokens, without gradient. The labels are ignored."""
         numbered = [replace(sample, group=index) for index, sample in enumerate(samples)]
         packed = pack_rollouts(numbered, device=self.model.device)
 
@@ -241,22 +241,22 @@ class RewardTrainer:
         return scores
 
     def _microbatches(self, packed: PackedRollouts) -> tuple[list[PackedRollouts], int]:
-        """(those of this rank, how many of them count). Responses to one prompt stay together where the loss compares
-        them."""
+        """Return (microbatches of this rank, how many of them count). Responses to one prompt stay together if the loss
+        compares them."""
         limit, workers = self.settings.tokens_per_microbatch, self.model.parallel_microbatches
         pairs = self.kind == "bradley_terry"
         splits, num_counted = split_for_rank(packed, limit, self.ranks, multiple=workers, whole_groups=pairs)
         return [select_rollouts(packed, segments) for segments in splits], num_counted
 
     def _accuracy(self, score_M: Tensor, label_M: Tensor, group_N: Tensor) -> Measurement:
-        """The fraction of pairs in the right order, or of labels on the right side of 0."""
+        """Return the fraction of pairs in the right order, or of labels on the right side of 0."""
         if self.kind == "bradley_terry":
             better_P, worse_P = pairs_of_groups(label_M, group_N)
             return mean(int((score_M[better_P] > score_M[worse_P]).sum()), len(better_P))
         return mean(int(((score_M > 0) == (label_M > 0.5)).sum()), len(label_M))
 
     def save(self, folder: Path) -> None:
-        """A Hugging Face classifier (adapters merged), `adapter/`, and in TRAINING the state of the optimizer."""
+        """Write a Hugging Face classifier (adapters merged), `adapter/`, and in TRAINING the state of the optimizer."""
         trained = self.optimizer.weights()
         if self.model.base is None:
             frozen = {name: parameter.detach() for name, parameter in self.model.model.named_parameters()}
@@ -280,7 +280,7 @@ class RewardTrainer:
 
     @property
     def checkpoint_bytes(self) -> int:
-        """About the size of a checkpoint: weights, and the moments of AdamW in float32."""
+        """Approximate size of a checkpoint: weights, and the moments of AdamW in float32."""
         return self.weights_bytes + 8 * sum(master.numel() for master in self.optimizer.masters.values())
 
     @property
@@ -292,7 +292,7 @@ class RewardTrainer:
         return {"version": self.version}
 
     def restore(self, folder: Path, state: Mapping[str, Any]) -> None:
-        """The inverse of `save` and `state`. CheckpointError, before anything has changed, for incomplete files."""
+        """Load the results of `save` and `state`. Raise CheckpointError first, if files are incomplete."""
         try:
             version = int(state["version"])
             weights = self._read_weights(folder)
@@ -303,7 +303,7 @@ class RewardTrainer:
         self.version = version
 
     def _read_weights(self, folder: Path) -> dict[str, Tensor]:
-        """The float32 weights that are trained."""
+        """Read the float32 weights that are trained."""
         if self.model.base is not None:
             return lora.read_adapters(folder / lora.FOLDER)
         if has_exact_weights(folder):

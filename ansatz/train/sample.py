@@ -1,7 +1,7 @@
 """TrainSample: one rollout or demonstration as the trainer takes it, before it joins a batch.
 
-The fields that come from a `Rollout` keep the names that they have there. `StepTokens` finds where reasoning steps end
-among the tokens of a response: rewards know steps by characters, training knows them by tokens.
+Fields that come from a `Rollout` keep their names. `StepTokens` finds the tokens of a response at which reasoning steps
+end: rewards know steps by characters, training knows them by tokens.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ class TrainSample:
     """A response, the log-probs of the policy that sampled it, and its reward.
 
     token_ids: the response. behavior_logps: the sampler's log-prob of each token (nats).
-    num_candidates: how many tokens were left to sample from after top-k, top-p and min-p, for each response token;
-    empty if it was always the whole vocabulary.
+    num_candidates: number of tokens that were left to sample from after top-k, top-p and min-p, for each response
+    token; empty if it was always the whole vocabulary.
     min_response_tokens: end-of-sequence tokens were masked out for the first N response tokens.
     sampled_mask: False where a token was forced (the end of a thought, a tool's output) or is not the assistant's, and
     so is not taught; empty if all are.
     versions: the policy version that sampled each token; empty if that was not recorded, which counts as the policy
     that is to be updated.
     group: a number that the samples of one prompt share. truncated: the response did not come to its own end.
-    components: `Score.parts` without the names: the unweighted rewards in the order of the recipe, but those that take
-    verdicts last; nan for one that does not apply.
-    steps: (index of the response token that ends a reasoning step, reward of that step). Without steps, the whole
+    components: `Score.parts` without the names: the unweighted rewards in the order of the recipe, but with rewards
+    that take verdicts at the end; nan for one that does not apply.
+    steps: (index of the response token that ends a reasoning step, the step's reward). Without steps, the whole
     response is one step with the whole reward.
     """
 
@@ -74,7 +74,7 @@ class TrainSample:
 
     @classmethod
     def from_demonstration(cls, demonstration: Demonstration, *, group: int, reward: float = 1.0) -> TrainSample:
-        """A response to learn from. Nobody sampled it, so its behaviour log-probs are 0."""
+        """Make a sample of a response to learn from. Nobody sampled it, so its behaviour log-probs are 0."""
         return cls(
             prompt_ids=demonstration.prompt.token_ids,
             token_ids=demonstration.response_ids,
@@ -86,9 +86,9 @@ class TrainSample:
 
 
 def samples_of_groups(groups: Sequence[Group], step_tokens: StepTokens | None = None) -> list[TrainSample]:
-    """Every scored rollout of the groups that a reward applies to; `group` is the group's index in the sequence.
+    """Return a sample of every scored rollout that a reward applies to; its `group` is the group's index in `groups`.
 
-    step_tokens: finds the tokens at which rewarded steps end; None: every response counts as a single step.
+    step_tokens: finds the last token of each rewarded step; None: every response counts as a single step.
     """
     return [
         TrainSample.from_rollout(
@@ -104,14 +104,14 @@ def samples_of_groups(groups: Sequence[Group], step_tokens: StepTokens | None = 
 
 
 Decode = Callable[[Sequence[int]], str]
-"""The text of tokens, without special ones: the same function that made `Rollout.text`."""
+"""Returns the text of tokens, without special ones. It must be the function that made `Rollout.text`."""
 
 
 class StepTokens:
     """Turns (end in characters, reward) into (index of the token that ends the step, reward).
 
-    The lengths of single tokens are kept, because most texts are their tokens' texts one after the other. For others,
-    such as those with a character of several tokens, prefixes are decoded.
+    The lengths of single tokens are kept, because most texts are their tokens' texts one after the other. For other
+    texts, such as one with a character of several tokens, prefixes are decoded.
     """
 
     def __init__(self, decode: Decode) -> None:
@@ -119,8 +119,9 @@ class StepTokens:
         self._length: dict[int, int] = {}
 
     def __call__(self, rollout: Rollout, steps: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-        """A step ends at the first token with which the text reaches its end. The last step ends at the last token of
-        the response, so that an end token belongs to it. Rewards of steps that end at the same token are added."""
+        """Return the steps by token. A step ends at the first token that completes the step's text. The last step
+        ends at the last token of the response, so that an end token belongs to it. Rewards of steps that end at the
+        same token are added."""
         if not steps:
             return []
         rewards = dict[int, float]()
@@ -132,7 +133,7 @@ class StepTokens:
         return sorted(rewards.items())
 
     def find_ends(self, rollout: Rollout) -> list[int]:
-        """Return how many characters of the text there are up to the end of each token."""
+        """Return the number of characters of the text up to the end of each token."""
         for token in rollout.token_ids:
             if token not in self._length:
                 self._length[token] = len(self._decode([token]))

@@ -29,16 +29,16 @@ from ansatz.train.packed import PackedRollouts
 from ansatz.train.step import UpdateReport, UpdateSettings, train_step
 
 MAX_IN_A_ROW = 3
-"""This number of skipped updates in a row stops a run: further ones would fail as well."""
+"""This number of skipped updates in a row stops a run, because further updates would fail as well."""
 
 Trained = Literal["policy", "critic"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedUpdate:
-    """An update that was not made. The policy is still the one that it would have changed.
+    """An update that was not made. The policy is unchanged.
 
-    of: whose loss or gradient was not finite. The weights of a critic are not stored.
+    of: the model whose loss or gradient was not finite. The weights of a critic are not stored.
     """
 
     step: int
@@ -50,12 +50,12 @@ class SkippedUpdate:
     save_policy: Callable[[Path], None]
 
     def write(self, folder: Path) -> None:
-        """See `write_skipped`."""
+        """Store the update; see `write_skipped`."""
         write_skipped(folder, self)
 
 
 def stop_if_too_many(in_a_row: int, cause: str) -> None:
-    """NonFiniteError for the last of MAX_IN_A_ROW skipped updates in a row."""
+    """Raise NonFiniteError for the last of MAX_IN_A_ROW skipped updates in a row."""
     if in_a_row >= MAX_IN_A_ROW:
         raise NonFiniteError(
             f"{cause} It is the update number {in_a_row} in a row that is not finite, so the run stops. The last "
@@ -65,9 +65,9 @@ def stop_if_too_many(in_a_row: int, cause: str) -> None:
 
 
 def write_skipped(folder: Path, skipped: SkippedUpdate) -> None:
-    """Store the update in a folder of its own. An older folder of that name is replaced as a whole.
+    """Store the update in a folder of its own. An older folder with its name is replaced as a whole.
 
-    OSError if the disk is full; an older folder is then untouched.
+    Raise OSError if the disk is full; an older folder is then untouched.
     """
     draft = folder.with_name(f".{folder.name}.draft")
     try:
@@ -93,9 +93,9 @@ def _write(folder: Path, skipped: SkippedUpdate) -> None:
 
 
 def repeat_update(folder: Path, objective: Objective) -> UpdateReport:
-    """Make the stored update on the stored policy, in memory. NonFiniteError if it is still not finite.
+    """Make the stored update on the stored policy, in memory. Raise NonFiniteError if it is still not finite.
 
-    CheckpointError if it was the critic's loss or gradient that was not finite.
+    Raise CheckpointError if the critic's loss or gradient was not finite, because its weights are not stored.
     """
     about = read_object(folder / "update.json", error=CheckpointError, advice="Repeat another skipped update.")
     if about.get("of") == "critic":
@@ -109,7 +109,7 @@ def repeat_update(folder: Path, objective: Objective) -> UpdateReport:
     cast(policy, getattr(torch, about["dtype"]))
     fields = torch.load(folder / "batch.pt", map_location=policy.device, weights_only=True)
     stored = fields.pop("packed")
-    stored.setdefault("sample_N", torch.arange(len(stored["reward_N"])))  # which earlier versions did not store
+    stored.setdefault("sample_N", torch.arange(len(stored["reward_N"])))  # earlier versions did not store it
     packed = PackedRollouts(sampled_mask_T=stored.pop("mask_T"), **stored)
     batch = (LossBatch if "old_logp_T" in fields else TrainBatch)(**fields, packed=packed)
     settings = {name: value for name, value in about["settings"].items() if name != "max_logprob_gap"}

@@ -29,15 +29,15 @@ from ansatz.train.packed import PackedRollouts
 from ansatz.train.ranks import ONE_RANK, Ranks, whole_of_shares
 
 MicrobatchResult = tuple[float, Measurements, list[Tensor | None]]
-"""The loss of a microbatch, what is measured on it, and its gradients by parameter; without any if all are 0."""
+"""The loss of a microbatch, its measurements, and its gradients by parameter; no gradients if all are 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateSettings:
-    """What one optimizer step needs besides the model, the batch and the objective.
+    """The input of one optimizer step besides the model, the batch and the objective.
 
-    max_grad_norm: the gradient is scaled down to this norm; 0: never. temperature: of the sampler, which divides the
-    logits. entropy_coef: of an adaptive entropy bonus; None: the objective's own.
+    max_grad_norm: the gradient is scaled down to this norm; 0: never. temperature: the sampler's, which divides the
+    logits. entropy_coef: coefficient of an adaptive entropy bonus; None: the objective's own.
     max_logprob_gap: the update is made only if the minibatch's alignment is at most this. Alignment is the mean over
     tokens of exp(|behavior_logp - old_logp|): 1 if sampler and trainer agree (`train.alignment`).
     """
@@ -52,12 +52,12 @@ class UpdateSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateReport:
-    """What one optimizer step did.
+    """The outcome of one optimizer step.
 
     measurements: under the names of docs/metrics.md. num_tokens: prompt and response tokens of the minibatch.
     stopped: nothing was changed, because the mean ratio of the minibatch passed the objective's max_ratio.
-    skipped: nothing was changed, because the loss or the gradient was nan or inf. `LocalTrainer` says so in the report
-    that it makes when `train_step` raises NonFiniteError.
+    skipped: nothing was changed, because the loss or the gradient was nan or inf. `LocalTrainer` makes this report if
+    `train_step` raises NonFiniteError.
     rollouts: see `measure.measure_rollouts`.
     """
 
@@ -85,11 +85,11 @@ def train_step(
 ) -> UpdateReport:
     """Update the policy, a model with its tokenizer, once. reference: needed only for a KL over whole distributions.
 
-    optimizer: keeps the float32 weights that the model's are made from, and sums of gradients.
-    ranks: the processes that train the policy together. Each has the whole batch and computes its share of it; the
+    optimizer: keeps the float32 weights behind the model's weights, and sums of gradients.
+    ranks: the processes that train the policy together. Each holds the whole batch and computes its share of it; the
     report and every decision are the same on all of them.
-    A batch without old log-probs gets those of the policy itself. Raises, before anything has changed: NonFiniteError
-    when the loss or the gradient is nan or inf; AlignmentError when sampler and trainer disagree by more than
+    A batch without old log-probs gets the policy's own. Raises, before anything has changed: NonFiniteError when the
+    loss or the gradient is nan or inf; AlignmentError when sampler and trainer disagree by more than
     settings.max_logprob_gap.
     """
     rollouts = dict[int, dict[str, float]]()
@@ -135,12 +135,12 @@ def train_step(
 
 
 def _gradients(optimizer: MasterAdamW, loss: Tensor, outputs: Sequence[Tensor], *, always: bool) -> list[Tensor | None]:
-    """Return the gradients of a microbatch, by parameter; none if all of them are 0, which a backward pass, two thirds
-    of an update, would only confirm.
+    """Return the gradients of a microbatch, by parameter; an empty list if all of them are 0. A backward pass, two
+    thirds of an update, would only confirm that.
 
-    For most objectives they are 0 if the rewards of each group are equal: then the loss depends on the outputs of the
-    policy at no token. always: for the first microbatch, so that AdamW sees gradients of 0 and not weights without a
-    gradient; and for ranks, which must all make the same calls.
+    For most objectives they are 0 if the rewards of each group are equal, because the loss then depends on the outputs
+    of the policy at no token. always: for the first microbatch, so that AdamW sees gradients of 0 and not weights
+    without a gradient; and for ranks, because all ranks must make the same calls.
     """
     if not always:
         at_tokens = torch.autograd.grad(loss, outputs, retain_graph=True, allow_unused=True)
@@ -152,8 +152,9 @@ def _gradients(optimizer: MasterAdamW, loss: Tensor, outputs: Sequence[Tensor], 
 def _microbatches(
     batch: TrainBatch, objective: Objective, settings: UpdateSettings, ranks: Ranks, *, parallel: int
 ) -> tuple[list[TrainBatch], int]:
-    """(microbatches of this rank, how many of them count in the report). Others have no weight, except for an objective
-    of the whole minibatch: every rank computes the same loss, the first one reports it, and gradients are of shares."""
+    """Return (microbatches of this rank, how many of them count in the report). The others have no weight. An objective
+    of the whole minibatch is an exception: every rank computes the same loss, the first one reports it, and each rank's
+    gradients cover its share."""
     if objective.whole_minibatch:
         return [batch], int(ranks.rank == 0)
     return batch.microbatches(
@@ -172,9 +173,9 @@ def accumulate_gradients(
 ) -> tuple[float, dict[str, Measurement]]:
     """Add up the gradients of all microbatches in the optimizer, and return the loss and the measurements of all ranks.
 
-    num_counted: of the microbatches after these, the loss and what they measure are left out: they have no weight, or
-    another rank reports the same. of: whose loss it is, in errors. Raise NonFiniteError, without a gradient left
-    behind, if the loss is nan or inf. Measurements: names and numbers that `track.measurements.merge` can add up.
+    num_counted: only the first `num_counted` microbatches count in the loss and the measurements. The others have no
+    weight, or another rank reports the same. of: names the trained model in errors. Raise NonFiniteError, and drop the
+    gradients, if the loss is nan or inf. Measurements: names and numbers that `track.measurements.merge` can add up.
     """
     total_loss, measured = 0.0, list[Measurements]()
     for number, (loss, measurements, gradients) in enumerate(computed):

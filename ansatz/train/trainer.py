@@ -1,4 +1,4 @@
-"""The seam between a training loop and what is trained: the protocol of trainers.
+"""The seam between a training loop and the model that it trains: the protocol of trainers.
 
 A trainer turns samples into a batch, and a batch into optimizer steps. Samplers get its weights through a
 `WeightSource`, never as a module, so that sampling and training can live in different processes. `LocalTrainer` trains
@@ -22,18 +22,18 @@ from ansatz.track.measurements import Measurements, values
 from ansatz.train.sample import TrainSample
 
 TRAINING = "training"
-"""The subfolder of a checkpoint with all that only training needs. Without it, the folder is the model."""
+"""The subfolder of a checkpoint for all files that only training needs. Without it, the folder is the model."""
 
 Batch = TypeVar("Batch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
-    """What the optimizer steps on one batch did.
+    """The outcome of the optimizer steps on one batch.
 
     measurements: under the names of docs/metrics.md, merged over minibatches and epochs.
     num_updates: optimizer steps. num_tokens: prompt and response tokens of all minibatches, once for each epoch.
-    rollouts: what the last update of each rollout saw of it (`measure.measure_rollouts`), by its place in the samples.
+    rollouts: figures of each rollout in its last update (`measure.measure_rollouts`), by its place in the samples.
     """
 
     measurements: Measurements
@@ -54,26 +54,26 @@ class TokenLogps(NamedTuple):
 
 
 class Checkpointed(Protocol):
-    """What a checkpoint needs of a trainer, whatever it trains. Between steps, `save` and `state` hold everything."""
+    """The part of a trainer that checkpoints use. Between steps, `save` and `state` hold everything."""
 
     @property
     def changes(self) -> int:
-        """Number of changes of the weights that have begun. While it keeps its value, the weights are as they were."""
+        """Number of changes of the weights that have begun. As long as it stays equal, the weights are unchanged."""
         ...
 
     @property
     def checkpoint_bytes(self) -> int:
-        """About the size of what `save` writes."""
+        """Approximate size of the files that `save` writes."""
         ...
 
     @property
     def weights_bytes(self) -> int:
-        """About the part of it that is weights of the model, which `save.optimizer` leaves."""
+        """The part of `checkpoint_bytes` for the weights of the model, which `save.optimizer` leaves."""
         ...
 
     def set_lr_scale(self, scale: float) -> None:
-        """Multiply every learning rate by `scale` from the next update on. The caller keeps the number: it is not part
-        of `state`."""
+        """Multiply every learning rate by `scale` from the next update on. The caller keeps the number, because `state`
+        does not contain it."""
         ...
 
     def save(self, folder: Path) -> None:
@@ -84,13 +84,13 @@ class Checkpointed(Protocol):
         ...
 
     def state(self) -> dict[str, Any]:
-        """The small part of the training state, as JSON."""
+        """Return the small part of the training state, as JSON."""
         ...
 
     def restore(self, folder: Path, state: Mapping[str, Any]) -> None:
-        """The inverse of `save` and `state`, bit for bit.
+        """Load the results of `save` and `state`, bit for bit.
 
-        CheckpointError, before anything has changed, if the files are incomplete or belong to another model.
+        Raise CheckpointError, before anything has changed, if the files are incomplete or belong to another model.
         """
         ...
 
@@ -117,7 +117,7 @@ class Skipped(Protocol):
     def write(self, folder: Path) -> None:
         """Store the update in a folder of its own. An older folder of that name is replaced.
 
-        OSError if the disk is full.
+        Raise OSError if the disk is full.
         """
         ...
 
@@ -128,6 +128,8 @@ class Trainer(Checkpointed, Protocol[Batch]):
 
     on_skip: called with each update that is skipped. on_event: called with a step and a sentence about each fault that
     the trainer has survived. The loop sets both.
+
+    Example: `report = trainer.update(trainer.batch(samples), step=1)`.
     """
 
     on_skip: Callable[[Skipped], None]
@@ -145,7 +147,7 @@ class Trainer(Checkpointed, Protocol[Batch]):
 
     @property
     def device(self) -> torch.device:
-        """Where the policy is trained."""
+        """The device of the trained policy."""
         ...
 
     @property
@@ -164,7 +166,7 @@ class Trainer(Checkpointed, Protocol[Batch]):
         ...
 
     def batch(self, samples: Sequence[TrainSample], *, baseline_of_group: Mapping[int, float] | None = None) -> Batch:
-        """Everything that the update of one step needs, computed once, with the current policy.
+        """Compute everything that the update of one step needs, once, with the current policy.
 
         baseline_of_group: the reward of a greedy response to each group's prompt, if `needs_greedy`.
         """
@@ -175,19 +177,19 @@ class Trainer(Checkpointed, Protocol[Batch]):
 
         seed: deals the prompts into minibatches. check_alignment: raise AlignmentError, before anything has changed,
         if sampler and trainer disagree about the log-probs of tokens that the current version has sampled.
-        NonFiniteError for a loss or gradient of nan or inf.
+        Raise NonFiniteError for a loss or gradient of nan or inf.
         """
         ...
 
     def check_against(self, load: Callable[[], StoredWeights], batch: Batch, *, step: int) -> Mapping[str, float]:
-        """The metrics of alignment with the weights of an earlier version, which sampled tokens of the batch.
+        """Measure alignment with the weights of an earlier version that sampled tokens of the batch.
 
-        load: returns these weights; it can be pickled. AlignmentError if they are above the limit.
+        load: returns these weights; it can be pickled. Raise AlignmentError if the measure is above the limit.
         """
         ...
 
     def measure_demonstrations(self, samples: Sequence[TrainSample]) -> Mapping[str, float]:
-        """How well the policy predicts demonstrations; see `train.logps`."""
+        """Measure how well the policy predicts demonstrations; see `train.logps`."""
         ...
 
     def response_logps(self, samples: Sequence[TrainSample], temperatures: Sequence[float]) -> list[list[float]]:
@@ -198,25 +200,25 @@ class Trainer(Checkpointed, Protocol[Batch]):
         ...
 
     def token_logps(self, samples: Sequence[TrainSample], *, of_reference: bool = False) -> list[TokenLogps]:
-        """Compute what the policy as it is now says about each response token of each sample.
+        """Compute the current policy's log-prob and entropy at each response token of each sample.
 
-        of_reference: what the reference of the KL says instead; an empty list without one.
+        of_reference: use the reference of the KL instead; an empty list if there is none.
         """
         ...
 
     def weights(self) -> WeightSource:
-        """The policy's current weights, for samplers."""
+        """Return the policy's current weights, for samplers."""
         ...
 
     def watch_memory(self) -> Callable[[], float]:
-        """A function that returns the peak memory of a process of the trainer since this call, in 10^9 bytes."""
+        """Return a function that gives the peak memory of a trainer process since this call, in 10^9 bytes."""
         ...
 
     def close(self) -> None:
-        """End what the trainer itself has started. It is not used afterwards."""
+        """End everything that the trainer itself has started. It is not used afterwards."""
         ...
 
 
 def incomplete(folder: Path, cause: Exception) -> CheckpointError:
-    """The error of a checkpoint in which a file or a part of a file is missing."""
+    """Return the error for a checkpoint that lacks a file or a part of a file."""
     return CheckpointError(f"{folder} is not a complete checkpoint ({cause}). Resume from another one.")
