@@ -21,7 +21,7 @@ _BRACES = re.compile(r"\\[\\{}]|[{}]")
 _BARE_BOX = re.compile(r"[^\s{}$]+")
 _MAX_LISTED, _MAX_GAP = 20, 120
 _SPACE = re.compile(
-    r"(?:[\s$,;.~、，；*]|\\[,;:!\[\]()\s]|\\q?quad(?![a-z])|\\\\|\\(?:text|mathrm)\s?\{|\}|\\left|\\right)*"
+    r"(?:[\s$,;.~、，；*]|\\[,;:!\[\]()\s]|\\q?quad(?![a-z])|\\\\|\\(?:text[a-z]{0,6}|mathrm|mbox)\s?\{|\}|\\left|\\right)*"
 )
 _WORD = re.compile(
     r"(?<![A-Za-z\\])(?:and|or|und|oder|et|ou|y|e|o|или|и|且|和|或|與|与|及|以及|もしくは|または|と|또는|그리고)(?![A-Za-z])"
