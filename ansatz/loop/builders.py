@@ -1,4 +1,4 @@
-"""Builds what a recipe names: its problems, and its model if it is built here."""
+"""Builds the parts that a recipe names: its problems, and its model if it is built here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOKENIZER_PROBLEMS = 4000  # enough for every name and phrase of a generator; mo
 
 
 def model_builder(config: Config) -> Callable[..., Any]:
-    """The function that builds the recipe's model: builder(folder, texts=...), the texts being for its tokenizer.
+    """Return the function that builds the recipe's model: builder(folder, texts=...). texts: for its tokenizer.
 
     The model is `model.tiny`, or with model.toy the architecture of model.path at toy size.
     """
@@ -36,7 +36,7 @@ def model_builder(config: Config) -> Callable[..., Any]:
 
 
 def tokenizer_texts(problems: Sequence[Problem], template: Template) -> list[str]:
-    """Prompts and solutions as the policy will see them, enough of them to learn a tokenizer from."""
+    """Return prompts and solutions as the policy will see them, enough of them to learn a tokenizer from."""
     template = spelled_out(template)
     usual = template if isinstance(template, str) else template.user
     return [
@@ -46,8 +46,8 @@ def tokenizer_texts(problems: Sequence[Problem], template: Template) -> list[str
 
 
 def graders_of(config: Config) -> tuple[RewardGrader, RewardGrader]:
-    """Return the grader of the run, and the one of its evaluations, which also has the rewards of `evaluate.rewards`,
-    with weight 0. Both are the same if there are none."""
+    """Return the grader of the run, and the grader of its evaluations. The second also applies the rewards of
+    `evaluate.rewards`, with weight 0. Both are the same if there are none."""
     recipe, more, workers = rewards_before(config.rewards), config.evaluate.rewards, config.grader_workers
     for name, settings in more.items():
         if name in recipe or "weight" in settings:
@@ -61,13 +61,13 @@ def graders_of(config: Config) -> tuple[RewardGrader, RewardGrader]:
 
 
 def source_problems(section: Mapping[str, Any], *, key: str) -> Sequence[Problem]:
-    """The problems of one section of `data`: {source: NAME, split: SPLIT, ...settings of the source}."""
+    """Load the problems of one section of `data`: {source: NAME, split: SPLIT, ...settings of the source}."""
     source, split, settings = _source(section, key=key)
     return load_problems(source, split=split, settings=settings)
 
 
 def check_source(section: Mapping[str, Any], *, key: str) -> None:
-    """ConfigError for an unknown source or setting, or a missing one. Reads no problem."""
+    """Raise ConfigError for an unknown source or setting, or a missing one. Reads no problem."""
     source, _, settings = _source(section, key=key)
     bind_source(source, settings)
 

@@ -1,9 +1,9 @@
-"""What one step of RL learns from: problems taken, sampled, graded, and sampled again where a group has no signal.
+"""The data of one step of RL: problems taken, sampled, graded, and sampled again where a group has no signal.
 
-With dynamic sampling (DAPO, arXiv:2503.14476, sec. 3.2) groups whose rewards are all equal, which give no signal, are
-replaced by groups of further problems. With partial rollouts (Kimi k1.5, arXiv:2501.12599, sec. 2.6.2) a group that has
-an unfinished rollout is resumed in the next step that has not taken its problems yet: that is step + 1, or
-step + lag + 1 with a lag.
+With dynamic sampling (DAPO, arXiv:2503.14476, sec. 3.2) groups with equal rewards, which give no signal, are replaced
+by groups of further problems. With partial rollouts (Kimi k1.5, arXiv:2501.12599, sec. 2.6.2) a group with an
+unfinished rollout is resumed in the next step whose problems are not taken yet: that is step + 1, or step + lag + 1
+with a lag.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from ansatz.types import Group, Problem, Prompt, ScoredRollout
 class StepData:
     """The rollouts of one step.
 
-    sampled: every complete group. groups: those of them that the update uses, in the same order.
+    sampled: every complete group. groups: the complete groups that the update uses, in the same order.
     baseline_of_group: the reward of the greedy response to the prompt of `groups[i]`, by i; empty without baselines.
     partial: groups with unfinished rollouts, for a later step (see above).
     num_tokens: response tokens sampled in this step, also in rollouts that are still unfinished and for baselines.
-    metrics: those of the curriculum and of partial rollouts; empty without either.
-    rollout_s: seconds of sampling. grade_s: seconds for which grading continued after the sampling.
+    metrics: metrics of the curriculum and of partial rollouts; empty without either.
+    rollout_s: seconds of sampling. grade_s: seconds of grading after the end of the sampling.
     """
 
     sampled: Sequence[Group]
@@ -59,7 +59,7 @@ class StepCollector:
     needs_greedy: bool = False
 
     def take(self, num_taken: int = 0) -> list[Prompt]:
-        """The next prompts of a step. num_taken: places of the step that are taken already."""
+        """Take the next prompts of a step. num_taken: places of the step that are taken already."""
         return [self.prompt_of(problem) for problem in self.stream.take(max(0, self.num_prompts - num_taken))]
 
     def collect(
@@ -74,20 +74,20 @@ class StepCollector:
     ) -> StepData:
         """Sample and grade the groups of a step, and report the outcomes to the problem stream.
 
-        prompts: what `take` returned for the step. partial: groups of an earlier step, which are resumed. Groups that
+        prompts: the result of `take` for the step. partial: groups of an earlier step, which are resumed. Groups that
         stay partial take up places of the step, so its update can have fewer than `num_prompts` groups, but at least
         one. The groups of dynamic sampling come in at most `stream.max_extra_rounds` rounds. If places are left after
         the last round, the first of the replaced groups fill them, so dynamic sampling never changes the size of a
         step.
         pending: ids of problems that later steps have taken already. A curriculum takes none of them again before it
         sees the outcome.
-        greedy_source: samples the greedy responses, if their tickets are of another kind; None: `source` does.
+        greedy_source: samples the greedy responses, if their tickets are of another kind; None: `source` does it.
         """
         start, grade_s, rounds, num_tokens = time.perf_counter(), 0.0, 0, 0
         groups_of = self._group_sampler(source, sampling)
         unfinished, sampled = tuple(partial), list[Group]()
         # Every round also resumes the groups that are unfinished. The first one is repeated until a group is complete.
-        # The rounds after that are those of dynamic sampling. They end when enough groups are useful, when a round
+        # The rounds after that belong to dynamic sampling. They end when enough groups are useful, when a round
         # completes no group, or after `max_extra_rounds` of them.
         while True:
             result = groups_of.run(prompts, sampling, partial=unfinished)
@@ -103,7 +103,7 @@ class StepCollector:
         baselines = dict[int, float]()
         if self.needs_greedy:
             greedy = self._group_sampler(greedy_source or source, sampling)
-            result = greedy.run([group.prompt for group in groups], sampling.greedy())  # which leaves none unfinished
+            result = greedy.run([group.prompt for group in groups], sampling.greedy())  # it leaves none unfinished
             grade_s, num_tokens = grade_s + result.grade_s, num_tokens + result.num_tokens
             baselines = {index: group.graded[0].score.value for index, group in enumerate(result.groups)}
         waiting = [group.prompt.problem.id for group in unfinished]
@@ -127,15 +127,15 @@ class StepCollector:
         return GroupSampler(source, grade, grader_threads=self.grader.threads)
 
     def _is_useful(self, group: Group) -> bool:
-        """Whether the group takes a place of the update. Without dynamic sampling, each one with a reward does."""
+        """Tell whether the group takes a place of the update. Without dynamic sampling, each one with a reward does."""
         return group.has_signal if self.stream.max_extra_rounds else group.learned[0].score.applies
 
     def _num_useful(self, groups: Sequence[Group]) -> int:
         return sum(self._is_useful(group) for group in groups)
 
     def _select(self, sampled: Sequence[Group]) -> list[Group]:
-        """The useful groups, and the first others for the places that are left, in the order sampled. Groups without a
-        reward fill no place, unless no group has one."""
+        """Return the useful groups, and the first others for the places that are left, in the order sampled. Groups
+        without a reward fill no place, unless no group has one."""
         useful = [index for index, group in enumerate(sampled) if self._is_useful(group)]
         others = [index for index, group in enumerate(sampled) if not self._is_useful(group)]
         if any(group.learned[0].score.applies for group in sampled):
@@ -144,7 +144,7 @@ class StepCollector:
 
     def _curriculum_metrics(self, rounds: int, sampled: Sequence[Group], used: Sequence[Group]) -> dict[str, float]:
         curriculum = self.stream.metrics()
-        if not curriculum:  # and so no dynamic sampling, which is one of its settings
+        if not curriculum:  # so there is no dynamic sampling either: it is a setting of the curriculum
             return {}
         return {
             **curriculum,

@@ -1,4 +1,4 @@
-"""What the stages of a run share: what they read (`loop.stored_sources`), and what is built for them."""
+"""The objects that the stages of a run share: their inputs (`loop.stored_sources`), and the objects built for them."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from ansatz.train.trainer import Trainer
 
 
 class RunContext(StoredSources):
-    """One run of a recipe. It builds what stages train, sample, grade and evaluate with. What it reads (the recipe, the
-    problems, renderers of prompts) comes with `StoredSources`.
+    """One run of a recipe. It builds the trainers, samplers, graders and evaluators of the stages. Its inputs (the
+    recipe, the problems, the renderers of prompts) come with `StoredSources`.
 
     outputs: the output path of each stage that is done, by folder name, in order. The folder of a stage with several
-    rounds appears once for each round. model: the newest model folder of the policy; start_model: the one with which
-    the running entry of the list of stages began. bases: the model that the adapters in a folder of the run belong to.
+    rounds appears once for each round. model: the newest model folder of the policy; start_model: the model folder at
+    the start of the running entry of the list of stages. bases: the base model of the adapters in a folder of the run.
     held: the run's folder, which `run_pipeline` sets when this process has locked it.
     """
 
@@ -63,7 +63,7 @@ class RunContext(StoredSources):
         self._run_seed = sources.config.seed
 
     def add_output(self, folder_name: str, path: str, *, is_policy: bool) -> None:
-        """Record what a stage has made. The stage `model` leaves a model in its folder only if it builds one."""
+        """Record the output of a stage. The stage `model` leaves a model in its folder only if it builds one."""
         self.outputs[folder_name] = path
         if not is_policy:
             return
@@ -77,12 +77,12 @@ class RunContext(StoredSources):
         self.model = path
 
     def base_of(self, path: str) -> str:
-        """The model that the adapters in a folder of this run belong to; any other path itself."""
+        """Return the base model of the adapters in a folder of this run; any other path itself."""
         return self.bases.get(path, path)
 
     def policy(self, path: str) -> Policy:
-        """A model in the recipe's compute type, to sample from. A model that a stage names, such as a teacher, never
-        has weights of 4 bits."""
+        """Load a model in the recipe's compute type, to sample from. A model that a stage names, such as a teacher,
+        never gets weights of 4 bits."""
         if path in self.bases and self.config.model.quantize is not None:
             return self.copy_of_trained(path)  # its merged weights would be rounded to other numbers of 4 bits
         is_another = path in self.config.models_of_stages.values() and path != self.config.model.path
@@ -91,16 +91,16 @@ class RunContext(StoredSources):
         return policy
 
     def copy_of_trained(self, path: str) -> Policy:
-        """A policy built like that of `trainer(path)`, which the trained weights of any of its versions fit."""
+        """Build a policy like the policy of `trainer(path)`. The trained weights of any of its versions fit."""
         return copy_of_trained(self.config.model, path, base=self.base_of(path), seed=self.config.seed)
 
     def sampler(self, policy: Policy, *, template: Template | None = None) -> Sampler:
-        """template: of the prompts, for a teacher with its own."""
+        """Build the sampler of a policy. template: of the prompts, for a teacher with its own."""
         return engine_of(self.config.rollout.engine, self.environment(template=template))(policy)
 
     @contextmanager
     def rl_grader(self) -> Iterator[Grader]:
-        """What rewards RL: the grader of the run, or one with the newest reward model that the run has trained."""
+        """Yield the grader for RL: the grader of the run, or one with the newest reward model of the run."""
         if not list_own_rewards(self.config.rewards):
             yield self.grader
             return
@@ -110,11 +110,11 @@ class RunContext(StoredSources):
 
     @property
     def newest_reward_model(self) -> str:
-        """The folder of the reward model that the run has trained last. There must be one."""
+        """The folder of the reward model that the run has trained last. It must exist."""
         return [path for name, path in self.outputs.items() if name.startswith(REWARD_MODEL)][-1]
 
     def evaluator(self, source: Predicts, *, num_problems: int | None = None) -> Evaluator:
-        """The held-out evaluation of the recipe. source: a policy or a trainer, for its tokenizer and log-probs.
+        """Build the held-out evaluation of the recipe. source: a policy or a trainer, for its tokenizer and log-probs.
         num_problems: fewer of its problems, from the first."""
         evaluate = self.config.evaluate
         problems = self.problems("heldout")[: evaluate.problems][:num_problems]
@@ -140,7 +140,7 @@ class RunContext(StoredSources):
         updates: TrainSection,
         temperature: float = 1.0,
     ) -> Trainer[Any]:
-        """Return a trainer of the policy at `path`. folder: that of the stage. For the others see `TrainerSpec`."""
+        """Return a trainer of the policy at `path`. folder: of the stage. For the other arguments see `TrainerSpec`."""
         if self.console is not None and not is_resumable(Path(path)):
             self.console.note(
                 f"{path} holds only its weights (save.optimizer): training starts from model.safetensors"

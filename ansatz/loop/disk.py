@@ -21,9 +21,9 @@ def free_bytes(folder: Path) -> int:
 
 
 def check_run_space(config: Config, *, free: Callable[[Path], int] = free_bytes) -> None:
-    """NoSpaceError, showing the sum, if a new run cannot fit on the disk, whatever precision its weights are saved in.
+    """Raise NoSpaceError, with the sum, if a new run cannot fit on the disk in any precision of the weights.
 
-    Needs no weights, and counts only what the RL stage surely keeps. A model whose shape is unknown passes.
+    Needs no weights, and counts only files that the RL stage is sure to keep. A model of unknown shape passes.
     """
     try:
         parameters = recipe_shape(config).num_parameters
@@ -54,7 +54,7 @@ def _advice(save: SaveSection) -> str:
 
 
 def published_weights(config: Config, version_bytes: int) -> tuple[int, int]:
-    """How many versions of the weights samplers need on the disk at the same time, and the bytes of one."""
+    """Return the number of versions of the weights that samplers need on the disk at once, and the bytes of one."""
     return config.rollout.lag + config.rollout.publish_every + 1, version_bytes
 
 
@@ -68,10 +68,11 @@ def check_space(
     published: tuple[int, int] = (0, 0),
     free: Callable[[Path], int] = free_bytes,
 ) -> None:
-    """NoSpaceError, showing the sum, if the checkpoints that the stage will add to its folder do not fit on the disk.
+    """Raise NoSpaceError, with the sum, if the checkpoints that the stage will add do not fit on the disk.
 
-    weights_bytes: what `save.optimizer` leaves of a checkpoint. for_rollback: checkpoints that are kept besides the
-    newest and the best. One more exists while a checkpoint is written, because the oldest is removed after that.
+    weights_bytes: the part of a checkpoint that `save.optimizer` leaves. for_rollback: checkpoints that are kept
+    besides the newest and the best. One more exists while a checkpoint is written, because the oldest is removed after
+    that.
     published: see `published_weights`.
     """
     make_folder(folder)

@@ -20,20 +20,20 @@ from ansatz.train.trainer import Trainer
 from ansatz.types import Problem
 
 TEMPERATURES = (0.7, 1.0)
-"""Temperatures at which worked solutions are measured, besides that of the evaluation."""
+"""Temperatures for measuring worked solutions, besides the temperature of the evaluation."""
 
 Predicts = Policy | Trainer
-"""What has a tokenizer and computes log-probs."""
+"""Objects with a tokenizer that compute log-probs."""
 
 
 def solution_logps(
     source: Predicts, problems: Sequence[Problem], renderer: PromptRenderer, config: Config
 ) -> SolutionLogps:
-    """Compute the log-prob of each problem's worked solution, if it has one, under the weights that `source` has now.
+    """Compute the log-prob of each problem's worked solution, if there is one, under the current weights of `source`.
 
-    Without gradient and without noise, so training is not changed by a bit. A solution that no response of the
-    evaluation can be, because it is too long, is left out. Empty with an environment, whose part of a response the
-    policy does not choose.
+    Without gradient and without noise, so training is not changed by a bit. A solution that is too long to be a
+    response of the evaluation is left out. Empty with an environment: the policy does not choose the environment's part
+    of a response.
     """
     longest = 0 if config.environment else config.evaluate.max_response_tokens
     solved = list(_solutions(problems, renderer, longest))

@@ -1,13 +1,13 @@
-"""A run folder while a process holds it: the lock, and which run and stage each of its files belongs to.
+"""A run folder while a process holds it: the lock, and the run and stage that each of its files belongs to.
 
     runs/NAME/STAGE/origin.json   {"stage": ..., "run": ...}, written when the stage begins
 
     runs/NAME/SHA256SUMS          digests of the stored problems and of the model that was built
 
-Each checkpoint holds the same two values. A stage folder that was copied from another run, or from another stage of the
-same kind, would otherwise be taken for this one. What every training stage reads is not changed after the stage
-`model`, and a resumed run verifies it: without this, it would train on a damaged problem in silence. `sha256sum --check
-SHA256SUMS` does so too.
+Each checkpoint holds the same two values. Without them, a stage folder that was copied from another run, or from
+another stage of the same kind, would be taken for this one. The inputs of training stages do not change after the
+stage `model`, and a resumed run verifies them. Without this, it would silently train on a damaged problem. `sha256sum
+--check SHA256SUMS` verifies them too.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ _MODEL_FILES = ("*.safetensors", "config.json", "generation_config.json", "token
 
 
 class HeldRun:
-    """identities: of the run, the newest last; see `RunRecord`. Empty for a run of an older version, of whose folders
-    only the stages are compared."""
+    """identities: of the run, the newest last; see `RunRecord`. Empty for a run of an older version; then only the
+    stages of its folders are compared."""
 
     def __init__(self, lock: FolderLock, identities: Sequence[str]) -> None:
         self.check_lock = lock.check
         self._identities = identities
 
     def seal(self, inputs: Mapping[str, str]) -> None:
-        """Make the digests of the problems and of the built model, which are now known, a part of the identity."""
+        """Make the digests of the problems and of the built model a part of the identity, now that they are known."""
         self._identities = [identity(each, dict(inputs)) for each in self._identities]
 
     def origin(self, folder: Path) -> dict[str, str]:
-        """What the stage of this folder writes into its files. The name of a folder tells the stage and its round."""
+        """Return the mark that the stage of a folder writes into its files. The name tells the stage and its round."""
         return {"stage": folder.name, "run": self._identities[-1] if self._identities else ""}
 
     def begin(self, folder: Path) -> None:
-        """Check the folder of a stage, and mark it if it has no mark, which it gets when the stage begins."""
+        """Check the folder of a stage, or mark it if it has no mark, when the stage begins."""
         self.check_lock()
         if not (path := folder / ORIGIN_FILE).is_file():
             write_text(path, json.dumps(self.origin(folder)))
@@ -57,9 +57,9 @@ class HeldRun:
         self.check(read_object(path, error=CheckpointError, advice=advice), folder, what=folder)
 
     def check(self, origin: Any, folder: Path, *, what: Path) -> None:
-        """CheckpointError if a file with this origin belongs to another stage or another run than the folder.
+        """Raise CheckpointError if a file with this origin belongs to another stage or another run than the folder.
 
-        A file of an older version has no origin, and passes.
+        A file of an older version passes, because it contains no origin.
         """
         if not isinstance(origin, Mapping):
             return
@@ -78,9 +78,9 @@ class HeldRun:
 
 
 def record_or_verify_inputs(run_dir: Path) -> Mapping[str, str]:
-    """Write the digests of the files, or verify them if they have been written. CheckpointError names what changed.
+    """Write the digests of the files, or verify them if they were written before. Raise CheckpointError for a change.
 
-    Returns them by path within the run folder.
+    Return the digests by path within the run folder.
     """
     file = run_dir / DIGESTS_FILE
     now = _digests(run_dir)
@@ -98,7 +98,7 @@ def record_or_verify_inputs(run_dir: Path) -> Mapping[str, str]:
 
 
 def _digests(run_dir: Path) -> dict[str, str]:
-    """SHA-256 by path within the run folder, in a fixed order."""
+    """Return the SHA-256 by path within the run folder, in a fixed order."""
     paths = list_folder(run_dir / "problems", "*.jsonl")
     models = (run_dir / "model", run_dir / "model" / "adapter")
     paths += [path for folder in models for pattern in _MODEL_FILES for path in list_folder(folder, pattern)]

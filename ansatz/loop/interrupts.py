@@ -1,9 +1,9 @@
-"""Signals that end a run: the run saves where it stands, cleans up, and exits with code 75 (EX_TEMPFAIL).
+"""Signals that end a run: the run saves its state, cleans up, and exits with code 75 (EX_TEMPFAIL).
 
 SIGTERM, SIGINT (Ctrl-C), SIGUSR1 and SIGHUP are noticed in every wait. A training stage then completes its step, saves
 the step edge and ends. If the step takes longer than `save.grace` seconds, the step is dropped and the edge before it
 is saved, which is possible as long as the step has not changed the weights: everything else that belongs to an edge is
-small and was captured there (`loop.step_edges`). Once the weights are changing, the step is completed whatever it
+small and was captured there (`loop.step_edges`). Once the weights are changing, the step is completed however long it
 takes, because the edge before it would need a second copy of all weights. Outside of a training stage there is nothing
 to save: the files of these stages are complete after a kill at any moment.
 
@@ -34,11 +34,11 @@ CLEANUP_S = 5.0
 
 
 class Interruptible(Protocol):
-    """What saves itself when a signal arrives. Both are called from a signal handler, in the main thread."""
+    """An object that saves itself when a signal arrives. Both are called from a signal handler, in the main thread."""
 
     @property
     def idle(self) -> bool:
-        """Whether no step has begun since the last edge, so that nothing is gained by waiting."""
+        """True if no step has begun since the last edge, so that nothing is gained by waiting."""
         ...
 
     def save_edge(self) -> str | None:
@@ -87,7 +87,7 @@ class Interrupts:
             self._stage = None
 
     def leave(self, sentence: str) -> NoReturn:
-        """End the run after a signal, once everything is saved. sentence: what was saved."""
+        """End the run after a signal, once everything is saved. sentence: says which step was saved."""
         assert self.signal is not None
         resume = f"Resume with: ansatz train --resume {self._run_dir}"
         if not is_run_folder(self._run_dir):
@@ -114,7 +114,7 @@ class Interrupts:
         self._save_and_leave()
 
     def _save_and_leave(self) -> None:
-        """Leave, unless the edge cannot be saved now. The edge that the step reaches next is saved then."""
+        """Leave unless the edge cannot be saved now. In that case the next edge of the step is saved."""
         if self._stage is None:
             self.leave("No training was in progress, and finished work is stored.")
         if (sentence := self._stage.save_edge()) is not None:
@@ -122,7 +122,7 @@ class Interrupts:
 
 
 def _has_terminal() -> bool:
-    """Whether the process has a controlling terminal that is still open."""
+    """Tell whether the process has a controlling terminal that is still open."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
     except OSError:

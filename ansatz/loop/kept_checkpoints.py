@@ -1,4 +1,4 @@
-"""Which checkpoints of a stage are kept besides the newest ones: the best, and those that a rollback may need."""
+"""The checkpoints of a stage that are kept besides the newest ones: the best, and some for rollbacks."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from ansatz.train import checkpoint
 
 
 def rollback_target(steps: Sequence[int], *, first_bad_step: int) -> int:
-    """The step of the newest checkpoint from before the bad steps; 0, the start of the stage, if there is none.
+    """Return the step of the newest checkpoint from before the bad steps; 0, the start of the stage, if there is none.
 
     The policy of the checkpoint of step c samples the rollouts of step c + 1, so c + 1 must come before the first bad
-    step. steps: those that have a checkpoint, in rising order.
+    step. steps: the steps with a checkpoint, in rising order.
     """
     return max((step for step in steps if step + 1 < first_bad_step), default=0)
 
 
 def steps_for_rollback(steps: Sequence[int], *, step: int, window: int, near_best: int) -> set[int]:
-    """The checkpoints to keep for rollbacks after `step`, by alarms over at most `window` steps: up to three of them.
+    """Return the checkpoints to keep for rollbacks after `step`, by alarms over at most `window` steps: up to three.
 
-    The first is the one that an alarm in the next step would return to. The second is the oldest of those that are
-    still too new for this: without it, frequent checkpoints would be removed before they are old enough, and the first
-    would never be replaced. The third is the one that an alarm about a metric that falls would return to.
-    near_best: the first step of the last window in which that metric was near its best; 0 without one.
+    The first is the target of an alarm in the next step. The second is the oldest one that is still too new for this:
+    without it, frequent checkpoints would be removed before they are old enough, and the first would never be replaced.
+    The third is the target of an alarm about a metric that falls. near_best: the first step of the last window with
+    that metric near its best; 0 without one.
     """
     old_enough = [known for known in steps if known + 1 < step + 2 - window]
     newer = [known for known in steps if known + 1 >= step + 2 - window]
@@ -41,7 +41,7 @@ def best_checkpoint(folder: Path) -> Path | None:
 
 
 def is_best(folder: Path, step: int) -> bool:
-    """Tell whether the policy after a step is evaluated, and better than all of which the stage has a checkpoint."""
+    """Tell whether the policy after a step is evaluated, and better than at all steps with a checkpoint."""
     return step in best_step(folder, {*_steps(folder), step})
 
 

@@ -27,9 +27,9 @@ FILE = "labelled.jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledGroup:
-    """The responses to one problem. labels: of each response, one number in 0..1, or one for each reasoning step.
+    """The responses to one problem. labels: for each response, one number in 0..1, or one for each reasoning step.
 
-    wrong_from: of each response, the character from which on it is wrong, None if it is right; None: not known.
+    wrong_from: for each response, its first wrong character, None if it is right; None: not known.
     """
 
     id: str
@@ -40,12 +40,12 @@ class LabelledGroup:
 
     @property
     def has_both(self) -> bool:
-        """Whether labels differ, so that a pair can be made."""
+        """True if labels differ, so that a pair can be made."""
         return len({tuple(each) for each in self.labels}) > 1
 
 
 def given_group(prompt: Prompt) -> LabelledGroup:
-    """The group of a given pair, in which only the chosen response is right, or of a response with given labels."""
+    """Return the group of a given pair, whose chosen response alone is right, or of a response with given labels."""
     problem = prompt.problem
     responses, labels = [problem.solution or ""], [problem.meta.get(LABELS, [1.0])]
     if REJECTED in problem.meta:
@@ -58,19 +58,19 @@ def outcome_labels(responses: Sequence[Response]) -> list[list[float]]:
 
 
 def checked_labels(problem: Problem, responses: Sequence[Response]) -> list[list[float]]:
-    """By the generator's own steps."""
+    """Label responses by the generator's own steps."""
     return [[float(right) for right in exact_labels(problem, response.response)] for response in responses]
 
 
 def checked_errors(problem: Problem, responses: Sequence[Response]) -> list[int | None]:
-    """By the generator's own steps: the character from which on each response is wrong."""
+    """Find the first wrong character of each response, by the generator's own steps."""
     return [first_wrong_character(problem, response.response) for response in responses]
 
 
 @dataclass(frozen=True, slots=True)
 class StepPrefixes:
-    """The distinct beginnings of responses from which completions are sampled (Math-Shepherd, arXiv:2312.08935, sec.
-    3.3): a response up to the end of each of its steps but the last, whose label is the verdict of the response."""
+    """The distinct beginnings of responses that are completed by sampling (Math-Shepherd, arXiv:2312.08935, sec.
+    3.3): a response up to the end of each step except the last. The last step's label is the response's verdict."""
 
     prompts: Sequence[Prompt]
     id_of: Mapping[tuple[str, str], str]
@@ -84,7 +84,7 @@ class StepPrefixes:
         *,
         step_end: StepEnd = "line",
     ) -> StepPrefixes:
-        """encode: tokens of a text without special tokens."""
+        """Collect the prefixes of all responses. encode: tokens of a text without special tokens."""
         extended, id_of = list[Prompt](), dict[tuple[str, str], str]()
         for prompt, members in zip(prompts, responses, strict=True):
             for response in members:
@@ -98,7 +98,7 @@ class StepPrefixes:
         return StepPrefixes(extended, id_of, step_end)
 
     def labels(self, response: Response, correct_frac: Mapping[str, float], *, hard: bool) -> list[float]:
-        """The labels of the steps of a response. correct_frac: by the id of a prefix, the fraction of correct
+        """Return the labels of a response's steps. correct_frac: by the id of a prefix, the fraction of correct
         completions."""
         ends = step_ends(response.response, self.step_end)
         fractions = [correct_frac[self.id_of[response.id, response.response[:end]]] for end in ends[:-1]]
@@ -118,7 +118,7 @@ def write_labelled(folder: Path, groups: Sequence[LabelledGroup]) -> None:
 
 
 def read_labelled(folder: Path) -> list[LabelledGroup] | None:
-    """What `write_labelled` wrote; None before that."""
+    """Read the groups that `write_labelled` wrote; None before that."""
     path = folder / FILE
     return [LabelledGroup(**row) for row in read_jsonl(path)] if path.is_file() else None
 
@@ -126,8 +126,8 @@ def read_labelled(folder: Path) -> list[LabelledGroup] | None:
 def with_replay(
     groups: Sequence[LabelledGroup], earlier: Sequence[LabelledGroup], *, frac: float, key: Sequence[object]
 ) -> list[LabelledGroup]:
-    """The groups, and earlier ones that make up the fraction `frac` of the whole if there are enough (iterative GRPO,
-    arXiv:2402.03300, alg. 1). The key determines which."""
+    """Return the groups, and earlier ones that make up the fraction `frac` of the whole if there are enough (iterative
+    GRPO, arXiv:2402.03300, alg. 1). The key determines the choice."""
     count = min(round(len(groups) * frac / (1 - frac)), len(earlier))
     drawn = KeyedRandom(*key).shuffled(range(len(earlier)))[:count]
     return [*groups, *(earlier[index] for index in sorted(drawn))]
@@ -136,13 +136,13 @@ def with_replay(
 def samples_of(
     group: LabelledGroup, tokenizer: Any, *, number: int, step_end: StepEnd | None, every_token: bool = False
 ) -> list[TrainSample]:
-    """The group's responses for a `RewardTrainer`. number: of the group within the batch. step_end: where the steps end
-    that have labels; None: whole responses have. A response without a step is left out, because a model would have
-    nothing to read.
+    """Return the group's responses for a `RewardTrainer`. number: of the group within the batch. step_end: where the
+    labelled steps end; None: whole responses are labelled. A response without a step is left out, because a model would
+    read nothing.
 
-    every_token: each token of a step, or of the response, has its label (arXiv:2110.14168, sec. 4.2), and not only the
-    last one, at which a model is read. Where the first error is known, a token is right before it and wrong from there
-    to the end of the step, and what follows has no label (as in arXiv:2305.20050, sec. 2.6).
+    every_token: each token of a step, or of the response, gets its label (arXiv:2110.14168, sec. 4.2), and not only the
+    last one, where a model is read. If the first error is known, a token is right before it and wrong from there to
+    the end of the step. Later tokens get no label (as in arXiv:2305.20050, sec. 2.6).
     """
     samples = list[TrainSample]()
     errors = group.wrong_from or [None] * len(group.responses)
@@ -171,8 +171,8 @@ def samples_of(
 
 
 def _on_every_token(steps: Sequence[tuple[int, float]], *, start: int) -> list[tuple[int, float]]:
-    """The label of each step on all of its tokens. Its last token is given, and it starts after the step before it, the
-    first one at `start`."""
+    """Put the label of each step on all of its tokens. Its last token is given, and it starts after the step before it,
+    the first one at `start`."""
     starts = [start, *(end + 1 for end, _ in steps[:-1])]
     return [
         (index, label) for first, (end, label) in zip(starts, steps, strict=True) for index in range(first, end + 1)
@@ -180,7 +180,7 @@ def _on_every_token(steps: Sequence[tuple[int, float]], *, start: int) -> list[t
 
 
 def _up_to_error(encoded: EncodedSteps, wrong_from: int | None) -> list[tuple[int, float]]:
-    """1 for each token before the first wrong character, 0 from there to the end of its step."""
+    """Return label 1 for each token before the first wrong character, and 0 from there to the end of its step."""
     if wrong_from is None:
         return [(index, 1.0) for index in range(encoded.num_prompt, encoded.at[-1] + 1)]
     wrong = encoded.tokens_of([wrong_from])[0]

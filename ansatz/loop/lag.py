@@ -1,4 +1,4 @@
-"""Which weights sample which step, and what `rollout.lag` asks of a recipe.
+"""The weights that sample each step, and the requirements of `rollout.lag` on a recipe.
 
 W_s denotes the weights after step s. The rollouts of step s are sampled with W_v, v = max(0, s - 1 - lag). Example with
 lag 2: steps 1, 2 and 3 are sampled with W_0, step 4 with W_1. With lag 0 a step is sampled with the weights that it
@@ -23,7 +23,7 @@ LARGEST_LAG = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutSchedule:
-    """lag: steps between the newest weights that a step could be sampled with and those that it is sampled with.
+    """lag: steps between the newest weights that could sample a step and the weights that do.
 
     publish_every: weights are published after every N steps only; versions are rounded down to a multiple of it.
     """
@@ -33,24 +33,24 @@ class RolloutSchedule:
 
     @property
     def live(self) -> bool:
-        """Whether every step is sampled with the weights that it updates, so that no old weights are needed."""
+        """True if every step is sampled with the weights that it updates, so that no old weights are needed."""
         return self.lag == 0 and self.publish_every == 1
 
     @property
     def max_staleness(self) -> int:
-        """The largest number of steps by which the weights that sample a step are older than those it updates."""
+        """The largest age, in steps, of the weights that sample a step, compared with the weights that it updates."""
         return self.lag + self.publish_every - 1
 
     def weights_version_for(self, step: int) -> int:
-        """The version that samples a step, counted from 1: the step after which its weights were published."""
+        """Return the version that samples a step, counted from 1: the step after which its weights were published."""
         return self._published(max(0, step - 1 - self.lag))
 
     def newest_version_for(self, step: int) -> int:
-        """The newest version while a step collects its rollouts: it samples further rounds and greedy responses."""
+        """Return the newest version while a step collects rollouts. It samples later rounds and greedy responses."""
         return self._published(step - 1)
 
     def open_through(self, done: int) -> int:
-        """The last step whose tickets can be issued once `done` steps are complete."""
+        """Return the last step whose tickets can be issued once `done` steps are complete."""
         return done + 1 + self.lag
 
     def publishes(self, version: int) -> bool:
@@ -97,7 +97,7 @@ def check_lag(rollout: RolloutSection, objective: Objective) -> None:
 
 
 def explain_lag(rollout: RolloutSection) -> list[str]:
-    """Return the lag and what follows from it, in a sentence; nothing without one."""
+    """Return the lag and its effect, in a sentence; nothing without one."""
     schedule = schedule_of(rollout)
     if schedule.live:
         return []

@@ -1,4 +1,4 @@
-"""The ledger: the tickets of open steps and what has landed, as JSON lines in one file for each step.
+"""The ledger: the tickets of open steps and their rollouts, as JSON lines in one file for each step.
 
     ledger/step-000012.jsonl    {"ticket": {...}}     a ticket that was issued
                                 {"landed": {...}}     the rollouts of a ticket that was issued above
@@ -32,7 +32,7 @@ from ansatz.rollout.ticket import (
 )
 
 SYNC_S = 1.0
-"""A line is on disk after this number of seconds at the latest."""
+"""A line is on disk after at most this number of seconds."""
 
 
 class Ledger:
@@ -59,13 +59,13 @@ class Ledger:
             self._on_failure(step, f"{self._failed[step]} A kill before the next checkpoint costs time, and no result.")
 
     def land(self, landing: Landed) -> None:
-        """Record what has landed. Its ticket has been issued."""
+        """Record a finished group. Its ticket must have been issued."""
         self._append(landing.ticket.step, {"landed": landed_to_json(landing)})
 
     def landed(self) -> dict[TicketKey, Landed]:
-        """What has landed, by key; of two tickets with one key, for the one that was issued last.
+        """Return the finished groups by key. If two tickets share a key, the one that was issued last counts.
 
-        Lines that are torn or damaged are left out.
+        Torn or damaged lines are left out.
         """
         by_key: dict[TicketKey, Landed] = {}
         for path in list_folder(self._folder, "step-*.jsonl"):
@@ -105,7 +105,7 @@ class Ledger:
             self._unsynced.clear()
 
     def close(self) -> None:
-        """Flush and close the files, which stay."""
+        """Flush and close the files. They are kept."""
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()

@@ -1,4 +1,4 @@
-"""Whether every prompt and demonstration of a run fits the recipe's limits and the model's context."""
+"""Checks that every prompt and demonstration of a run fits the recipe's limits and the model's context."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OPENED_TOGETHER = 256
 class LengthChecker:
     """Checks problems before any training, so that a run does not stop at its first long problem hours later.
 
-    Raises what the renderer raises, and ModelError if prompt and response together exceed the model's context
+    Raises the errors of the renderer, and ModelError if prompt and response together exceed the model's context
     (max_context, tokens). A token of an ASCII text stands for at least one character, so a text with fewer characters
     than the limit need not be tokenised. Most texts are that short.
     """
@@ -29,7 +29,7 @@ class LengthChecker:
         self._frame = template_text(template).replace(QUESTION, "") if isinstance(template, str) else None
 
     def check_prompts(self, problems: Iterable[Problem], *, max_response_tokens: int | None = None) -> None:
-        """Each prompt is within rollout.max_prompt_tokens, and the context has room for the longest response to it.
+        """Check that each prompt is within rollout.max_prompt_tokens, and that the longest response fits as well.
 
         max_response_tokens: of that response; None: rollout.max_response_tokens.
         """
@@ -41,7 +41,7 @@ class LengthChecker:
                 self._check_context(prompt, max_response_tokens, "max_response_tokens =")
 
     def check_demonstrations(self, problems: Iterable[Problem], *, every_response: bool = False) -> None:
-        """Each prompt and each response is within its limit, and both together are within the context.
+        """Check that each prompt and each response is within its limit, and both together are within the context.
 
         every_response: see `render_demonstration`.
         """
@@ -54,7 +54,7 @@ class LengthChecker:
                 self._check_context(demonstration.prompt, len(demonstration.response_ids), "its demonstration of")
 
     def fits_demonstration(self, problem: Problem) -> bool:
-        """Whether `check_demonstrations` accepts the problem."""
+        """Tell whether `check_demonstrations` accepts the problem."""
         try:
             self.check_demonstrations([problem])
         except ModelError:
@@ -62,7 +62,7 @@ class LengthChecker:
         return True
 
     def _opening(self, problems: Iterable[Problem]) -> Iterator[Problem]:
-        """The problems as they are, after their environments have been asked for openings, many side by side."""
+        """Yield the problems unchanged, after asking their environments for openings, many at once."""
         rest = iter(problems)
         while part := list(islice(rest, _OPENED_TOGETHER)):
             self._renderer.open(part)

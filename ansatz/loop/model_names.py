@@ -10,8 +10,8 @@ from ansatz.rewards.learned import LEARNED
 
 
 def with_commits(config: Config) -> Config:
-    """The recipe with a commit in each hub name, so that config.yaml and run.json say which weights were used and a
-    resumed run loads the same ones. Downloads the models, and raises what `hub.local_folder` raises."""
+    """Return the recipe with a commit in each hub name, so that config.yaml and run.json name the weights that were
+    used and a resumed run loads the same ones. Downloads the models, and raises the errors of `hub.local_folder`."""
     changes: dict[str, Any] = {}
     if config.model.path is not None and not config.model.built:
         path = pinned(config.model.path)

@@ -1,4 +1,4 @@
-"""The recipe that a model folder comes from, and the prompt template `auto`: the one that fits a model."""
+"""The recipe behind a model folder, and the prompt template `auto`: the template that fits a model."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class ModelRecipe(NamedTuple):
 
 
 def recipe_of(model: Path, *, option: str, trust_code: bool | None = None) -> ModelRecipe | None:
-    """The recipe of the run that the folder is a checkpoint of, or the one that was exported with the model.
+    """Return the recipe of the run that wrote this checkpoint, or the recipe that was exported with the model.
 
-    None without either, and if the exported file is another program's. option: what to give on the command line if the
-    recipe of the run cannot be read, for the ConfigError. trust_code: whether the recipe may name code; None: if it is
-    that of a run which this user has started.
+    None without either, and if the exported file belongs to another program. option: the option to give on the command
+    line if the run's recipe cannot be read, for the ConfigError. trust_code: whether the recipe may name code; None: it
+    may if this user has started the run.
     """
     for folder in model.resolve().parents:
         if is_run_folder(folder) and (folder / "config.yaml").is_file():
@@ -50,8 +50,8 @@ def recipe_of(model: Path, *, option: str, trust_code: bool | None = None) -> Mo
 
 
 def with_template(config: Config) -> tuple[Config, str]:
-    """The recipe with the template that `data.template: auto` stands for, and a sentence about the choice; the recipe
-    itself and an empty text if it names another template. Downloads the model, and raises what `local_folder` raises.
+    """Return the recipe with the template behind `data.template: auto`, and a sentence about the choice; the recipe
+    itself and an empty text if it names another template. Downloads the model; raises the errors of `local_folder`.
     """
     if config.data.template != AUTO:
         return config, ""
@@ -66,8 +66,8 @@ def with_template(config: Config) -> tuple[Config, str]:
 
 
 def choose_template(model: Path, *, has_chat_template: bool) -> tuple[Template, str]:
-    """The prompt template that fits a model folder, and why: the template of the run that the folder is a checkpoint
-    of, or was exported from, otherwise the tokenizer's chat template, otherwise `boxed`."""
+    """Return the prompt template that fits a model folder, and the reason. It is the template of the run that wrote or
+    exported the folder, otherwise the tokenizer's chat template, otherwise `boxed`."""
     if (recipe := recipe_of(model, option="--template", trust_code=False)) is not None:
         return recipe.config.data.template, f"as in {recipe.where}"
     if has_chat_template:

@@ -1,4 +1,4 @@
-"""What uses a model that this run trains itself, after a stage `reward_model`: rewards and the critic of RL.
+"""Uses of a model that this run trains itself, after a stage `reward_model`: rewards and the critic of RL.
 
 The rewards are `learned` and `process` without a `model`. Until the stage has made a model, they are left out, and the
 other rewards of the recipe give the verdicts. RL is rewarded by the newest reward model; evaluations and the labels of
@@ -58,6 +58,6 @@ def check_own_critic(config: Config) -> None:
 
 
 def _comes_before_rl(config: Config) -> bool:
-    """Return whether RL, if there is any, has a reward model of the run from the start."""
+    """Tell whether RL, if there is any, can use a reward model of the run from the start."""
     names = config.stage_names
     return "rl" not in names or (REWARD_MODEL in names and names.index(REWARD_MODEL) < names.index("rl"))

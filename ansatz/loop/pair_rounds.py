@@ -1,8 +1,8 @@
-"""Where the pairs of a preference stage come from: given rows, or the policy's own graded responses.
+"""The pairs of a preference stage: given rows, or the policy's own graded responses.
 
 responses/           settings.json, rollouts.jsonl: every response with its verdict (of the policy only)
 pairs.jsonl          the pairs, as `data.store` writes problems
-pairs.report.json    how many there are, of how many problems and responses
+pairs.report.json    the number of pairs, and of the problems and responses that they come from
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ansatz.rollout.base import Sampling
 from ansatz.types import Problem, Reason, Verdict
 
 UNGRADED = (Reason.TIMEOUT, Reason.CRASHED)
-"""Verdicts on the grader and not on the response, which is then in no pair."""
+"""Verdicts on the grader and not on the response. The response is then in no pair."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,18 +56,18 @@ class PolicyPairs(PairSettings):
 
 
 def check_lengths(lengths: LengthChecker, pairs: Sequence[Problem]) -> None:
-    """Prompt and both responses of each pair are within the limits; raises what `check_demonstrations` raises."""
+    """Check that the prompt and both responses of each pair are within the limits, with `check_demonstrations`."""
     lengths.check_demonstrations(pairs)
     lengths.check_demonstrations([rejected_of(pair) for pair in pairs])
 
 
 def pair_sampling(config: Config, given: Mapping[str, Any], *, number: int) -> Sampling:
-    """Sampling with the noise of the steps before the first one, which RL never uses."""
+    """Return the sampling of pairs. It uses the noise of the steps before the first one, which RL never uses."""
     return Sampling.of(sampling_options(config, given, name="preference.pairs"), seed=config.seed, step=-number)
 
 
 def pair_metrics(folder: Path) -> dict[str, float]:
-    """The counts of the pairs, under the names of the metric table."""
+    """Return the counts of the pairs, under the names of the metric table."""
     report = read_report(folder / PAIRS_FILE)
     metrics = {"preference/pairs": float(report["pairs"])}
     if report.get("responses"):
@@ -79,7 +79,7 @@ def pair_metrics(folder: Path) -> dict[str, float]:
 def sample_pairs(
     context: RunContext, folder: Path, settings: PolicyPairs, given: Mapping[str, Any], *, number: int
 ) -> None:
-    """Sample responses with the policy, grade them, and write the pairs. DataError if there are none.
+    """Sample responses with the policy, grade them, and write the pairs. Raise DataError if there are none.
 
     given: the recipe's `preference.pairs`, with the sampling options. number: counts the repetitions of the stage.
     """
@@ -123,7 +123,7 @@ def sample_pairs(
 
 
 def _answered(responses: Iterable[Response]) -> dict[str, list[Answered]]:
-    """The responses that were graded and ended by themselves, by problem."""
+    """Return the responses that were graded and ended by themselves, by problem."""
     answered: dict[str, list[Answered]] = {}
     for response in responses:
         verdict = response.verdicts["reward"]
@@ -143,5 +143,5 @@ def _answered(responses: Iterable[Response]) -> dict[str, list[Answered]]:
 
 
 def _as_if_graded(response: Response) -> Response:
-    """As if every other response were correct, and all had ended after half of their text."""
+    """Return a response as if every other response were correct, and all had ended after half of their text."""
     return as_if_graded(response, {"reward": Verdict(correct=response.sample % 2 == 0, reason=Reason.EQUAL)})

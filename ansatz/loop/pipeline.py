@@ -62,13 +62,15 @@ def run_pipeline(
     console: ConsoleSink | None = None,
     report: Callable[[Path], object] | None = None,
 ) -> Path:
-    """Run what is left of the recipe and return the run folder.
+    """Run the rest of the recipe and return the run folder.
 
     resume: continue in an existing folder. fresh: delete an existing run first. allow_changes: resume with a recipe
     that differs from the run's. report: reports on the run folder when the run is complete or its watchdog has stopped
     it, such as `track.report.write_report`. Raises ConfigError if the folder exists and neither `resume` nor `fresh` is
     set, or if another process uses it. The recipe, its files and its problems are checked before anything is written,
-    and the problems' lengths before any training. RunInterrupted if a signal ended the run; it can be resumed.
+    and the problems' lengths before any training. Raises RunInterrupted if a signal ended the run; it can be resumed.
+
+    Example: `run_pipeline(load_recipe("recipes/tiny_arithmetic_grpo_cpu.yaml"), fresh=True)`.
     """
     run_dir, notes = hold(config.run_dir), list[str]()
     interrupts = Interrupts(run_dir, grace_s=config.save.grace)
@@ -79,7 +81,7 @@ def run_pipeline(
         else:
             check_run_dir(run_dir, fresh=fresh)
             notes, _ = check_start(sources, has_space=fresh)  # the old run that is deleted makes room
-            config = sources.config = with_commits(sources.config)  # names of the hub, with the commits they now have
+            config = sources.config = with_commits(sources.config)  # names of the hub get their current commits
         workplace = workplace_of(config.cluster)
         workplace.check_room(config)
         set_threads(config.threads)
@@ -132,7 +134,7 @@ def _announce(console: ConsoleSink | None, notes: Sequence[str], config: Config)
 
 
 def _plan(config: Config) -> tuple[str, dict[str, int | None]]:
-    """Return a line about what the run will do, and the steps of each stage that trains; None: as its data say."""
+    """Return a line about the plan of the run, and the steps of each training stage; None: the data decide."""
     stages: dict[str, int | None] = {}
     for entry in planned_stages(config)[len(FIRST_STAGES) :]:
         stages |= dict.fromkeys(entry.folders, entry.stage.num_steps(entry.config))
@@ -149,7 +151,7 @@ def _plan(config: Config) -> tuple[str, dict[str, int | None]]:
 def _run_stages(context: RunContext) -> None:
     for entry in planned_stages(context.config):
         context.start_model = context.model
-        with context.using(entry.config):  # context.config is then the recipe with what this entry of the list changes
+        with context.using(entry.config):  # context.config is now the recipe with the changes of this entry
             for name in entry.folders:
                 output = _run_stage(entry.stage, context, context.config.run_dir / name)
                 context.add_output(name, output, is_policy=entry.stage.makes_policy)
@@ -162,7 +164,7 @@ def _run_stages(context: RunContext) -> None:
 
 
 def _check_resumable(config: Config) -> None:
-    """Raise CheckpointError if a stage that is not done would be resumed from a checkpoint without optimizer state."""
+    """Raise CheckpointError if an unfinished stage would be resumed from a checkpoint without optimizer state."""
     for entry in planned_stages(config):
         for folder in (config.run_dir / name for name in entry.folders):
             if _finished(entry.stage, entry.config, folder) is None and (newest := latest(folder)) is not None:
@@ -174,7 +176,7 @@ def _is_done(entry: PlannedStage, run_dir: Path) -> bool:
 
 
 def _finished(stage: Stage, config: Config, folder: Path) -> dict[str, Any] | None:
-    """What a finished stage left; None if it has steps to do, perhaps because a finished run is extended."""
+    """Return the content of done.json; None if there are steps to do, perhaps because a finished run is extended."""
     done, steps = read_done(folder), stage.steps(config)
     if done is None or steps is None or done["steps"] in (None, steps):
         return done
@@ -187,12 +189,12 @@ def _finished(stage: Stage, config: Config, folder: Path) -> dict[str, Any] | No
 
 
 def _run_stage(stage: Stage, context: RunContext, folder: Path) -> str:
-    """Run the stage in its folder unless it is done. Returns the path of its output, which lies in the folder."""
+    """Run the stage in its folder unless it is done. Return the path of its output, which lies in the folder."""
     done = _finished(stage, context.config, folder)
     context.held.begin(folder)  # marks the folder as this run's, or checks that it is
     if done is not None:
         output = folder / done["output"]
-        # ORIGIN: the run and stage that a checkpoint was made by. A copied folder is noticed by it.
+        # ORIGIN: the run and stage that made a checkpoint. A copied folder is noticed by it.
         context.held.check(loop_state(output).get(ORIGIN), folder, what=output)
     else:
         start, before = time.perf_counter(), stage.seconds_before(folder)

@@ -1,4 +1,4 @@
-"""How the rollout queue of an RL stage is put together: where tickets are sampled, and what is stored for them."""
+"""Assembles the rollout queue of an RL stage: the sampler of its tickets, and the files that are stored for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ansatz.rollout.weight_store import FileWeightStore
 
 @contextmanager
 def rollout_queue(context: RunContext, stage: TrainingStage, *, model: str) -> Iterator[RolloutQueue]:
-    """The queue at the start of the stage, or as the newest checkpoint has it. model: what the stage began with."""
+    """Yield the queue at the start of the stage or at its newest checkpoint. model: the model the stage began with."""
     config, trainer, schedule = stage.config, stage.trainer, schedule_of(stage.config.rollout)
     store = ledger = None
     with ExitStack() as stack:
@@ -78,12 +78,12 @@ def rollout_queue(context: RunContext, stage: TrainingStage, *, model: str) -> I
 
 
 def _check_room(stage: TrainingStage) -> None:
-    """NoSpaceError if checkpoints and the weights for samplers do not fit on the disk."""
+    """Raise NoSpaceError if checkpoints and the weights for samplers do not fit on the disk."""
     config, trainer = stage.config, stage.trainer
     published = published_weights(config, trainer.published_bytes)
     held = (
         config.rollout.lag * published[1] if config.save.exact else 0
-    )  # each checkpoint keeps those of its open steps
+    )  # each checkpoint keeps the weights of its open steps
     check_space(
         stage.folder,
         checkpoint_bytes=trainer.checkpoint_bytes + held,

@@ -20,8 +20,8 @@ T = TypeVar("T")
 class PromptRenderer:
     """Renders problems with one tokenizer, template and environment within limits in tokens, and keeps the results.
 
-    Errors are those of `prompts.render`. A result is kept for as long as the run, so that evaluations, epochs and the
-    length check do not tokenise a text again. So is the opening of a problem's environment, which is a part of the
+    Errors are raised by `prompts.render`. A result is kept until the run ends, so that evaluations, epochs and the
+    length check do not tokenise a text again. The opening of a problem's environment is kept too. It is a part of the
     problem that prompts and demonstrations show.
     """
 
@@ -49,11 +49,11 @@ class PromptRenderer:
         return [self.prompt(problem) for problem in problems]
 
     def opened(self, problem: Problem) -> Problem:
-        """The problem with the opening of its environment."""
+        """Return the problem with the opening of its environment."""
         return _kept(self._opened, problem, lambda problem: with_openings([problem], self._environment)[0])
 
     def open(self, problems: Sequence[Problem]) -> None:
-        """Ask the environments of the problems for their openings, side by side."""
+        """Ask the environments of the problems for their openings, all at once."""
         if self._environment is None or not self._environment.opens:
             return
         new = [problem for problem in problems if self._opened.get(problem.id, (None,))[0] is not problem]
@@ -67,7 +67,7 @@ class PromptRenderer:
             )
 
     def demonstration(self, problem: Problem, *, every_response: bool = False) -> Demonstration:
-        """every_response: see `render_demonstration`. A problem is always asked for in the same way."""
+        """Render a demonstration. every_response: see `render_demonstration`; always the same for one problem."""
         return _kept(self._demonstrations, problem, partial(self._render_demonstration, every_response))
 
     def _render(self, problem: Problem) -> Prompt:
@@ -85,8 +85,8 @@ class PromptRenderer:
 
 
 def _kept(results: dict[str, tuple[Problem, T]], problem: Problem, render_one: Callable[[Problem], T]) -> T:
-    """The kept result for this problem, or for an equal one that was read again. Ids are unique only within a file, so
-    the id alone would not do."""
+    """Return the kept result for this problem, or for an equal one that was read again. Ids are unique only within a
+    file, so the id alone would not do."""
     known, result = results.get(problem.id, (None, None))
     if result is not None and (known is problem or known == problem):
         return result

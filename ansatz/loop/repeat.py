@@ -1,4 +1,4 @@
-"""Repeats an update that a run has skipped, for whoever looks for the cause.
+"""Repeats an update that a run has skipped, to look for the cause.
 
 >>> from ansatz.loop.repeat import repeat_skipped_update
 >>> repeat_skipped_update("runs/mine/rl/skipped/step-000012-0")
@@ -17,7 +17,7 @@ from ansatz.train.step import UpdateReport
 
 
 def repeat_skipped_update(folder: str | Path) -> UpdateReport:
-    """Make the update of a folder in `skipped/` again, in memory. Raises NonFiniteError as the run did.
+    """Make the update of a folder in `skipped/` again, in memory. Raise NonFiniteError as the run did.
 
     Objectives that compare whole distributions with the reference cannot be repeated, as it is not stored.
     """

@@ -1,4 +1,4 @@
-"""What a stage `reward_model` learns from and is tested on: responses that it samples and labels, or given rows.
+"""The data that a stage `reward_model` learns from and is tested on: sampled and labelled responses, or given rows.
 
 responses/ labelled.jsonl    see `loop.labelled_responses`
 steps/responses/             completions from the steps of these responses, for labels from rollouts
@@ -46,8 +46,8 @@ from ansatz.special_tokens import special_tokens
 from ansatz.types import Problem, Prompt
 
 SAMPLED_AT = -10_000
-"""The step in the key of the noise, far from those of RL and of rejection sampling. Completions and held-out responses
-use the next ones."""
+"""The step in the key of the noise, far from all steps of RL and of rejection sampling. Completions and held-out
+responses use the next ones."""
 
 
 def section_of(config: Config) -> RewardModelSection:
@@ -59,7 +59,7 @@ Key = Literal["data", "heldout_data"]
 
 
 def given_of(section: RewardModelSection, key: Key) -> GivenRows | None:
-    """The given rows of the section; None without any. ConfigError for wrong settings."""
+    """Return the given rows of the section; None without any. Raise ConfigError for wrong settings."""
     if (settings := getattr(section, key)) is None:
         return None
     given = bind_given(settings, key=f"reward_model.{key}")
@@ -72,8 +72,8 @@ def given_of(section: RewardModelSection, key: Key) -> GivenRows | None:
 
 
 def read_given(sources: RunSources, key: Key, *, check: Check) -> list[Problem]:
-    """The pairs or labelled responses of the given rows; empty without any. DataError for others, unless data.unfit
-    leaves them out."""
+    """Read the pairs or labelled responses of the given rows; empty without any. Raise DataError for other rows, unless
+    data.unfit leaves them out."""
     section = section_of(sources.config)
     if (given := given_of(section, key)) is None:
         return []
@@ -86,15 +86,15 @@ def read_given(sources: RunSources, key: Key, *, check: Check) -> list[Problem]:
 
 
 def check_given_lengths(config: Config, lengths: LengthChecker) -> Check:
-    """The check that given rows are within the limits of the recipe and of the policy."""
+    """Return the check that given rows are within the limits of the recipe and of the policy."""
     is_pairs = section_of(config).kind == "bradley_terry"
     return partial(check_lengths, lengths) if is_pairs else lengths.check_demonstrations
 
 
 def labelled_groups(context: RunContext, folder: Path) -> list[LabelledGroup]:
-    """The given rows, or problems that are sampled and labelled; or read what an earlier call has left.
+    """Return the given rows, or sample and label problems; or read the result of an earlier call.
 
-    DataError if no problem can be learned from.
+    Raise DataError if no problem can be learned from.
     """
     if given_of(section_of(context.config), "data") is not None:
         return _given_groups(context, folder, "data")
@@ -119,14 +119,14 @@ def labelled_groups(context: RunContext, folder: Path) -> list[LabelledGroup]:
 
 
 def heldout_groups(context: RunContext, folder: Path) -> list[LabelledGroup]:
-    """The given rows that the finished model is measured on; none without any."""
+    """Return the given rows for measuring the finished model; none without any."""
     if given_of(section_of(context.config), "heldout_data") is None:
         return []
     return _given_groups(context, folder / "heldout", "heldout_data")
 
 
 def _given_groups(context: RunContext, folder: Path, key: Key) -> list[LabelledGroup]:
-    """The groups of given rows, as an earlier call has left them or else as they are now."""
+    """Return the groups of given rows: the result of an earlier call, or else the current rows."""
     if (groups := read_labelled(folder)) is not None:
         return groups
     policy = context.policy(context.model)
@@ -138,7 +138,7 @@ def _given_groups(context: RunContext, folder: Path, key: Key) -> list[LabelledG
 
 
 def heldout_responses(context: RunContext, folder: Path) -> tuple[list[Prompt], list[list[Response]]]:
-    """[P] prompts of held-out problems, and the policy's [P][S] responses to them. Without any, nothing is sampled."""
+    """Return [P] prompts of held-out problems, and the policy's [P][S] responses. Without any, nothing is sampled."""
     config, section = context.config, section_of(context.config)
     if section.heldout_problems == 0:
         return [], []
@@ -185,7 +185,7 @@ def _labels(
     sampler: Sampler,
     sampling: Sampling,
 ) -> Iterator[list[list[float]]]:
-    """The labels of each problem's responses, in order."""
+    """Return the labels of each problem's responses, in order."""
     section = section_of(context.config)
     if section.kind != "process":
         return map(outcome_labels, grouped)

@@ -1,4 +1,4 @@
-"""How a finished reward model of a run is evaluated: on responses to held-out problems, on given rows, and on slips."""
+"""Evaluates a finished reward model of a run: on responses to held-out problems, on given rows, and on slips."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from ansatz.train.sample import TrainSample
 from ansatz.types import Problem, Prompt
 
 NOTHING_TO_READ = -30.0
-"""The score of a response without a step: less likely to be correct than any that a model has read."""
+"""The score of a response without a step: less likely to be correct than any response that a model has read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scorer:
-    """A reward model that scores texts. score_samples: that of its trainer. step_end: None unless it reads steps."""
+    """A reward model that scores texts. score_samples: its trainer's method. step_end: None unless it reads steps."""
 
     score_samples: Callable[[Sequence[TrainSample]], list[list[float]]]
     tokenizer: Any
@@ -39,7 +39,7 @@ class Scorer:
     step_end: StepEnd | None
 
     def score_texts(self, prompts: Sequence[str], texts: Sequence[Sequence[str]]) -> list[list[list[float]]]:
-        """[P][S][steps]: the scores of the responses to each prompt; one per response unless the model reads steps."""
+        """Score the responses to each prompt: [P][S][steps], or one score per response unless the model reads steps."""
         samples, place = list[TrainSample](), list[tuple[int, int]]()
         for index, (prompt, responses) in enumerate(zip(prompts, texts, strict=True)):
             for number, text in enumerate(responses):
@@ -57,7 +57,7 @@ class Scorer:
 def evaluate_reward_model(
     scorer: Scorer, prompts: Sequence[Prompt], responses: Sequence[Sequence[Response]]
 ) -> dict[str, float]:
-    """The reward_model/ metrics of held-out responses. [P] prompts and [P][S] responses."""
+    """Compute the reward_model/ metrics of held-out responses. [P] prompts and [P][S] responses."""
     texts = [[response.response for response in members] for members in responses]
     scores = scorer.score_texts([prompt.text for prompt in prompts], texts)
     problems = [
@@ -84,9 +84,9 @@ def evaluate_reward_model(
 
 
 def evaluate_on_given(scorer: Scorer, groups: Sequence[LabelledGroup]) -> dict[str, float]:
-    """The reward_model/heldout_ metrics of pairs, or of responses or steps with labels."""
+    """Compute the reward_model/heldout_ metrics of pairs, or of responses or steps with labels."""
     scores = scorer.score_texts([group.prompt for group in groups], [group.responses for group in groups])
-    if scorer.kind == "bradley_terry":  # of each pair, the first response is the chosen one
+    if scorer.kind == "bradley_terry":  # the first response of each pair is the chosen one
         right = [chosen > rejected for [[chosen], [rejected]] in scores]
         return {"reward_model/heldout_accuracy": fmean(right)}
     said = [[score > 0 for score in values] for [values] in scores]
@@ -100,7 +100,7 @@ def evaluate_on_given(scorer: Scorer, groups: Sequence[LabelledGroup]) -> dict[s
 
 
 def evaluate_on_slips(scorer: Scorer, prompts: Sequence[Prompt]) -> dict[str, float]:
-    """reward_model/first_error_f1 on the worked solutions of problems with planted slips."""
+    """Compute reward_model/first_error_f1 on the worked solutions of problems with planted slips."""
     solutions = [_solution(prompt.problem) for prompt in prompts]
     scores = scorer.score_texts([prompt.text for prompt in prompts], [[solution] for solution in solutions])
     predicted = [first_error([score > 0 for score in values]) for [values] in scores]

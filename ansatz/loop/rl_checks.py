@@ -1,4 +1,4 @@
-"""What RL needs of a recipe, and what `ansatz explain` says about it."""
+"""The requirements of RL on a recipe, and its description in `ansatz explain`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check_rl(config: Config) -> None:
 
 
 def explain_rl(config: Config) -> str:
-    """Return the objective in words, and what the recipe makes of it."""
+    """Describe the objective and the other settings of the recipe, in words."""
     objective = objective_of(config)
     return "\n".join(
         [
@@ -79,8 +79,8 @@ def _requirement_lines(config: Config) -> list[str]:
 def _find_requirements(config: Config) -> list[tuple[str, Any, str]]:
     """Return (key, value, advice) of each setting outside `algorithm` that belongs to the preset.
 
-    A preset sets only the objective. An algorithm such as DAPO also changes what is sampled and how it is rewarded, so
-    its row names what it requires. value: what the recipe has; None if it lacks it. advice: what to write.
+    A preset sets only the objective. An algorithm such as DAPO also changes sampling and rewards, so its row names
+    these requirements. value: the recipe's value; None if it lacks the setting. advice: the value to write.
     """
     longest, curriculum = config.rollout.max_response_tokens, config.data.curriculum or {}
     overlong = f"{{max_tokens: {longest}, buffer: {max(1, longest // 5)}}}"  # a fifth, as in the paper: 4096 of 20480
@@ -92,7 +92,7 @@ def _find_requirements(config: Config) -> list[tuple[str, Any, str]]:
 
 
 def _check_critic(train: TrainSection, objective: Objective) -> None:
-    """Raise ConfigError for settings of the critic that could have no effect, or that leave the policy no step."""
+    """Raise ConfigError for settings of the critic that could not take effect, or that leave the policy no step."""
     critic = train.critic
     if not objective.needs_values:
         for name, given in (("path", critic.path is not None), ("steps_alone", critic.steps_alone > 0)):
@@ -123,7 +123,7 @@ def _curriculum_lines(config: Config) -> list[str]:
 
 
 def _environment_lines(config: Config) -> list[str]:
-    """What the environment of the recipe does, and what its reward counts for."""
+    """Describe the recipe's environment and its reward."""
     if config.environment is None:
         return []
     turns, timeout_s = (config.environment.get(key, getattr(TurnSettings(), key)) for key in ("turns", "timeout_s"))

@@ -5,7 +5,7 @@ happens in an order that depends only on steps: the problems of step s are taken
 s - 1 - k have been observed, and its rounds of dynamic sampling and greedy baselines are sampled while the loop waits
 for it, with the newest weights. When and where a ticket is sampled changes no result.
 
-Versions of the weights are steps after which they were published, as in tickets. A version that is pinned stays in the
+The version of weights is the step that they were published after, as in tickets. A version that is pinned stays in the
 weight store; each open step pins its own version, and the queue pins the newest. A step edge is the moment between two
 steps that a checkpoint can capture (`loop.step_edges`).
 """
@@ -45,7 +45,7 @@ WEIGHTS_FOLDER = "rollout_weights"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenStep:
-    """A step whose problems are taken and whose tickets are issued. version: of the weights that sample it.
+    """A step whose problems are taken and whose tickets are issued. version: version of the weights that sample it.
 
     partial: the groups that it resumes.
     """
@@ -57,7 +57,7 @@ class OpenStep:
 
     @property
     def prompts(self) -> list[Prompt]:
-        """The prompts in the order in which their problems were taken."""
+        """The prompts, in the order of taking their problems."""
         entries = sorted((entry, ticket.place) for ticket in self.tickets for entry in ticket.entries)
         return [self.tickets[place].prompt for _, place in entries]
 
@@ -80,12 +80,12 @@ class OpenStep:
 
 
 class RolloutQueue:
-    """What a step of RL learns from. The loop calls `open`, `gather` and `publish` once for each step.
+    """Supplies the data of each step of RL. The loop calls `open`, `gather` and `publish` once for each step.
 
     collector: takes problems, grades, and observes outcomes. source: samples tickets. schedule: the lag.
 
-    sampling_of: how the rollouts of a step are sampled. store, ledger: the weights by version, and on disk the tickets
-    issued and the rollouts sampled for them ("landed"); None if samplers share the trainer's weights (`LiveTickets`).
+    sampling_of: how the rollouts of a step are sampled. store, ledger: the weights by version, and the issued tickets
+    with their rollouts ("landed") on disk; None if samplers share the trainer's weights (`LiveTickets`).
     last_step: tickets of later steps are issued, so that a run that is extended continues as if it had been longer from
     the start, but they are not sampled.
     """
@@ -113,10 +113,10 @@ class RolloutQueue:
         self._unneeded: list[int] = []  # pins to release once the step edge after them is captured
 
     def start(self, weights: WeightSource, *, done: int, state: Mapping[str, Any]) -> list[int]:
-        """Continue after step `done` with what `state` returned then; empty at the start of the stage.
+        """Continue after step `done` with the result of `state` at that time; empty at the start of the stage.
 
-        The weight store has the versions that were saved with it. A step that is open without its weights, because they
-        were not saved or the lag was changed in between, is sampled with the newest ones. Returns these steps.
+        The weight store contains the versions that were saved with it. An open step without its weights, because they
+        were not saved or the lag was changed in between, is sampled with the newest ones. Return these steps.
         """
         self._started = done
         self._opened, self._partial = done, _partial_from_json(state.get("partial_rollouts", ()))
@@ -136,8 +136,8 @@ class RolloutQueue:
     def open(self, through: int) -> None:
         """Take the problems of all steps up to this one, and issue their tickets.
 
-        Also drops the weights that no open ticket needs. `publish` does not do so, because until the new step edge is
-        captured, a signal may still save the edge before it, whose open tickets need them.
+        Also drop the weights that no open ticket needs. `publish` does not do so: until the new step edge is captured,
+        a signal may still save the edge before it, and the open tickets of that edge need them.
         """
         for version in self._unneeded:
             self._release(version)
@@ -153,7 +153,8 @@ class RolloutQueue:
             self._add(OpenStep(step=step, version=version, tickets=tuple(tickets), partial=partial))
 
     def gather(self, step: int) -> StepData:
-        """Wait for the groups of an open step, grade them, sample what else it needs, and observe its outcomes."""
+        """Wait for the groups of an open step, grade them, sample its later rounds and baselines, and observe
+        outcomes."""
         opened = self._open[step]
         data = self._collector.collect(
             self._sampling_of(step),
@@ -172,9 +173,9 @@ class RolloutQueue:
         return data
 
     def sampled_with(self, step: int) -> Callable[[], StoredWeights] | None:
-        """Return a function that loads the weights that the tickets of an open step name (see `train.alignment`).
+        """Return a function that loads the weights named by the tickets of an open step (see `train.alignment`).
 
-        None if they are the trainer's current ones. The bits are not verified again: samplers do that when they load
+        None if they are the trainer's current weights. The bits are not verified again: samplers do that when they load
         them.
         """
         version = self._open[step].version
@@ -183,12 +184,12 @@ class RolloutQueue:
         return functools.partial(self._store.load, version, verify=False)
 
     def metrics(self) -> dict[str, float]:
-        """What sampling did besides, in this process and up to now. None of it is part of a run's result."""
+        """Return metrics of sampling in this process, up to now. None of them is part of a run's result."""
         from_ledger = {} if self._ledger is None else {"perf/groups_from_ledger": float(self._num_from_ledger)}
         return {**from_ledger, **self._source.metrics()}
 
     def publish(self, weights: WeightSource, *, version: int) -> None:
-        """Publish the weights after step `version`, which is complete, and forget the open steps up to it. With
+        """Publish the weights after the complete step `version`, and forget the open steps up to it. With
         `rollout.publish_every` above 1, samplers do not get the weights of every step."""
         if self._store is None:  # the sampler shares the trainer's weights, so only the current ones exist
             self._weights.clear()
@@ -200,13 +201,13 @@ class RolloutQueue:
             self._unneeded.append(self._open.pop(step).version)
 
     def evaluation(self, weights: WeightSource, *, version: int) -> ResponseSource:
-        """Return what samples with the weights after step `version`, the last that is complete."""
+        """Return a source that samples with the weights after `version`, the last complete step."""
         if not self._schedule.publishes(version):
             self._weights[version] = self._source.publish(version, weights)
         return _Rounds(self, Kind.EVALUATE, version, version=version)
 
     def state(self) -> Callable[[], Json]:
-        """What `start` needs, as JSON that is made when it is needed: the open steps and the partial groups."""
+        """Return a function that makes the JSON for `start`: the open steps and the partial groups."""
         partial, steps = self._partial, tuple(self._open.values())
         return lambda: {
             "partial_rollouts": _partial_to_json(partial),
@@ -214,9 +215,9 @@ class RolloutQueue:
         }
 
     def files(self) -> Callable[[Path], None]:
-        """Return a function that writes into a folder what `start` needs besides `state`: the weights of open tickets.
+        """Return a function that writes the files for `start` into a folder: the weights of open tickets.
 
-        The newest weights are left out if they are the trainer's own, which every checkpoint has.
+        The newest weights are left out if they are the trainer's own, which every checkpoint contains.
         """
         store, done = self._store, self._done
         versions = {self._newest, *(opened.version for opened in self._open.values())} - {done}
@@ -236,19 +237,19 @@ class RolloutQueue:
         version: int,
         sampling: Sampling,
     ) -> list[Ticket]:
-        """The tickets of a round. key: kind, step and round."""
+        """Issue the tickets of a round. key: kind, step and round."""
         weights = self._weights[version]
         return issue_tickets(prompts, unfinished, key=key, version=version, weights=weights, sampling=sampling)
 
     def submit(self, tickets: Sequence[Ticket]) -> None:
-        """Have tickets sampled, unless they have landed before the run was resumed."""
+        """Have tickets sampled, unless they were finished before the run was resumed."""
         new = [ticket for ticket in tickets if self._landing(ticket) is None]
         if self._ledger is not None:
             self._ledger.issue(new)
         self._source.submit(new)
 
     def wait(self, tickets: Sequence[Ticket], on_finished: OnFinished) -> list[tuple[Rollout, ...]]:
-        """The rollouts of each of these tickets, which have been submitted."""
+        """Wait for the rollouts of each of these tickets. They must have been submitted."""
         by_key: dict[TicketKey, tuple[Rollout, ...]] = {}
         for ticket in tickets:
             if (landing := self._landing(ticket)) is not None:
@@ -263,7 +264,7 @@ class RolloutQueue:
         return [by_key[ticket.key] for ticket in tickets]
 
     def _landing(self, ticket: Ticket) -> Landed | None:
-        """What the ledger has for a ticket, if it was issued with the same weights, noise and prompt."""
+        """Return the ledger's landing for a ticket, if it was issued with the same weights, noise and prompt."""
         landing = self._landed.get(ticket.key)
         return landing if landing is not None and landing.ticket == ticket else None
 
@@ -281,7 +282,7 @@ class RolloutQueue:
         return dataclasses.replace(opened, version=self._newest, tickets=tuple(tickets))
 
     def _available(self, version: int, *, otherwise: int) -> int:
-        """The version, or `otherwise` if it is from before this start of the run and was not saved."""
+        """Return the version, or `otherwise` if it is from before this start of the run and was not saved."""
         assert version in self._weights or version < self._started, f"version {version} of the weights is gone"
         return version if version in self._weights else otherwise
 
@@ -304,7 +305,7 @@ class RolloutQueue:
 class _Rounds:
     """The responses of one step for one purpose. Each call of `generate` is a round of tickets.
 
-    version: of the weights that sample them. first: the tickets of the first round, if they have been issued before.
+    version: version of the weights that sample them. first: the tickets of the first round, if issued before.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The folder of a run: who may use it, how a run in it is resumed, and which of its stages are done."""
+"""The folder of a run: permission to use it, resuming the run in it, and the marks of finished stages."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ DONE_FILE = "done.json"
 def resume_config(
     run_dir: str | Path, overrides: Mapping[str, str] | None = None, *, trust_code: bool | None = None
 ) -> Config:
-    """The config of a run folder with overrides. The folder may have been moved since the run began. trust_code: as in
-    `load_run`."""
+    """Return the config of a run folder with overrides. The folder may have been moved since the run began. trust_code:
+    as in `load_run`."""
     path = Path(run_dir)
     config = load_run(path, overrides=overrides, trust_code=trust_code)
     if path.name in ("", ".."):
@@ -41,7 +41,7 @@ def resume_config(
 
 
 def check_run_dir(run_dir: Path, *, fresh: bool) -> None:
-    """ConfigError if a new run may not use the folder: it holds files of others, or a run and `fresh` is not set."""
+    """Raise ConfigError if a new run may not use the folder: it holds foreign files, or a run without `fresh` set."""
     others = _files(run_dir)
     if others and not is_marked(run_dir):
         why = f"its {RUN_FILE} is not one of Ansatz" if is_run_folder(run_dir) else f"it has no {RUN_FILE}"
@@ -57,10 +57,10 @@ def check_run_dir(run_dir: Path, *, fresh: bool) -> None:
 
 
 def prepare_run_dir(run_dir: Path, config: Config, *, fresh: bool) -> RunRecord:
-    """Mark a folder as that of a new run, and delete an earlier run in it if `fresh` is set. The caller holds the lock.
+    """Mark a folder for a new run, and delete an earlier run in it if `fresh` is set. The caller holds the lock.
 
-    Raises what `check_run_dir` raises. The mark itself is replaced, never deleted: after a kill in between, --fresh may
-    still clear the folder.
+    Raise the errors of `check_run_dir`. The mark itself is replaced, never deleted. After a kill in between, --fresh
+    may therefore still clear the folder.
     """
     check_run_dir(run_dir, fresh=fresh)
     for path in _files(run_dir):
@@ -72,7 +72,7 @@ def prepare_run_dir(run_dir: Path, config: Config, *, fresh: bool) -> RunRecord:
 
 
 def _files(run_dir: Path) -> list[Path]:
-    """All but the lock, and what a run leaves that is killed while it marks its folder."""
+    """List all files except the lock and leftovers of a run that was killed while it marked its folder."""
     begun = (LOCK_FILE, f".{RUN_FILE}.draft")
     return [path for path in list_folder(run_dir) if path.name not in begun] if run_dir.is_dir() else []
 
@@ -80,7 +80,7 @@ def _files(run_dir: Path) -> list[Path]:
 def prepare_resume(
     run_dir: Path, config: Config, *, allow_changes: bool, read_by: Callable[[str], str | None]
 ) -> RunRecord:
-    """Check that a run is resumed with its own recipe and code, and record those that are now in force. read_by: see
+    """Check that a run is resumed with its own recipe and code, and record the current ones. read_by: see
     `resumed_record`."""
     record = resumed_record(read_record(run_dir), config, allow_changes=allow_changes, read_by=read_by)
     record = replace(record, end=None)
@@ -93,9 +93,9 @@ def write_config(config: Config, folder: Path) -> None:
 
 
 def read_done(folder: Path) -> dict[str, Any] | None:
-    """{"output": path within the folder, "seconds": s, "steps": n} of a finished stage; None if it is not finished.
+    """Read {"output": path within the folder, "seconds": s, "steps": n} of a stage; None if it is not finished.
 
-    steps: None for a stage that has none. CheckpointError for a damaged file.
+    steps: None for a stage without steps. Raise CheckpointError for a damaged file.
     """
     path = folder / DONE_FILE
     if not path.is_file():

@@ -17,7 +17,7 @@ from ansatz.train.checkpoint import list_checkpoints
 
 
 def model_of(path: Path, *, trust_code: bool | None = None) -> Path:
-    """The final model of a run folder; any other path as it is. Every command that takes a model takes a run so.
+    """Return the final model of a run folder; any other path as it is. Every command that takes a model takes a run so.
 
     trust_code: as in `load_run`; stages in files are read to know which one is the last.
     """
@@ -25,7 +25,7 @@ def model_of(path: Path, *, trust_code: bool | None = None) -> Path:
 
 
 def final_model(run: Path, config: Config) -> Path:
-    """The checkpoint with which the last stage of a run ended. ConfigError if a stage is unfinished or none trains."""
+    """Return the last checkpoint of a run's last stage. Raise ConfigError if a stage is unfinished or none trains."""
     stages = planned_stages(config)
     folders = [run / name for entry in stages for name in entry.folders]
     done = {folder: read_done(folder) for folder in folders}
@@ -45,9 +45,9 @@ def final_model(run: Path, config: Config) -> Path:
 
 
 def best_model(run: Path, config: Config) -> Path:
-    """The checkpoint of the last stage that has evaluated ones with the best held-out pass@1, which `save.best` keeps.
+    """Return the checkpoint with the best held-out pass@1 of the last stage with evaluations; `save.best` keeps it.
 
-    The run need not be finished. ConfigError if no checkpoint has been evaluated.
+    The run need not be finished. Raise ConfigError if no checkpoint has been evaluated.
     """
     folders = [run / name for entry in planned_stages(config) if entry.stage.makes_policy for name in entry.folders]
     found = (best_checkpoint(folder) for folder in reversed(folders))
@@ -60,5 +60,5 @@ def best_model(run: Path, config: Config) -> Path:
 
 
 def _find_newest_checkpoint(folders: Sequence[Path]) -> Path | None:
-    """Return the last checkpoint of the last stage that has any."""
+    """Return the last checkpoint of the last stage with checkpoints."""
     return next((path for folder in reversed(folders) for path in reversed(list_checkpoints(folder))), None)

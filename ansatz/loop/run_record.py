@@ -1,8 +1,8 @@
 """run.json: the mark of a run folder, and the recipe and the user's code that the run was started with.
 
-Only a folder with such a file of Ansatz is ever deleted, and only by `--fresh`. A resumed run must have the recorded
-recipe, apart from the keys that cannot change its result (`MAY_CHANGE`), and the recorded code, or be told to accept
-the changes, which are then recorded.
+Only a folder with such a file of Ansatz is ever deleted, and only by `--fresh`. A resumed run needs the recorded
+recipe, apart from the keys that cannot change its result (`MAY_CHANGE`), and the recorded code. Otherwise the user must
+accept the changes, which are then recorded.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _ABSENT = "(not set)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """recipe: resolved values by dotted key, as they are now in force. changes: accepted ones, oldest first.
+    """recipe: the current resolved values by dotted key. changes: accepted ones, oldest first.
 
-    code: digests of the user's files (`file_digests`); None in a record of a version that had none. identities: what
-    the run is known by, which the recipe and the code determine; every accepted change of either adds one. Empty in a
-    record of such a version. signatures: of the user who has started the run, for the recipes that it has had. version:
-    of Ansatz, that wrote the record. end: how the run ended (`recorded_end`); None while it goes on, and if its process
-    was killed.
+    code: digests of the user's files (`file_digests`); None in a record of a version that stored none. identities: the
+    names of the run, determined by the recipe and the code; every accepted change of either adds one. Empty in a record
+    of such a version. signatures: of the user who has started the run, for all its recipes so far. version: the version
+    of Ansatz that wrote the record. end: how the run ended (`recorded_end`); None while it continues, and if its
+    process was killed.
     """
 
     recipe: Mapping[str, Any]
@@ -68,11 +68,11 @@ class RunRecord:
 
 @contextmanager
 def recorded_end(run_dir: Path, record: RunRecord) -> Iterator[None]:
-    """Record how the block ends: in run.json, which the viewer reads, and in the log, if the run has one. Only a
-    process that is killed leaves no such record.
+    """Record the end of the block: in run.json, which the viewer reads, and in the log, if there is one. Only a process
+    that is killed leaves no such record.
 
-    An end has a state (done, interrupted by a signal, stopped by the watchdog, or failed), a sentence, the command that
-    resumes the run, and the time.
+    An end consists of a state (done, interrupted by a signal, stopped by the watchdog, or failed), a sentence, the
+    command that resumes the run, and the time.
     """
     error = None
     try:
@@ -82,7 +82,7 @@ def recorded_end(run_dir: Path, record: RunRecord) -> Iterator[None]:
         raise
     finally:
         end = _end_of(run_dir, error)
-        with suppress(OSError):  # of a disk that is full: the run has ended all the same
+        with suppress(OSError):  # if the disk is full, the run has ended all the same
             replace(record, end=end).write(run_dir)
         if (log := run_dir / LOG).is_file():
             append_line(log, f"{end['state']}: {end['sentence']}{' Resume with: ' if error else ''}{end['resume']}")
@@ -110,8 +110,8 @@ def is_run_folder(folder: Path) -> bool:
 
 
 def is_marked(folder: Path) -> bool:
-    """Whether Ansatz wrote the folder's run.json: other programs have files of that name too, and a damaged one marks
-    nothing."""
+    """Tell whether Ansatz wrote the folder's run.json. Other programs write files of that name too, and a damaged one
+    marks nothing."""
     try:
         content = parse_json(read_bytes(folder / RUN_FILE), own=True)
     except (OSError, ValueError):
@@ -120,7 +120,7 @@ def is_marked(folder: Path) -> bool:
 
 
 def read_record(run_dir: Path) -> RunRecord | None:
-    """None if the file is missing, as in a run of an old version. CheckpointError for a damaged file."""
+    """Read a record; None if the file is missing, as in a run of an old version. CheckpointError for a damaged file."""
     path = run_dir / RUN_FILE
     if not path.is_file():
         return None
@@ -144,7 +144,7 @@ def read_record(run_dir: Path) -> RunRecord | None:
 
 
 def record_of(config: Config) -> RunRecord:
-    """The record of a new run."""
+    """Return the record of a new run."""
     data = config.model_dump(mode="json")
     recipe, code = flat_keys(data), file_digests(config.model_dump())
     decisive = {key: value for key, value in _by_text(recipe).items() if not _may_change(key)}
@@ -159,12 +159,12 @@ def resumed_record(
     allow_changes: bool,
     read_by: Callable[[str], str | None] = lambda key: None,
 ) -> RunRecord:
-    """The record of a run that is resumed with `config`.
+    """Return the record of a run that is resumed with `config`.
 
     read_by: the finished stages that were the last to read a key; None if a stage will still read it. A change of such
     a key would be recorded and have no effect, so it is refused.
 
-    ConfigError, naming the keys and files, if values or code differ that decide results or if there is no record,
+    Raise ConfigError, naming the keys and files, if values or code that decide results differ or if there is no record,
     unless `allow_changes` is set. A key that is newer than the run, and that the recipe leaves at its default, does not
     differ, and neither does the code of a run whose record names none.
     """
@@ -174,7 +174,7 @@ def resumed_record(
             f"{config.run_dir / RUN_FILE} is missing, so it is not known which recipe the run had. Restore the file, "
             "or resume with --allow-changes, which takes config.yaml as it is."
         )
-    if record is None:  # its stage folders may be those of another identity
+    if record is None:  # its stage folders may belong to another identity
         return replace(now, identities=())
     old, new = _by_text(record.recipe), _by_text(now.recipe)
     given = flat_keys(config.model_dump(mode="json", exclude_unset=True))
@@ -210,12 +210,12 @@ def resumed_record(
         identities += (identity(identities[-1], {key: changed[key] for key in decisive}, now.code),)
     signatures = tuple(
         dict.fromkeys((*record.signatures, *now.signatures))
-    )  # a kill may leave the config.yaml of before
+    )  # after a kill, config.yaml may be the previous one
     return RunRecord(recipe=now.recipe, changes=changes, code=now.code, identities=identities, signatures=signatures)
 
 
 def _changed_files(record: RunRecord, now: RunRecord) -> dict[str, str]:
-    """What happened to each file of the user's code since the record was written."""
+    """Describe the change of each file of the user's code since the record was written."""
     if record.code is None:
         return {}
     old, new = record.code, now.code or {}
@@ -227,7 +227,7 @@ def _changed_files(record: RunRecord, now: RunRecord) -> dict[str, str]:
 
 
 def identity(*parts: Any) -> str:
-    """16 characters that depend only on the parts. They are not drawn, so that equal runs have equal files."""
+    """Return 16 characters that depend only on the parts. They are not drawn, so that equal runs have equal files."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -236,7 +236,7 @@ def _may_change(key: str) -> bool:
 
 
 def _adds_stages(key: str, record: RunRecord, now: RunRecord) -> bool:
-    """Whether the list of stages only has new entries at its end."""
+    """Tell whether the list of stages only has new entries at its end."""
     if key != "stages":
         return False
     old, new = record.recipe.get(key), now.recipe[key]
@@ -244,12 +244,12 @@ def _adds_stages(key: str, record: RunRecord, now: RunRecord) -> bool:
 
 
 def _was_empty(key: str, old: Mapping[str, str], new: Mapping[str, str]) -> bool:
-    """Return whether the key is a section that the record has without keys, of which all have defaults now."""
+    """Tell whether the key is a section that is empty in the record, and whose keys now all have defaults."""
     return old.get(key) == "{}" and any(name.startswith(f"{key}.") for name in new)
 
 
 def _by_text(recipe: Mapping[str, Any]) -> dict[str, str]:
-    """Values as JSON, so that lists and tuples, or 1 and 1.0, compare as a recipe would write them."""
+    """Return values as JSON, so that lists and tuples, or 1 and 1.0, compare as a recipe would write them."""
     return {key: json.dumps(_plain(value), ensure_ascii=False, sort_keys=True) for key, value in recipe.items()}
 
 

@@ -1,4 +1,4 @@
-"""What a run starts from: its recipe, the problems that it names and how its model reads them. Nothing is written."""
+"""The inputs of a run: its recipe, the problems that it names and its model's reading of them. Nothing is written."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ from ansatz.rewards.grader import check_golds
 from ansatz.types import Problem
 
 GENERATED = 1000
-"""Problems of a generator whose gold answers are checked: they are all of one form, and 490,000 would take a minute."""
+"""Problems of a generator whose gold answers are checked: all are of one form, and 490,000 would take a minute."""
 
 
 class HasTokenizer(Protocol):
-    """A reader, or a trainer."""
+    """An object with a tokenizer, such as a reader or a trainer."""
 
     @property
     def tokenizer(self) -> Any: ...
 
 
 class RunSources:
-    """The recipe of a run and the problems of its sections of `data`. unfit: those that were left out.
+    """The recipe of a run and the problems of its sections of `data`. unfit: problems that were left out.
 
-    config: the recipe; while a stage runs or is checked, the one of its entry in the list of stages.
+    config: the recipe; while a stage runs or is checked, the recipe of its entry in the list of stages.
     """
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.unfit = UnfitProblems(config.data.unfit)
         self.notes: list[str] = []
-        """What a person should know about the problems and their prompts before the run starts."""
+        """Notes for the user about the problems and their prompts, before the run starts."""
         self.shown: list[str] = []
         """A prompt and a demonstration as the policy gets them."""
         self._sources: dict[str, Sequence[Problem]] = {}
@@ -60,7 +60,7 @@ class RunSources:
 
     @contextmanager
     def using(self, config: Config) -> Iterator[None]:
-        """Within it, `config` is the recipe of an entry of the list of stages."""
+        """Use the recipe of an entry of the list of stages as `config` within the block."""
         before, self.config = self.config, config
         try:
             yield
@@ -73,7 +73,7 @@ class RunSources:
         return ("sft", "train", "heldout") if "sft" in self.config.stage_names else ("train", "heldout")
 
     def source(self, split: str) -> Sequence[Problem]:
-        """The problems that a section of `data` names, before the stage `problems` has stored them."""
+        """Return the problems that a section of `data` names, before the stage `problems` has stored them."""
         if split not in self._sources:
             with collect_unfit() as unread, collect_lost() as lost:
                 problems = source_problems(getattr(self.config.data, split), key=f"data.{split}")
@@ -85,8 +85,8 @@ class RunSources:
         return self._sources[split]
 
     def _note_data(self, split: str, problems: Sequence[Problem], lost: Counter[str], *, total: int) -> None:
-        """Note the fields of a section of `data` that nothing uses, the user's own code included, and its questions
-        that have several gold answers."""
+        """Note the fields of a section of `data` that nothing uses, not even the user's own code, and its questions
+        with several gold answers."""
         if isinstance(problems, LazyProblems):
             return
         code = "\n".join(
@@ -102,21 +102,21 @@ class RunSources:
         self.notes += [f"data.{split}: {sentence}" for sentence in sentences if sentence]
 
     def problems(self, split: str) -> Sequence[Problem]:
-        """The problems of a split whose texts are checked before a run: all except those that a check has left out; of
-        a generator, the first `GENERATED`."""
+        """Return the problems of a split whose texts are checked before a run: all that no check has left out; of a
+        generator, the first `GENERATED`."""
         if split not in self._problems:
             self._problems[split] = self.unstored(split)
         return self._problems[split]
 
     def unstored(self, split: str) -> Sequence[Problem]:
-        """The same before a check has left any out, from the source, whatever a run has stored."""
+        """Return the problems of a split before a check leaves any out, from the source, whatever a run has stored."""
         problems = self.source(split)
         return problems[:GENERATED] if isinstance(problems, LazyProblems) else problems
 
     def drop_unfit(self, split: str, check: Check, *, first: int | None = None) -> None:
-        """Apply data.unfit to the problems of a split: those that `check` refuses are an error, or are left out.
+        """Apply data.unfit to the problems of a split: problems that `check` refuses are an error, or are left out.
 
-        first: the number of problems that the run uses, from the first on; others cannot be an error.
+        first: the number of problems that the run uses, from the first on; later problems cannot be an error.
         """
         problems = self.problems(split)
         if self.config.data.unfit == "error":
@@ -131,8 +131,8 @@ class RunSources:
         self._problems[split] = problems
 
     def reader(self) -> Reader:
-        """How the recipe's model reads texts, without its weights. The tokenizer of a model that is built is trained
-        as it will be then."""
+        """Return the reader of texts of the recipe's model, without its weights. If the model will be built, the
+        tokenizer is trained as it will be then."""
         config = self.config
         if config.model.path is not None and not config.model.built:
             return reader_of(config.model.path)
@@ -143,7 +143,7 @@ class RunSources:
         return TextReader(tokenizer=tokenizer, max_context=shape.max_context)
 
     def renderer(self, source: HasTokenizer) -> PromptRenderer:
-        """The renderer of the run. All policies of a run have one tokenizer; a teacher needs a renderer of its own."""
+        """Return the renderer of the run. All policies of a run share one tokenizer; a teacher needs its own."""
         limits = (self.config.rollout.max_prompt_tokens, self.config.rollout.max_response_tokens)
         if limits not in self._renderers:
             self._renderers[limits] = self.build_renderer(source)
@@ -170,10 +170,10 @@ class RunSources:
     def usable_rows(
         self, read: Callable[[GivenRows], list[Problem]], given: GivenRows, *, key: str, check: Check
     ) -> list[Problem]:
-        """What a stage learns from as it is, read from the rows that a recipe names.
+        """Read the rows that a recipe names, for a stage that learns from them as they are.
 
-        key: of the recipe. DataError if `read` or `check` refuses a row, unless data.unfit leaves it out, and if there
-        is none.
+        key: of the recipe. Raise DataError if `read` or `check` refuses a row, unless data.unfit leaves it out, and if
+        there are no rows.
         """
         with collect_unfit() as unread, collect_lost() as lost:
             problems = read(given)
@@ -190,4 +190,4 @@ class RunSources:
 
 
 def accept(problems: Sequence[Problem]) -> None:
-    """The check of problems that are not graded, before the model's tokenizer is known."""
+    """Accept problems that are not graded, before the model's tokenizer is known."""

@@ -1,8 +1,8 @@
-"""Sample responses, grade them, and choose those that are taught: the first half of a round of rejection sampling.
+"""Sample responses, grade them, and choose some of them to teach: the first half of a round of rejection sampling.
 
 responses/            settings.json, rollouts.jsonl: every response with its verdict
 selected.jsonl        problems, each with a chosen response as its solution
-selected.report.json  how many responses were chosen, and why the others were not
+selected.report.json  the number of chosen responses, and why the others were not chosen
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from ansatz.rollout.base import Sampler, Sampling
 from ansatz.types import Finish, Problem, Prompt, Verdict
 
 SELECTED_FILE, PAIRS_FILE = "selected.jsonl", "pairs.jsonl"
-"""What a round teaches: responses (`rejection`), or pairs of them (`preference`)."""
+"""The files that a round teaches from: responses (`rejection`), or pairs of them (`preference`)."""
 
 
 def problems_of_round(problems: Sequence[Problem], *, number: int, size: int) -> Sequence[Problem]:
-    """The problems of a round, none of them twice, each round the next ones. size: of a round; 0: all problems.
+    """Return the problems of a round, none of them twice, each round the next ones. size: of a round; 0: all problems.
 
     Rounds count from 1.
     """
@@ -45,7 +45,7 @@ def problems_of_round(problems: Sequence[Problem], *, number: int, size: int) ->
 
 
 def sampling_options(config: Config, given: Mapping[str, Any], *, name: str) -> SamplingOptions:
-    """How a stage samples: as `rollout` does, with 8 samples per prompt, unless its section gives another value.
+    """Return the sampling of a stage: like `rollout`, with 8 samples per prompt, unless its section sets others.
 
     given: the section, called `name` in errors; its other keys are ignored.
     """
@@ -108,9 +108,9 @@ def write_selection(
 ) -> None:
     """Write folder/selected.jsonl and, before it, its report.
 
-    fits: whether a problem with a response as its solution is within the limits of the recipe. seconds: what the
-    sampling took, for the report. any_will_do: if nothing is left to teach, choose as if every response were correct
-    and had ended after half of its text. Raises DataError if nothing is left to teach.
+    fits: whether a problem with a response as its solution is within the limits of the recipe. seconds: duration of the
+    sampling, for the report. any_will_do: if nothing is left to teach, choose as if every response were correct and had
+    ended after half of its text. Raise DataError if nothing is left to teach.
     """
     filters = (_unfit(fits, problems),)
     chosen = selection.choose(responses, seed=seed, filters=filters)
@@ -127,18 +127,18 @@ def write_selection(
 
 
 def read_taught(path: Path) -> list[Problem] | None:
-    """Return what a round teaches, from its SELECTED_FILE or PAIRS_FILE; None if it is not chosen yet."""
+    """Read the problems that a round teaches, its SELECTED_FILE or PAIRS_FILE; None if they are not chosen yet."""
     return read_problems(path) if path.is_file() else None
 
 
 def write_taught(path: Path, problems: Sequence[Problem], counts: Mapping[str, Any], *, seconds: float) -> None:
-    """Write what a round teaches and, before it, its report. seconds: what the sampling took."""
+    """Write the problems that a round teaches and, before them, its report. seconds: duration of the sampling."""
     write_text(report_path(path), json.dumps({**counts, "seconds": round(seconds, 3)}, indent=2))
     write_problems(path, problems)
 
 
 def selection_metrics(folder: Path) -> dict[str, float]:
-    """The counts of a finished selection, under the names of the metric table."""
+    """Return the counts of a finished selection, under the names of the metric table."""
     report = read_report(folder / SELECTED_FILE)
     return {
         "rejection/pass_rate": report["pass_rate"],
@@ -150,13 +150,13 @@ def selection_metrics(folder: Path) -> dict[str, float]:
 
 
 def sampling_seconds(folder: Path) -> float:
-    """Seconds that a finished selection took; 0 for an unfinished one and for a stage without one."""
+    """Return the seconds of a finished selection; 0 for an unfinished one and for a stage without one."""
     files = (folder / name for name in (SELECTED_FILE, PAIRS_FILE))
     return sum(float(read_report(path)["seconds"]) for path in files if path.is_file())
 
 
 def read_report(path: Path) -> dict[str, Any]:
-    """The report next to the file that a round teaches."""
+    """Read the report next to the file that a round teaches."""
     return read_object(report_path(path), error=DataError, advice="Remove the folder: the round is then repeated.")
 
 
@@ -186,7 +186,7 @@ def _as_if_correct(response: Response) -> Response:
 
 
 def _rates(responses: Sequence[Response]) -> dict[str, float]:
-    """The fraction of responses that are correct, and of problems with at least one correct response."""
+    """Return the fraction of responses that are correct, and of problems with at least one correct response."""
     solved = [response.id for response in responses if response.verdicts["reward"].correct]
     return {
         "pass_rate": len(solved) / len(responses),

@@ -1,4 +1,4 @@
-"""A prompt and a demonstration as the policy of a run gets them, and what a person should know about all of them."""
+"""A prompt and a demonstration as the policy of a run gets them, and notes for the user about all of them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _FIRST_TOKENS = 16  # of a response, which hold an empty thought
 
 
 def note_texts(sources: RunSources, reader: HasTokenizer) -> None:
-    """Add to the notes of the sources what a person should know about their prompts and demonstrations, and show the
-    first ones."""
+    """Add notes for the user about the prompts and demonstrations to the notes of the sources, and show the first
+    ones."""
     renderer, tokenizer, sources.shown = sources.renderer(reader), reader.tokenizer, []
     for split in sources.splits:
         problems = sources.problems(split)
@@ -56,7 +56,7 @@ def _system_prompt(problem: Problem, template: ChatTemplate) -> str:
 
 
 def _thoughts(sources: RunSources, reader: HasTokenizer, problems: Sequence[Problem], *, every: bool) -> Iterator[str]:
-    """Say how many demonstrations have no thought although the template has a place for one."""
+    """Say how many demonstrations lack a thought although the template has a place for one."""
     template, tokenizer = spelled_out(sources.config.data.template), reader.tokenizer
     if not isinstance(template, ChatTemplate) or THOUGHT not in str(tokenizer.chat_template or ""):
         return

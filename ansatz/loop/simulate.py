@@ -1,6 +1,6 @@
-"""How fast a recipe would run on N GPUs: a discrete-event simulation on a virtual clock.
+"""Predicts the speed of a recipe on N GPUs: a discrete-event simulation on a virtual clock.
 
-The order of work is not modelled: it is that of the program. Steps come from `loop.lag`, and tickets go through
+The order of work is not modelled: it is the program's own order. Steps come from `loop.lag`, and tickets go through
 the real pool (`rollout.pool`, with its leases, health and restart budgets) on `cluster.fake`. Only durations are
 modelled, by a few numbers (`Costs`).
 
@@ -38,7 +38,7 @@ _FOREVER_S = 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What takes how long, in seconds.
+    """The durations of work, in seconds.
 
     update_s: the update of a step with all trainer GPUs. token_s, row_token_s: see above, for one worker.
     publish_s: the trainer writes weights. push_s: a worker loads them. start_s: a worker starts. other_s: neither side
@@ -71,7 +71,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """seconds: of all steps. *_idle: fraction of the time in which trainer and workers had nothing to do. staleness:
+    """seconds: of all steps. *_idle: fraction of the time when trainer and workers had nothing to do. staleness:
     mean age of the rollouts of a step, in steps. deaths, resampled: of workers, and groups sampled more than once.
     lengths: tokens of the longest response of every group that was trained, in the order of training."""
 
@@ -90,7 +90,7 @@ class Outcome:
 
 
 class _Engine:
-    """The scripted workers: how long their calls take, and when they die."""
+    """The scripted workers: the durations of their calls, and the times of their deaths."""
 
     def __init__(self, work: Work, costs: Costs, *, life_s: float, seed: int) -> None:
         self._work, self._costs, self._life_s, self._seed = work, costs, life_s, seed
@@ -100,7 +100,7 @@ class _Engine:
         self.cluster = FakeCluster(self._plan, start_s=costs.start_s)
 
     def lengths(self, step: int, place: int) -> np.ndarray[Any, Any]:
-        """Tokens of the responses of a group: the same whoever samples it, and however often."""
+        """Return the lengths of a group's responses in tokens. They do not depend on who samples them, or how often."""
         if step not in self._length_GN:
             shape = self._work.groups, self._work.samples
             draws_GN = np.random.default_rng((self._seed, 0, step)).standard_normal(shape)
@@ -182,9 +182,9 @@ def simulate(
 def best_split(
     work: Work, costs: Costs, *, gpus: int, gpus_per_worker: int, trainer_gpus: int, seed: int = 0
 ) -> tuple[int, Outcome]:
-    """The number of trainer GPUs, of 7 that are tried, with which a step takes the shortest time, and its outcome.
+    """Return the number of trainer GPUs, of 7 that are tried, with the shortest step, and its outcome.
 
-    costs.update_s is that of `trainer_gpus` GPUs; with others it is inversely proportional to their number.
+    costs.update_s: for `trainer_gpus` GPUs; it is inversely proportional to the number of GPUs.
     """
     outcomes = dict[int, Outcome]()
     for eighths in range(1, 8):
@@ -217,6 +217,6 @@ def _take(landings: Sequence[Any], waiting_of: dict[int, set[Any]]) -> None:
 
 
 def _work_until(pool: Pool, time: float, cluster: FakeCluster, waiting_of: dict[int, set[Any]]) -> None:
-    """The trainer is busy until then, and the workers go on."""
+    """Let the workers continue until a time, while the trainer is busy."""
     while (left := time - cluster.now()) > 0:
         _take(pool.collect(left), waiting_of)

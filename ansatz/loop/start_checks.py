@@ -1,4 +1,4 @@
-"""What a recipe is checked for before a run starts, by `ansatz train`, `ansatz explain` and `ansatz check`.
+"""The checks of a recipe before a run starts, for `ansatz train`, `ansatz explain` and `ansatz check`.
 
 It is one list, so that they cannot differ: the recipe, the files that it names, the machine, the template, and every
 prompt and demonstration with the model's tokenizer. Nothing is written, no weights are loaded, and the cheapest checks
@@ -33,7 +33,7 @@ from ansatz.loop.stages.plan import PlannedStage, find_stage, planned_stages
 from ansatz.models.load import text_part
 
 ELSEWHERE = (MissingFileError, MissingModelError, MissingExtraError, NoSpaceError, UnreachableError)
-"""What is wrong with this machine, and not with a recipe that is meant for another one."""
+"""Errors about this machine, and not about a recipe that is meant for another one."""
 Check = Callable[[], object]
 """Raises an AnsatzError if the recipe cannot run."""
 
@@ -45,7 +45,7 @@ def check_recipe(config: Config) -> None:
 
 
 def recipe_checks(config: Config) -> Iterable[Check]:
-    """The checks of every stage with the recipe, then those of the entries in its list of stages that change it."""
+    """Yield the checks of every stage with the recipe, then of the entries in its list of stages that change it."""
     for declaration in config.declarations:
         if declaration.section is None or getattr(config, declaration.name) is not None:
             yield partial(find_stage(declaration).check, config)
@@ -60,7 +60,7 @@ def _check_entry(entry: PlannedStage) -> None:
 
 
 def check_inputs(sources: RunSources, stages: Sequence[PlannedStage] | None = None) -> None:
-    """Raise if something is missing or wrong that these stages read: problems, models, files. None: all stages."""
+    """Raise if these stages read problems, models or files that are missing or wrong. None: all stages."""
     for check in input_checks(sources, stages):
         check()
 
@@ -72,7 +72,7 @@ def input_checks(sources: RunSources, stages: Sequence[PlannedStage] | None = No
 
 
 def text_checks(sources: RunSources) -> Iterable[Check]:
-    """The checks of every stage with the tokenizer of the recipe's model."""
+    """Yield the checks of every stage with the tokenizer of the recipe's model."""
     reader = sources.reader()
     for entry in planned_stages(sources.config):
         with sources.using(entry.config):
@@ -83,12 +83,12 @@ def text_checks(sources: RunSources) -> Iterable[Check]:
 def check_start(
     sources: RunSources, *, has_space: bool = False, may_miss: tuple[type[AnsatzError], ...] = ()
 ) -> tuple[list[str], list[str]]:
-    """Raise what stops a new run before its first step, except that its folder is in use or its cluster full. The
-    recipe of the sources becomes the one that a run uses: its template is named.
+    """Raise an error that would stop a new run before its first step, except that its folder is in use or its cluster
+    full. The recipe of the sources becomes the one that a run uses: its template is named.
 
-    Returns what a person should know: a sentence about that template, unless the recipe has named it, and those about
-    the problems; and what could not be checked for an error of one of the kinds `may_miss`. has_space: the disk need
-    not be checked.
+    Return notes for the user: a sentence about that template, unless the recipe names it, and sentences about the
+    problems; and errors of the kinds `may_miss`, for checks that could not be made. has_space: the disk need not be
+    checked.
     """
     missing, note, config = list[str](), "", sources.config
     of_machine = [] if has_space else [partial(check_run_space, config)]
@@ -104,8 +104,7 @@ def check_start(
 
 
 def _text_part(config: Config) -> str | None:
-    """Return a sentence about a model of which only the text part is trained; None for others, and without its
-    folder."""
+    """Return a sentence about a model if only its text part is trained; None for others, and without its folder."""
     if config.model.path is None or config.model.built:
         return None
     with stored_only(), suppress(ModelError, NotStoredError):
@@ -114,11 +113,11 @@ def _text_part(config: Config) -> str | None:
 
 
 def explained(config: Config, *, elsewhere: bool) -> tuple[RunSources, list[str]]:
-    """`check_start` for a recipe that is not run here. Returns its sources, with the recipe that they will use, and
-    what could not be checked because it is not on this machine: nothing is downloaded.
+    """Make the checks of `check_start` for a recipe that is not run here. Return its sources, with the recipe that they
+    will use, and sentences about checks that could not be made here: nothing is downloaded.
 
-    elsewhere: the recipe is meant for a machine that has its files, packages, disk space and servers, so that they may
-    be missing here.
+    elsewhere: the recipe is meant for a machine with its files, packages, disk space and servers. They may be missing
+    here.
     """
     sources = RunSources(config)
     with stored_only():

@@ -1,8 +1,8 @@
-"""Step edges: the moments between two steps at which a training stage can be saved, and how it is saved there.
+"""Step edges: the moments between two steps when a training stage can be saved, and the saving itself.
 
-What changes during a step is small, apart from the weights: the position in the problems, partial rollouts, counters
-and random states. It is captured at each edge. Until the step changes the weights for the first time, the edge before
-it can therefore still be saved, although sampling has moved on.
+The state that changes during a step is small, apart from the weights: the position in the problems, partial rollouts,
+counters and random states. It is captured at each edge. Until the step changes the weights for the first time, the edge
+before it can therefore still be saved, although sampling has moved on.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_FAILURES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEdge:
-    """Where a stage stands after `step`, without the weights. changes: `Trainer.changes` at this moment. captured: the
+    """The state of a stage after `step`, without the weights. changes: `Trainer.changes` at this moment. captured: the
     trainer's counters and the random generators."""
 
     step: int
@@ -52,9 +52,9 @@ class EdgeSaver:
 
     `capture` must be called before the first step. tracker: its rows are written before a checkpoint is, and it gets an
     event when a checkpoint cannot be written. on_saved: called with the step of a new checkpoint; the stage may set it.
-    for_rollback: of the steps with a checkpoint, in rising order, those to keep besides the newest and the best. held:
-    the folder of the run, whose lock is checked at every edge and before every checkpoint, so that two processes never
-    write the same stage.
+    for_rollback: given the steps with a checkpoint, in rising order, returns steps to keep besides newest and best.
+    held: the folder of the run, whose lock is checked at every edge and before every checkpoint, so that two processes
+    never write the same stage.
     """
 
     def __init__(
@@ -96,8 +96,8 @@ class EdgeSaver:
         self._in_step = False
 
     def end_step(self, step: int, stage_state: StageState, stage_files: StageFiles | None = None) -> None:
-        """Capture the edge. If a signal has arrived, save the edge and end the run. ConfigError if the run's folder is
-        no longer this process's alone."""
+        """Capture the edge. If a signal has arrived, save the edge and end the run. Raise ConfigError if the run's
+        folder is no longer this process's alone."""
         if (sentence := self._held.check_lock()) is not None:
             self._tracker.event(step, "lock", sentence)  # about a lock file that was lost
         self.capture(step, stage_state, stage_files)
@@ -120,7 +120,7 @@ class EdgeSaver:
     def save(self, *, again: bool = False) -> None:
         """Write a checkpoint of the edge that has just been reached.
 
-        If it cannot be written, the next step tries again; with `again`, which the last step needs, at once.
+        If it cannot be written, the next step tries again; with `again`, for the last step, it is tried at once. Raise
         CheckpointError after three failures in a row.
         """
         try:
@@ -142,8 +142,8 @@ class EdgeSaver:
             self._interrupts.leave(sentence)
 
     def save_edge(self) -> str | None:
-        """Save the newest edge in the middle of a step, and return what was saved, as a sentence. None if the step has
-        changed the weights already, or while a checkpoint is being written."""
+        """Save the newest edge in the middle of a step, and return a sentence about it. None if the step has changed
+        the weights already, or while a checkpoint is being written."""
         if self._writing or self._trainer.changes != self._edge.changes:
             return None
         return self._try_to_save()
@@ -176,7 +176,7 @@ class EdgeSaver:
             self._held.check_lock()
             self._writing = True
             try:
-                self._tracker.flush()  # a resumed run could not write again what came before its checkpoint
+                self._tracker.flush()  # a resumed run could not write earlier rows again
                 latest = checkpoint.save(
                     self._folder,
                     step=edge.step,
@@ -194,13 +194,13 @@ class EdgeSaver:
         return f"Step {edge.step} is saved in {latest}."
 
     def _also_kept(self, steps: Sequence[int]) -> set[int]:
-        """The checkpoints that are kept besides the newest: for rollbacks, and the best."""
+        """Return the checkpoints that are kept besides the newest: for rollbacks, and the best."""
         best = best_step(self._folder, steps) if self._settings.best else set[int]()
         whole = [step for step in steps if checkpoint.is_resumable(checkpoint.path_of(self._folder, step))]
         return best.union(self._for_rollback(whole))
 
     def _remove_optimizer_state(self) -> None:
-        """Remove it from all checkpoints but the newest and those for rollbacks, if `save.optimizer` says so."""
+        """Remove it from all checkpoints except the newest and the ones for rollbacks, if `save.optimizer` says so."""
         if self._settings.optimizer == "all":
             return
         paths = {checkpoint.step_of(path): path for path in checkpoint.list_checkpoints(self._folder)}

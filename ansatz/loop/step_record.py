@@ -1,4 +1,4 @@
-"""What a step of RL stores of its groups: their advantages, and of a few what the update did to each token."""
+"""The record of an RL step's groups: their advantages, and for a few the effect of the update on each token."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ansatz.types import Rollout
 class StepRecord:
     """Made before the update of a step; `finish` is called after it.
 
-    samples: those of the batch, in the order of the step's groups. find_ends: see `StepTokens.find_ends`. max_mb: of
-    tokens to store (`choose_groups`).
+    samples: the samples of the batch, in the order of the step's groups. find_ends: see `StepTokens.find_ends`. max_mb:
+    megabytes of tokens to store (`choose_groups`).
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class StepRecord:
         self._reference = self._measure(of_reference=True) or [TokenLogps((), ())] * len(self._before)
 
     def finish(self, report: StepReport) -> list[StoredGroup]:
-        """Return every sampled group as it is stored. report: of the update."""
+        """Return every sampled group in its stored form. report: of the update."""
         known = zip(self._watched, self._before, self._measure(), self._reference, strict=True)
         tokens = {id(member): self._describe(member.rollout, *values) for member, *values in known}
         return [
@@ -62,11 +62,11 @@ class StepRecord:
 
 
 def choose_groups(data: StepData, step: int, *, max_mb: float) -> list[int]:
-    """Return the places of the groups to look at: those with a signal if there are any, and others at other steps.
+    """Return the places of the groups to look at: ones with a signal if there are any, and others at other steps.
 
     One group in 32 is looked at, at least one and at most four, so that two more forward passes cost about a hundredth
-    of a step. A group whose tokens would exceed max_mb megabytes in all is left out, and so is one with members that no
-    reward applies to.
+    of a step. A group is left out if its tokens would exceed max_mb megabytes in all, or if no reward applies to one of
+    its members.
     """
     whole = [place for place, group in enumerate(data.groups) if len(group.learned) == len(group.members)]
     able = [place for place in whole if data.groups[place].has_signal] or whole

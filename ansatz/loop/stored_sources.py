@@ -1,4 +1,4 @@
-"""What the stages of a run read: the problems that its first stage has stored."""
+"""The inputs of a run's stages: the problems that its first stage has stored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ansatz.types import Problem
 class StoredSources(RunSources):
     """The sources of a run that has begun. Problems are read once and rendered once, whichever stages use them.
 
-    What `sources` has read and rendered is not read again.
+    Anything that `sources` has read and rendered is not read again.
     """
 
     def __init__(self, sources: RunSources) -> None:
@@ -29,7 +29,7 @@ class StoredSources(RunSources):
             self._renderers = sources._renderers
 
     def problems(self, split: str) -> Sequence[Problem]:
-        """Return the problems that the stage `problems` has stored; before that, those to check, which are not kept."""
+        """Return the problems that the stage `problems` stored; before that, problems to check, which are not kept."""
         if split not in self._problems:
             folder = self.config.run_dir / "problems"
             if read_done(folder) is None:

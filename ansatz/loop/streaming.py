@@ -1,5 +1,5 @@
-"""Other orders of work than ours, on a virtual clock: to check the model against published times, and to see what our
-order costs.
+"""Other orders of work than ours, on a virtual clock: to check the model against published times, and to find the cost
+of our order.
 
 Our workers finish the tickets of one version before they load the next (`rollout.pool`). Other systems change the
 weights under running responses. A worker then decodes without a pause, and takes the next group as soon as a place is
@@ -19,10 +19,10 @@ from ansatz.loop.simulate import Costs, Outcome, Work
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """ahead: groups that may be issued beyond those of the next publication. With a lag of k this is k x Work.groups.
+    """ahead: groups that may be issued beyond the groups of the next publication. With a lag of k: k x Work.groups.
 
-    window: a step takes groups that have landed among this number of the oldest; at least Work.groups, with which every
-    step takes the oldest ones. Infinite: those that land first.
+    window: a step takes groups that have landed among this number of the oldest. It is at least Work.groups; with that
+    value every step takes the oldest ones. Infinite: the groups that land first.
     max_in_flight: groups that are sampled at the same time.
     max_age: older groups, in publications, are discarded, and their problem is issued again later.
     updates_per_publish: updates with Work.groups each before the weights are published.
@@ -95,7 +95,7 @@ class _Run:
         self.trained, self.ages, self.ends = list[int](), list[int](), list[float]()
 
     def lengths(self, problem: int) -> np.ndarray:
-        """Tokens of the responses to a problem: the same whenever it is sampled."""
+        """Return the tokens of the responses to a problem: the same whenever it is sampled."""
         draws_N = np.random.default_rng((self._seed, problem)).standard_normal(self._work.samples)
         return np.minimum(self._work.median_tokens * np.exp(self._work.sigma * draws_N), self._work.max_tokens)
 
@@ -164,7 +164,7 @@ class _Run:
         return True
 
     def _decode(self, until: float) -> bool:
-        """Go to the next end of a response, or to this time if that is earlier. Whether a response has ended."""
+        """Go to the next end of a response, or to this time if it is earlier. Tell whether a response has ended."""
         while self._by_end and self._workers[self._by_end[0][1]].next_end != self._by_end[0][0]:
             heapq.heappop(self._by_end)
         end, index = self._by_end[0] if self._by_end else (math.inf, 0)
@@ -182,7 +182,7 @@ class _Run:
         return True
 
     def _note(self, index: int) -> None:
-        """The load of a worker has changed, and so has its next end."""
+        """Note that the load of a worker has changed, and so has its next end."""
         worker = self._workers[index]
         heapq.heappush(self._by_load, (len(worker.ends), index))
         if math.isfinite(worker.next_end):
@@ -193,7 +193,7 @@ class _Run:
             self._issue()
 
     def _pause(self, seconds: float) -> None:
-        """Neither side works."""
+        """Stop all work for a time."""
         for worker in self._workers:
             worker.move_to(self.now)
         self.now += seconds

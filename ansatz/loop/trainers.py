@@ -1,4 +1,4 @@
-"""What the trainers of a run are built from, and policies that trained weights fit."""
+"""The specification of a run's trainers, and policies that trained weights fit."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ansatz.train.placement import ONE_PROCESS, Placement, use_exact_weights
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerSpec:
-    """What a trainer is built from. It can be pickled.
+    """Everything that builds a trainer. It can be pickled.
 
     path: the model that training starts from. base: see `load_start`. model: how it is loaded. seed: of adapters.
     objective: builds it, a partial of a function of a module. schedule: learning rate, warm-up and number of steps.
-    updates: how a step is cut into updates. temperature: that of the rollouts. save_dtype: `save.dtype`.
+    updates: the division of a step into updates. temperature: of the rollouts. save_dtype: `save.dtype`.
     """
 
     path: str
@@ -70,8 +70,8 @@ class TrainerSpec:
 def load_start(model: ModelSection, path: str, *, base: str, seed: int, device: str | None = None) -> Policy:
     """Load the policy that a trainer starts from.
 
-    base: the model that the adapters in the folder of `path` belong to, which are then continued; `path` itself if it
-    has none, so that it gets new ones with `model.lora`.
+    base: the base model of the adapters in the folder of `path`, which are then continued; `path` itself if there are
+    none, so that it gets new ones with `model.lora`.
     """
     continued = None if base == path else Path(path) / FOLDER
     if continued is not None:
@@ -83,10 +83,10 @@ def load_start(model: ModelSection, path: str, *, base: str, seed: int, device: 
 
 
 def copy_of_trained(model: ModelSection, path: str, *, base: str, seed: int, device: str | None = None) -> Policy:
-    """Build a policy like that of a trainer, which the trained weights of any of its versions fit.
+    """Build a policy like the policy of a trainer. The trained weights of any of its versions fit.
 
-    base: as in `load_start`. device: None is a GPU if there is one. Elsewhere, too, the policy has the type that the
-    model computes in there.
+    base: as in `load_start`. device: None is a GPU if there is one. On every device the policy has the type that the
+    model computes in on this default one.
     """
     policy = load_start(model, path, base=base, seed=seed, device=device)
     cast(policy, compute_dtype(model.dtype, find_device(None)))
@@ -109,7 +109,7 @@ def _load_critic(path: str) -> Policy:
 
 
 def check_digests(path: str) -> None:
-    """Verify the digests of a checkpoint. Another model has none."""
+    """Verify the digests of a checkpoint. Another model folder contains none."""
     if (Path(path) / DIGESTS_FILE).is_file():
         verify_digests(Path(path))
 

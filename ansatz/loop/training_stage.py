@@ -1,6 +1,6 @@
-"""A training stage while it runs: its state, and how it starts, saves and resumes.
+"""A training stage while it runs: its state, its start, and how it saves and resumes.
 
-A step edge is the moment between two steps, at which the stage can be saved (`loop.step_edges`).
+A step edge is the moment between two steps when the stage can be saved (`loop.step_edges`).
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ AnyTrainer = TypeVar("AnyTrainer", bound=Checkpointed)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingStage(Generic[AnyTrainer]):
-    """One training stage: its folder, what it trains, the problems to come, and the first step that is still to do.
+    """One training stage: its folder, its trainer, the problems to come, and the first step that is still to do.
 
-    restored: what the stage itself put into the checkpoint that was resumed (`reach_edge`); empty at the start.
-    edges: saves the stage. watch: its watchdog; None for a stage without one. at_end: what is closed after the stage
-    has been saved for the last time, such as files that its checkpoints need.
+    restored: the stage's own state in the checkpoint that was resumed (`reach_edge`); empty at the start.
+    edges: saves the stage. watch: its watchdog; None for a stage without one. at_end: closed after the stage has been
+    saved for the last time, such as files that its checkpoints need.
     """
 
     config: Config
@@ -80,7 +80,7 @@ class TrainingStage(Generic[AnyTrainer]):
 
     @property
     def output(self) -> Path:
-        """The newest checkpoint; after the last step, what the stage has made."""
+        """The newest checkpoint; after the last step, the output of the stage."""
         latest = checkpoint.latest(self.folder)
         assert latest is not None
         return latest
@@ -92,11 +92,11 @@ class TrainingStage(Generic[AnyTrainer]):
             self.watch.observe(step, metrics)
 
     def reach_edge(self, step: int, stage_state: StageState = dict, stage_files: StageFiles | None = None) -> None:
-        """The step is complete and its metrics are logged. RunInterrupted, after saving, if a signal has arrived.
+        """End a step. Its metrics are logged. Raise RunInterrupted, after saving, if a signal has arrived.
 
         stage_state: JSON that only this stage understands; it comes back as `restored`. stage_files: writes files that
-        the next run finds in `restored_files`. If the watchdog asks for it: RolledBack, with which the stage must start
-        again, or RunStopped, after saving.
+        the next run finds in `restored_files`. If the watchdog asks for it, raise RolledBack, so that the stage must
+        start again, or RunStopped, after saving.
         """
         for seconds in own_clock.take_stops():
             text = f"The process was stopped for {seconds:.1f} s (SIGSTOP, a pause), which no limit on time counts."
@@ -134,10 +134,10 @@ def training_stage(
     curriculum: CurriculumSettings | None = None,
     watchdog: WatchdogSection | None = None,
 ) -> Iterator[TrainingStage[AnyTrainer]]:
-    """The stage at its start, or at the latest checkpoint in its folder. Its tracker is closed at the end.
+    """Yield the stage at its start, or at the latest checkpoint in its folder. Its tracker is closed at the end.
 
-    An error after which a resumed run may succeed ends the stage once its last step edge is saved. config: the recipe
-    of `context`, in which a stage may have replaced settings: `sft` in rejection sampling, the path of its critic.
+    If a resumed run may succeed after an error, the last step edge is saved before the stage ends. config: the recipe
+    of `context`, except for settings that a stage may replace: `sft` in rejection sampling, the path of its critic.
     """
     rollbacks = apply_rollbacks(folder)  # all so far; removes checkpoints that the last one dropped
     stream = ProblemStream(problems, seed=config.seed, curriculum=curriculum, in_order=config.data.order == "file")
@@ -197,7 +197,7 @@ def _check_space(folder: Path, trainer: Checkpointed, save: SaveSection, *, for_
 def _start_watch(
     watchdog: WatchdogSection | None, trainer: Checkpointed, tracker: Tracker, folder: Path, state: WatchState
 ) -> StageWatch | None:
-    if watchdog is None or not isinstance(trainer, Trainer):  # that of a reward model is only Checkpointed
+    if watchdog is None or not isinstance(trainer, Trainer):  # a reward model's trainer is only Checkpointed
         return None
     return StageWatch(watchdog, folder=folder, trainer=trainer, tracker=tracker, state=state)
 

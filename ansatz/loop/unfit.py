@@ -19,7 +19,7 @@ Check = Callable[[Sequence[Problem]], None]
 
 
 class UnfitProblems:
-    """Applies data.unfit, and remembers what was left out of each split."""
+    """Applies data.unfit, and remembers the rows that were left out of each split."""
 
     def __init__(self, policy: Literal["error", "drop"]) -> None:
         self._policy = policy
@@ -28,10 +28,10 @@ class UnfitProblems:
     def usable(
         self, split: str, problems: Sequence[Problem], check: Check, *, unread: Sequence[UnfitRow] = ()
     ) -> Sequence[Problem]:
-        """The problems that `check` accepts. split: a section of `data`, or another key of the recipe that names rows.
+        """Return the problems that `check` accepts. split: a section of `data`, or another key that names rows.
         unread: rows of the split that did not even become problems.
 
-        DataError, with all unfit rows, if data.unfit is "error" and there is one, or if no problem is left.
+        Raise DataError, with all unfit rows, if data.unfit is "error" and there is one, or if no problem is left.
         """
         unfit = [*unread]
         kept = problems if _accepts(check, problems) else []

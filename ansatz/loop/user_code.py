@@ -1,7 +1,7 @@
 """The user's own files that decide what a run learns: the code, presets, templates and models that its recipe names.
 
-Their digests are part of the run's record, like the values of the recipe. Without this, a reward that was edited, or a
-model that was trained further, between a kill and the resume would give other weights in silence. Rows of data are not
+Their digests are part of the run's record, like the values of the recipe. Without this, if a reward was edited or a
+model was trained further between a kill and the resume, other weights would result without notice. Rows of data are not
 listed here, because the run stores them.
 """
 
@@ -29,7 +29,7 @@ _MODEL_KEYS = ("path", "model", "teacher")
 """The keys whose value is a file of such a kind, or the folder of a model. A word of a recipe, such as `model`, may
 also be the name of a folder that has nothing to do with it."""
 _OF_MODELS = (".json", ".safetensors", ".bin", ".model", ".tiktoken", ".jinja", ".txt", ".yaml")
-"""Endings of the files that a model folder is loaded from."""
+"""Endings of the files that belong to a model folder."""
 _READ_WHOLE_BYTES = 64 << 20
 _NUM_BLOCKS, _BLOCK_BYTES = 64, 64 << 10
 _INSTALLED = (
@@ -39,11 +39,11 @@ _INSTALLED = (
 
 
 def file_digests(recipe: Mapping[str, Any]) -> dict[str, str]:
-    """Return the SHA-256 by path of each file of the user that the recipe names, of those that it imports from its own
-    folder, and of those of each local model folder.
+    """Return the SHA-256 by path of the user's files: files that the recipe names, files that these import from their
+    own folder, and the files of each local model folder.
 
-    Imports are read from the source, wherever they stand in it. Installed packages are not followed: their versions are
-    the user's to keep, as that of torch is.
+    Imports are read from the source, wherever they are in it. Installed packages are not followed. Like torch, they are
+    the user's to keep at the same version.
     """
     digests = dict[str, str]()
     for key, text in sorted(set(_texts(recipe))):
@@ -53,8 +53,8 @@ def file_digests(recipe: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Every text in a value, at any depth, under the last key above it. The keys themselves come under no key. So do
-    texts that look like the path of a model and are none: rows of data, and the name of a model on a server."""
+    """Yield every text in a value, at any depth, under the last key above it. The keys themselves come under no key. So
+    do texts that look like the path of a model but are none: rows of data, and the name of a model on a server."""
     if isinstance(value, str):
         yield key, value
     elif isinstance(value, Mapping):
@@ -69,8 +69,8 @@ def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _files_of(key: str, text: str) -> dict[str, Path]:
-    """The files that a text of the recipe stands for, by name; none for most texts. A name is relative if the text is,
-    so that a project can be moved together with its runs."""
+    """Return the files that a text of the recipe stands for, by name; none for most texts. A name is relative if the
+    text is, so that a project can be moved together with its runs."""
     if match := _FILE.fullmatch(text):
         path = Path(match[1])
         return _with_imports(path, path.parent) if _is_file(path) else {}
@@ -83,7 +83,7 @@ def _files_of(key: str, text: str) -> dict[str, Path]:
 
 
 def _digest(path: Path) -> str:
-    """Return the SHA-256 of a file; of a large one, which holds weights, that of its size and of 64 blocks.
+    """Return the SHA-256 of a file. For a large file, which holds weights, hash its size and 64 blocks of it.
 
     Training changes all weights, and so every block. To read all of them would take minutes at each start, and times of
     files change when a project is copied.
@@ -115,7 +115,7 @@ def _files_of_module(name: str) -> dict[str, Path]:
 
 
 def _with_imports(path: Path, folder: Path, *, shown: Path | None = None) -> dict[str, Path]:
-    """The file, and every file within the folder that it imports, directly or not. shown: the folder in the names."""
+    """Return the file and every file within the folder that it imports, even indirectly. shown: the folder in names."""
     root = folder.absolute()
     known, queue = dict.fromkeys([path.absolute()]), [path.absolute()]
     while queue:
@@ -152,7 +152,7 @@ def _is_import_call(function: ast.expr) -> bool:
 
 
 def _modules(names: list[str], folder: Path, *, start: Path | None = None) -> Iterator[Path]:
-    """The files within the folder that are read when this dotted name is imported: packages, modules, or nothing.
+    """Yield the files within the folder that are read when this dotted name is imported: packages, modules, or nothing.
 
     start: the folder of a relative import; None: any folder above may be the one that Python looks in.
     """

@@ -1,9 +1,9 @@
 """The watchdog of a stage at work: reports alarms as they happen, lowers the learning rate, rolls back, stops.
 
-What to do is decided by `track.watchdog`. A rollback is a record on disk (`track.rollbacks`) followed by the way in
-which every run resumes: later checkpoints are removed, and the stage starts again from the newest one that is left. A
-kill at any moment therefore leads to the same run: before the record is written, the resumed run decides again; after
-that, it starts from the same checkpoint.
+`track.watchdog` decides what to do. A rollback is a record on disk (`track.rollbacks`), and then the stage resumes like
+any run: later checkpoints are removed, and the stage starts again from the newest one that is left. A kill at any
+moment therefore leads to the same run: before the record is written, the resumed run decides again; after that, it
+starts from the same checkpoint.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class RolledBack(Exception):
 
 
 def apply_rollbacks(folder: Path) -> Sequence[Rollback]:
-    """Remove what the last rollback dropped, if a kill or the rollback itself has left some of it. Return all.
+    """Remove the files that the last rollback dropped, if a kill or the rollback itself has left some. Return all.
 
-    Raise CheckpointError if the checkpoint to which it returned is gone, and all later ones are.
+    Raise CheckpointError if the target checkpoint and all later ones are gone.
     """
     rollbacks = read_rollbacks(folder)
     if rollbacks:
@@ -57,12 +57,12 @@ def apply_rollbacks(folder: Path) -> Sequence[Rollback]:
 
 
 def _rollbacks_before(path: Path) -> int:
-    """How often the stage had rolled back when the checkpoint was written."""
+    """Return the number of rollbacks of the stage at the time when the checkpoint was written."""
     return int(checkpoint.loop_state(path).get(STATE, {}).get("rollbacks", 0))
 
 
 def state_after(rollbacks: Sequence[Rollback], saved: Mapping[str, Any] | None) -> WatchState:
-    """The state with which a stage starts. saved: that of the checkpoint; None at the start or without a watchdog."""
+    """Return the state at the start of a stage. saved: in the checkpoint; None at the start or without a watchdog."""
     state = WatchState() if saved is None else WatchState.from_json(saved)
     if len(rollbacks) <= state.rollbacks:
         return state
@@ -71,7 +71,7 @@ def state_after(rollbacks: Sequence[Rollback], saved: Mapping[str, Any] | None) 
 
 
 def noise_seed(seed: int, rollbacks: int) -> int:
-    """The seed of sampling and minibatches: another one after each rollback, so that other rollouts are sampled."""
+    """Return the seed of sampling and minibatches. Each rollback changes it, so that other rollouts are sampled."""
     if rollbacks == 0:
         return seed
     digest = hashlib.blake2b(f"{seed}/rollback/{rollbacks}".encode(), digest_size=6).digest()
@@ -101,7 +101,7 @@ class StageWatch:
         return any(rule.action == "rollback" for rule in self._rules) and self._section.attempts > 0
 
     def checkpoints_to_keep(self, steps: Sequence[int]) -> set[int]:
-        """The steps of checkpoints, in rising order, that a later rollback may return to. The last is the current."""
+        """Return the checkpoints that a later rollback may return to. steps: in rising order; the last is current."""
         if not self.can_roll_back:
             return set()
         rules = [rule for rule in self._rules if rule.action == "rollback"]
@@ -120,7 +120,7 @@ class StageWatch:
             kind = "recovered" if finding.is_over else "alarm"
             advice = "" if finding.is_over or not finding.rule.advice else f" {finding.rule.advice}"
             self._tracker.event(step, kind, finding.text + advice, **finding.numbers)
-        if decision.action == "rollback":  # the rules' states return to those of the checkpoint
+        if decision.action == "rollback":  # the rules' states return to their states in the checkpoint
             self._pending = decision
             return
         self.state = decision.state
@@ -158,12 +158,12 @@ class StageWatch:
         )
         numbers = {"rule": rollback.rule, "to_step": float(target), "lr_scale": rollback.lr_scale}
         self._tracker.event(step, "rollback", text, **numbers)
-        self._tracker.flush()  # what is set aside is moved from the files
+        self._tracker.flush()  # the rows that are set aside are moved from the files
         write_rollbacks(self._folder, [*read_rollbacks(self._folder), rollback])
         raise RolledBack
 
     def sentence_of_stop(self, step: int) -> str | None:
-        """Why the run has to stop at this step edge; None if it does not. Also an event."""
+        """Return the reason to stop the run at this step edge, and write an event; None if it need not stop."""
         decision = self._pending
         if decision is None or decision.action != "stop":
             return None
@@ -176,7 +176,7 @@ class StageWatch:
 
 
 def stop_error(step: int, sentence: str, *, run_dir: Path, best: Path | None) -> RunStopped:
-    """The error with which a stopped run ends. best: the checkpoint with the best held-out score."""
+    """Return the error that ends a stopped run. best: the checkpoint with the best held-out score."""
     where = "" if best is None else f" The best checkpoint is {best}."
     return RunStopped(
         f"step {step}: {sentence}{where} To continue all the same, change the recipe, such as a lower train.lr, and "

@@ -19,7 +19,7 @@ ON_CLUSTER = "ansatz.loop.on_cluster.workplace:OnCluster"
 
 
 class Spec(Protocol[AnyTrainer]):
-    """What a trainer is built from, in this process or in each rank. It can be pickled. path: where training starts."""
+    """Builds a trainer, in this process or in each rank. It can be pickled. path: where training starts."""
 
     @property
     def path(self) -> str: ...
@@ -30,22 +30,22 @@ class Spec(Protocol[AnyTrainer]):
 
 
 class Workplace(Protocol):
-    """Where trainers and samplers work. The stages of a run share it."""
+    """The place where trainers and samplers work. The stages of a run share it."""
 
     def check(self, config: Config) -> None:
         """Raise for a recipe that cannot run here. Needs only the recipe."""
         ...
 
     def explain(self, config: Config) -> list[str]:
-        """Return what happens elsewhere than in the run's own process, in sentences."""
+        """Describe the work that happens outside the run's own process, in sentences."""
         ...
 
     def check_room(self, config: Config) -> None:
-        """Raise RolloutError or ConfigError if the machines cannot hold what the recipe needs."""
+        """Raise RolloutError or ConfigError if the machines cannot hold the recipe's workers and trainers."""
         ...
 
     def place(self, spec: Spec[AnyTrainer], folder: Path) -> AnyTrainer:
-        """Return the trainer of a spec, or one with the same interface. folder: that of the stage."""
+        """Return the trainer of a spec, or one with the same interface. folder: of the stage."""
         ...
 
     def tickets(
@@ -59,15 +59,15 @@ class Workplace(Protocol):
         on_landed: Callable[[Landed], None],
         on_event: Callable[[int, str], None],
     ) -> TicketSource | None:
-        """Return what samples the tickets of a stage; None if the run's own process does.
+        """Return the source that samples the tickets of a stage; None if the run's own process samples them.
 
-        model: what the stage began with. base: of its adapters (`trainers.load_start`). on_cpu: whether the policy is
-        trained on a CPU. on_event: is called with the step and a sentence.
+        model: the model that the stage began with. base: of its adapters (`trainers.load_start`). on_cpu: whether the
+        policy is trained on a CPU. on_event: is called with the step and a sentence.
         """
         ...
 
     def close(self) -> None:
-        """Release what the stages share."""
+        """Release the resources that the stages share."""
         ...
 
 
@@ -94,9 +94,9 @@ class OwnProcess:
 
 
 def workplace_of(section: ClusterSection) -> Workplace:
-    """Return where a recipe lets trainers and samplers work. That on a cluster is imported only if it is used."""
+    """Return where a recipe lets trainers and samplers work. The cluster's module is imported only if it is used."""
     if section.workers or section.trainers:
-        if section.address:  # of processes that send objects, which run code when they are read
+        if section.address:  # its processes send objects, which run code when they are read
             require(section.address, kind="cluster.address")
         return load_attribute(TrustedText(ON_CLUSTER), kind="workplace")(section)
     return OwnProcess()

@@ -1,1 +1,1 @@
-"""Runs whose samplers or trainers work on a Ray cluster: `cluster.workers` and `cluster.trainers`."""
+"""Runs with samplers or trainers on a Ray cluster: `cluster.workers` and `cluster.trainers`."""

@@ -1,4 +1,4 @@
-"""Whether a trainer rank fits on a GPU of the nodes, by the estimate that `ansatz explain --memory` prints."""
+"""Checks that a trainer rank fits on a GPU of the nodes, by the estimate that `ansatz explain --memory` prints."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _NODE_WAIT_S = 30.0
 def check_rank_memory(config: Config, cluster: RayCluster | None) -> None:
     """Raise ConfigError if a trainer rank of the RL stage needs more than all memory of the largest GPU.
 
-    cluster: whose GPUs count. None: those of this machine. Nothing is refused if there are none, or if the shape of the
-    model is not known. A rank that needs nearly all memory is not refused either, because estimates can be too high.
+    cluster: the machines whose GPUs count; None: this machine. Nothing is refused without a GPU, or if the shape of the
+    model is unknown. A rank that needs nearly all memory is not refused either, because estimates can be too high.
     """
     if not config.cluster.trainers or "rl" not in config.stage_names:
         return

@@ -1,4 +1,4 @@
-"""Trainer ranks of a run: what `cluster.trainers` asks for, and what the process of a rank hosts."""
+"""Trainer ranks of a run: the ranks that `cluster.trainers` requests, and the host in the process of a rank."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ansatz.train.rank_group import RankGroup, RankLimits
 from ansatz.train.rank_host import RankHost
 
 HOST = "ansatz.loop.on_cluster.ranks:build_rank"
-"""The function that builds what a rank hosts."""
+"""The function that builds the host of a rank."""
 
 
 def check_ranks(config: Config) -> None:
-    """Raise ConfigError for what trainer ranks cannot do, in any stage."""
+    """Raise ConfigError for a recipe, in any stage, that trainer ranks cannot run."""
     if not config.cluster.trainers:
         return
     check_sharded_optimizer(config.train.optimizer)
@@ -34,7 +34,7 @@ def check_ranks(config: Config) -> None:
 
 
 def explain_ranks(section: ClusterSection) -> list[str]:
-    """Return what the trainer ranks do, in a sentence; nothing without any."""
+    """Describe the trainer ranks in a sentence; nothing without any."""
     if not section.trainers:
         return []
     copy = "" if section.workers else " The run's own process samples, with a copy of the model."
@@ -46,7 +46,7 @@ def explain_ranks(section: ClusterSection) -> list[str]:
 
 
 def on_ranks(spec: Spec[Any], section: ClusterSection, cluster: Cluster, folder: Path) -> DistributedTrainer:
-    """Start the trainer on the ranks that the recipe asks for. folder: that of the stage."""
+    """Start the trainer on the ranks that the recipe requests. folder: of the stage."""
     role = Role(
         name="trainer",
         target=HOST,
@@ -66,13 +66,12 @@ def on_ranks(spec: Spec[Any], section: ClusterSection, cluster: Cluster, folder:
 
 
 def rank_needs(section: ClusterSection) -> Needs:
-    """Return what a rank takes of the cluster."""
+    """Return the resources of a rank on the cluster."""
     return Needs(threads=section.trainer_threads, gpus=section.trainer_gpus)
 
 
 def build_rank(spec: Spec[Any], *, section: ClusterSection, scratch: str, folder: str) -> RankHost:
-    """Build what a rank hosts; called in its process. folder: that of the driver, from which paths of the recipe
-    start."""
+    """Build the host of a rank, in its process. folder: the driver's, where paths of the recipe start."""
     os.chdir(folder)
     set_threads(section.trainer_threads)
     return RankHost(build=spec.build, scratch=Path(scratch), timeout_s=section.patience, shard_size=section.shard_size)

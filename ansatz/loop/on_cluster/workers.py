@@ -1,4 +1,4 @@
-"""Rollout workers of a run: what `cluster.workers` asks for, and what the process of a worker hosts."""
+"""Rollout workers of a run: the workers that `cluster.workers` requests, and the host in the process of a worker."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ansatz.rollout.host import SamplerHost
 from ansatz.rollout.weight_store import FileWeightStore
 
 HOST = "ansatz.loop.on_cluster.workers:build_host"
-"""The function that builds what a worker hosts."""
+"""The function that builds the host of a worker."""
 
 
 def worker_needs(section: ClusterSection) -> Needs:
-    """Return what a worker takes of the cluster."""
+    """Return the resources of a worker on the cluster."""
     return Needs(threads=section.threads, gpus=section.gpus)
 
 
 def explain_workers(cluster: ClusterSection, *, lag: int) -> list[str]:
-    """Return what the workers do, in a sentence; nothing without any."""
+    """Describe the workers in a sentence; nothing without any."""
     if not cluster.workers:
         return []
     where = f"the Ray cluster at {cluster.address}" if cluster.address else "a Ray of this machine"
@@ -37,7 +37,7 @@ def explain_workers(cluster: ClusterSection, *, lag: int) -> list[str]:
 
 
 def worker_role(config: Config, *, model: str, base: str, weights: Path) -> Role:
-    """Return what the process of a worker does. model, base: what the stage began with, see `trainers.load_start`.
+    """Return the role of a worker's process. model, base: the start of the stage, see `trainers.load_start`.
     weights: the folder of the store."""
     return Role(
         name="sampler",
@@ -54,10 +54,10 @@ def worker_role(config: Config, *, model: str, base: str, weights: Path) -> Role
 
 
 def build_host(config: Config, *, model: str, base: str, weights: str, folder: str) -> SamplerHost:
-    """Build what a worker hosts, in its process. folder: that of the driver, from which paths of the recipe start."""
+    """Build the host of a worker, in its process. folder: the driver's, where paths of the recipe start."""
     os.chdir(folder)
     set_threads(config.cluster.threads)
-    # vLLM has weights of its own: a second copy on its GPUs would take the room of its cache.
+    # vLLM keeps its own weights. A second copy on its GPUs would take the room of its cache.
     is_vllm = config.rollout.engine.get("name", "native") == "vllm"
     policy = copy_of_trained(config.model, model, base=base, seed=config.seed, device="cpu" if is_vllm else None)
     environment = bind_environment(config.environment, template=config.data.template)

@@ -22,14 +22,14 @@ from ansatz.rollout.worker_set import Limits
 
 
 class OnCluster:
-    """The cluster of a recipe. A Ray of this machine, or the connection to another, begins when it is needed."""
+    """The cluster of a recipe. The local Ray, or the connection to another one, is started when it is needed."""
 
     def __init__(self, section: ClusterSection) -> None:
         self._section = section
         self._cluster: RayCluster | None = None
 
     def check(self, config: Config) -> None:
-        """Raise MissingExtraError if Ray is not installed, and ConfigError for what ranks cannot do."""
+        """Raise MissingExtraError if Ray is not installed, and ConfigError for a recipe that ranks cannot run."""
         check_ranks(config)
         check_installed()
 
@@ -37,8 +37,8 @@ class OnCluster:
         return [*explain_ranks(self._section), *explain_workers(self._section, lag=config.rollout.lag)]
 
     def check_room(self, config: Config) -> None:
-        """Raise RolloutError, with the sum, if the cluster could not hold the workers and the ranks even if it were
-        empty. Raise ConfigError if a rank needs more memory than its GPU has.
+        """Raise RolloutError, with the sum, if the workers and the ranks would not fit into the empty cluster. Raise
+        ConfigError if a rank needs more memory than its GPU provides.
 
         A Ray of this machine is started when it is needed, and its room is checked then.
         """
@@ -88,7 +88,7 @@ class OnCluster:
             self._cluster = None
 
     def _requests(self, cluster: RayCluster) -> list[Request]:
-        """Return what the ranks of the trainer and the workers take together."""
+        """Return the resources of the trainer's ranks and of the workers."""
         section = self._section
         trainers = Request(
             name="trainer ranks",

@@ -1,1 +1,1 @@
-"""The stages of a run. Each is a class, which its declaration names (`config.stages`)."""
+"""The stages of a run. Each is a class, named by its declaration (`config.stages`)."""

@@ -28,7 +28,8 @@ from ansatz.track.tracker import Tracker
 
 class ModelStage(Stage):
     def check(self, config: Config) -> None:
-        """The settings of `model.tiny`, `model.lora` and `rollout.engine` are known ones, `model.quantize` fits."""
+        """Check that the settings of `model.tiny`, `model.lora` and `rollout.engine` exist and `model.quantize`
+        fits."""
         if config.model.path is None:
             model_builder(config)
         bind_adapters(config.model.lora, seed=config.seed)
@@ -41,7 +42,7 @@ class ModelStage(Stage):
             _check_quantized_run(config)
 
     def input_checks(self, sources: RunSources) -> Iterable[Callable[[], object]]:
-        """The model folder contains a model, or the sizes of the model to be built are known."""
+        """Check that the model folder contains a model, or that the sizes of the model to be built are known."""
         config = sources.config
         if config.model.path is not None and not config.model.built:
             yield partial(check_folder, config.model.path)
@@ -59,7 +60,7 @@ class ModelStage(Stage):
         config, path = context.config, str(context.config.model.path)
         if config.model.built:
             texts = tokenizer_texts(context.problems(context.splits[0]), config.data.template)
-            check_no_links(folder)  # into which libraries write
+            check_no_links(folder)  # libraries write into it
             model_builder(config)(folder, texts=texts)
             path = str(folder)
         elif (adapter := _get_adapter(config)) is not None:
@@ -81,7 +82,7 @@ class ModelStage(Stage):
 
 
 def _get_adapter(config: Config) -> str | None:
-    """The adapter that the run continues (`model.lora.path`). ConfigError without a model that it belongs to."""
+    """Return the adapter that the run continues (`model.lora.path`). Raise ConfigError if the recipe names no model."""
     adapter = None if config.model.lora is None else config.model.lora.get("path")
     if adapter is not None and config.model.path is None:
         raise ConfigError(
@@ -92,7 +93,7 @@ def _get_adapter(config: Config) -> str | None:
 
 
 def _write_continued(context: RunContext, folder: Path, adapter: str) -> None:
-    """Write what a checkpoint of the adapter would hold: the adapter, and the model into which it is merged."""
+    """Write the folder that a checkpoint of the adapter would be: the adapter, and the model with it merged."""
     config, base = context.config, str(context.config.model.path)
     policy = load_base(config.model, base)
     stored = read_adapter(adapter, settings=config.model.lora)
@@ -103,13 +104,13 @@ def _write_continued(context: RunContext, folder: Path, adapter: str) -> None:
         )
     add_adapters = bind_adapters(config.model.lora, seed=config.seed, path=adapter, base=base)
     assert add_adapters is not None
-    check_no_links(folder)  # into which libraries write
+    check_no_links(folder)  # libraries write into it
     context.bases[str(folder)] = base
     save_merged(add_adapters(policy), folder, dtype=export_dtype(config.save.dtype, base))
 
 
 def _check_quantized_run(config: Config) -> None:
-    """ConfigError for what a base of 4 bits cannot do."""
+    """Raise ConfigError for a recipe that a base of 4 bits cannot run."""
     training = folder_names(config)[len(FIRST_STAGES) :]
     if len(training) > 1:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""The stages of a run with their folders, as the recipe's list of stages says."""
+"""The stages of a run with their folders, in the order of the recipe's list of stages."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ansatz.track.metrics import add_table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedStage:
-    """One entry of the list of stages. config: the recipe with what the entry changes. folders: that it makes, in
-    order; the first entry of a stage has the folder `rl`, the second `rl_2`."""
+    """One entry of the list of stages. config: the recipe with the changes of the entry. folders: the folders that it
+    makes, in order; the first entry of a stage gets the folder `rl`, the second `rl_2`."""
 
     stage: Stage
     title: str
@@ -29,7 +29,7 @@ class PlannedStage:
 
 
 def find_stage(declaration: StageDeclaration) -> Stage:
-    """Return the stage of a declaration, and make its metrics known. Raises ConfigError if its class is not a stage."""
+    """Return the stage of a declaration, and make its metrics known. Raise ConfigError if its class is not a stage."""
     kind = load_attribute(declaration.runs, kind="stage")
     if not (isinstance(kind, type) and issubclass(kind, Stage)):
         raise ConfigError(f"stage {declaration.runs!r} is not a subclass of ansatz.loop.stages.stage.Stage.")
@@ -41,7 +41,7 @@ def find_stage(declaration: StageDeclaration) -> Stage:
 
 
 def planned_stages(config: Config) -> list[PlannedStage]:
-    """The stages of a recipe in the order in which they run. ConfigError for an entry that cannot run."""
+    """Return the stages of a recipe in the order of the run. Raise ConfigError for an entry that cannot run."""
     planned, num_folders = list[PlannedStage](), Counter[str]()
     for entry in stage_entries(config):
         stage = find_stage(config.declaration(entry.name))
@@ -52,7 +52,7 @@ def planned_stages(config: Config) -> list[PlannedStage]:
 
 
 def folder_names(config: Config) -> list[str]:
-    """The names of all folders of a run, in the order in which its stages make them."""
+    """Return the names of all folders of a run, in the order of its stages."""
     return [name for entry in planned_stages(config) for name in entry.folders]
 
 
@@ -60,15 +60,15 @@ READ_ONCE = {
     "problems": ("data.sft.", "data.train.", "data.heldout.", "data.unfit"),
     "model": ("model.path", "model.tiny.", "model.toy"),
 }
-"""By stage: keys, and sections with a dot at the end, that it alone reads: it stores what they say."""
+"""By stage: keys, and sections with a dot at the end, that only this stage reads, because it stores their values."""
 _ALSO_READ_BY = {"sft": ("rejection",)}
 """By section: stages besides its own that take defaults from it."""
 
 
 def last_reader(config: Config, done: Sequence[bool], key: str) -> str | None:
-    """Return the finished stage or stages that a key was for; None if one that is not finished may read it.
+    """Return the finished stage or stages that a key was for; None if an unfinished one may read it.
 
-    done: of each planned stage, whether it is finished.
+    done: for each planned stage, whether it is finished.
     """
     planned = list(zip(planned_stages(config), done, strict=True))
     left = {entry.stage.name for entry, is_done in planned if not is_done}
@@ -87,7 +87,7 @@ def last_reader(config: Config, done: Sequence[bool], key: str) -> str | None:
 
 
 def check_order(run_dir: Path, stages: Sequence[PlannedStage]) -> None:
-    """ConfigError if a stage has not begun, or is to be extended, although a later one has begun from its output."""
+    """Raise ConfigError if a stage must still begin or be extended, although a later one has begun from its output."""
     folders = [(entry, run_dir / name) for entry in stages for name in entry.folders]
     begun = [(folder / "config.yaml").is_file() for _, folder in folders]
     last = max((place for place, has_begun in enumerate(begun) if has_begun), default=0)

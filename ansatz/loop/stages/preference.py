@@ -4,7 +4,7 @@
     preference_2/ ...  of a recipe that lists the stage several times: online rounds, each with pairs of the new policy
 
 The pairs come from a file or a data set, or are sampled from the policy at the start of the stage. That policy is also
-the reference of the losses that have one (`objectives.preference`).
+the reference, if a loss uses one (`objectives.preference`).
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _build_objective(section: PreferenceSection) -> PreferenceObjective:
 
 
 def pair_samples(pairs: Iterable[Problem], renderer: PromptRenderer) -> list[TrainSample]:
-    """Two samples for each pair, which share a group: the chosen response with reward 1, the rejected one with 0."""
+    """Return two samples for each pair, which share a group: the chosen response with reward 1, the other with 0."""
     samples: list[TrainSample] = []
     for group, pair in enumerate(pairs):
         for problem, reward in ((pair, 1.0), (rejected_of(pair), 0.0)):
@@ -150,7 +150,7 @@ def _train(stage: TrainingStage, renderer: PromptRenderer, *, batch_size: int) -
 
 
 def _pair_source(settings: PreferenceSection) -> PolicyPairs | GivenRows:
-    """The settings of where the pairs come from. The sampling options are read by `pair_sampling`."""
+    """Return the settings of the pairs' source. `pair_sampling` reads the sampling options."""
     given = {key: value for key, value in settings.pairs.items() if value is not None}
     source = given.pop("source", POLICY)
     if source in GIVEN:

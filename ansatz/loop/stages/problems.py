@@ -1,7 +1,7 @@
 """The first stage: stores the problems of each split, so that later stages and a resumed run read the same ones.
 
 problems/{sft,train,heldout}.jsonl    as `data.store` writes them
-problems/decontamination.json         what is known about the origin of each training file
+problems/decontamination.json         the known origin of each training file
 problems/unfit.json                   the rows that data.unfit: drop left out, if there are any
 """
 
@@ -34,7 +34,7 @@ class ProblemsStage(Stage):
     makes_policy = False
 
     def check(self, config: Config) -> None:
-        """Data sources, template, curriculum and rewards exist and have the settings that the recipe gives."""
+        """Check data sources, template, curriculum and rewards: that they exist and accept the recipe's settings."""
         for split in ("sft", "train", "heldout"):
             if (section := getattr(config.data, split)) is not None:
                 check_source(section, key=f"data.{split}")
@@ -51,7 +51,7 @@ class ProblemsStage(Stage):
             grader.close()
 
     def input_checks(self, sources: RunSources) -> Iterable[Callable[[], object]]:
-        """Every split can be read and stored, and its gold answers are readable."""
+        """Check that every split can be read and stored, and that its gold answers are readable."""
         for split in sources.splits:
             yield partial(sources.source, split)
             yield partial(_check_stored, sources, split)
@@ -79,13 +79,13 @@ def _note_overlap(context: RunContext) -> None:
 
 
 def _check_templates(sources: RunSources, split: str) -> None:
-    """ConfigError for a prompt template of a part or row that is unknown."""
+    """Raise ConfigError for an unknown prompt template of a part or row."""
     for name in {problem.template for problem in sources.problems(split)} - {None}:
         template_text(str(name))
 
 
 def _check_sources_of_rewards(sources: RunSources) -> None:
-    """ConfigError if a reward is bound to a source without problems, or if problems have no reward."""
+    """Raise ConfigError if a reward is bound to a source without problems, or if problems have no reward."""
     recipe = sources.config.rewards
     bound = {name: sources_of(name, settings) for name, settings in recipe.items()}
     if all(names is None for names in bound.values()):
@@ -101,7 +101,7 @@ def _check_sources_of_rewards(sources: RunSources) -> None:
 
 
 def _check_best(sources: RunSources) -> None:
-    """ConfigError if the evaluated problems have no such source, or no other."""
+    """Raise ConfigError if the evaluated problems include none of this source, or only this source."""
     best, problems = sources.config.save.best, sources.problems("heldout")[: sources.config.evaluate.problems]
     origins = dict.fromkeys(problem.origin for problem in problems)
     if best not in origins or len(origins) < 2:
@@ -112,6 +112,6 @@ def _check_best(sources: RunSources) -> None:
 
 
 def _check_stored(sources: RunSources, split: str) -> None:
-    """DataError if the problems cannot be stored, for example because two have the same id."""
+    """Raise DataError if the problems cannot be stored, for example because two share an id."""
     for _ in stored_lines(sources.unstored(split)):  # a run that was killed here has stored nothing yet
         pass

@@ -3,9 +3,9 @@
     rejection_1/    see `loop.selection`; otherwise as sft/: metrics, evaluations, checkpoints
     rejection_2/    ...
 
-One round is RFT (arXiv:2308.01825). Several rounds are expert iteration, in which each round trains the policy of the
-round before; with `from_start` each trains the model that the stage began with, as STaR does (arXiv:2203.14465). With
-a `teacher` the stage is distillation of correct responses.
+One round is RFT (arXiv:2308.01825). Several rounds are expert iteration: each round trains the policy of the round
+before. With `from_start` each round trains the first model of the stage, as STaR does (arXiv:2203.14465). With a
+`teacher` the stage is distillation of correct responses.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class RejectionStage(Stage):
 
 
 def fine_tuning_config(config: Config) -> Config:
-    """Return the recipe with the `sft` section of a round. Raise ConfigError for a wrong key, or if it has no steps."""
+    """Return the recipe with the `sft` section of a round. Raise ConfigError for a wrong key, or for 0 steps."""
     given, sft = config.section(RejectionSection).sft, config.section(SftSection)
     section = parse_section(SftSection, {**sft.model_dump(), "responses": "last", **given}, name="sft")
     if not section.trains:
@@ -121,7 +121,7 @@ def fine_tuning_config(config: Config) -> Config:
 
 
 def selection_of(section: RejectionSection) -> Selection:
-    """Return which responses the recipe selects. Raise ConfigError for a setting that is unknown or wrong."""
+    """Return the recipe's selection of responses. Raise ConfigError for a setting that is unknown or wrong."""
     known = {*RejectionSection.model_fields, *settings_of(Selection), *SamplingOptions.model_fields}
     for key in section.others:
         if key not in known:
@@ -131,7 +131,7 @@ def selection_of(section: RejectionSection) -> Selection:
 
 
 def rejection_options(config: Config) -> SamplingOptions:
-    """How a round samples: as `rollout` does, with 8 samples per prompt, unless `rejection` gives another value."""
+    """Return the sampling of a round: like `rollout`, with 8 samples per prompt, unless `rejection` sets others."""
     return sampling_options(config, config.section(RejectionSection).others, name="rejection")
 
 
@@ -140,12 +140,12 @@ def round_name(number: int) -> str:
 
 
 def round_sampling(config: Config, number: int) -> Sampling:
-    """Rounds use the noise of the steps before the first one, which RL never uses."""
+    """Return the sampling of a round. It uses the noise of the steps before the first one, which RL never uses."""
     return Sampling.of(rejection_options(config), seed=config.seed, step=-number)
 
 
 def _renderer(sources: RunSources, source: HasTokenizer) -> PromptRenderer:
-    """A teacher has a tokenizer of its own, and may have a template of its own."""
+    """Return the renderer of the policy, or of a teacher: its tokenizer is another, and its template may be."""
     settings = sources.config.section(RejectionSection)
     if settings.teacher is None:
         return sources.renderer(source)
@@ -153,7 +153,7 @@ def _renderer(sources: RunSources, source: HasTokenizer) -> PromptRenderer:
 
 
 def check_transcripts(config: Config, policy: HasTokenizer, teacher: HasTokenizer) -> None:
-    """ConfigError if the responses of the teacher have text between their turns that the policy would not be shown."""
+    """Raise ConfigError if the teacher's responses contain text between turns that the policy would not be shown."""
     environment = bind_environment(config.environment, template=config.data.template)
     if environment is None or not (environment.sample.tools or environment.sample.roles):
         return

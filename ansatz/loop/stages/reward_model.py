@@ -55,15 +55,15 @@ from ansatz.types import Problem, Prompt
 
 AnyTrainer = TypeVar("AnyTrainer", bound=RewardModelTrainer[Any])
 _WORDS: dict[str, dict[str, str]] = read_yaml(Path(__file__).with_suffix(".yaml"))
-"""The loss of each kind in words, and what the console says at the end of the stage, by metric."""
+"""The loss of each kind in words, and the console's words for each metric at the end of the stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardTrainerSpec:
-    """What the trainer is built from, in this process or in each rank.
+    """Builds the trainer, in this process or in each rank.
 
-    section: of the stage. path: the policy, or a reward model, that training starts from. policy: its output embedding
-    is that of the language loss. For the others see `loop.trainers.TrainerSpec`.
+    section: of the stage. path: the policy, or a reward model, that training starts from. policy: the model whose
+    output embedding the language loss uses. For the other fields see `loop.trainers.TrainerSpec`.
     """
 
     section: RewardModelSection
@@ -258,12 +258,12 @@ def _evaluated(
 
 
 def _read_at(section: RewardModelSection) -> StepEnd | None:
-    """Where the steps end at which the model is read; None if it reads whole responses."""
+    """Return the setting for the ends of steps, where the model is read; None if it reads whole responses."""
     return section.step_end if section.kind == "process" else None
 
 
 def _slips(config: Config) -> Sequence[Problem]:
-    """The problems of reward_model.slips. DataError if one cannot be used."""
+    """Return the problems of reward_model.slips. Raise DataError if one cannot be used."""
     section = section_of(config).slips
     assert section is not None
     problems = source_problems(section, key="reward_model.slips")
@@ -274,18 +274,18 @@ def _slips(config: Config) -> Sequence[Problem]:
 
 
 def _earlier_rounds(context: RunContext) -> list[Path]:
-    """The folders of the rounds before this one, in order."""
+    """Return the folders of the rounds before this one, in order."""
     names = [name for name in context.outputs if name.startswith(DECLARATION.name)]
     return [context.config.run_dir / name for name in names]
 
 
 def _replayed(rounds: Sequence[Path], *, by_step: bool) -> list[LabelledGroup]:
-    """The groups of earlier rounds, with ids that differ from those of this round. Only of rounds that labelled the
-    same: steps, or whole responses."""
+    """Return the groups of earlier rounds, with ids that this round does not use. Only rounds that labelled the same
+    unit count: steps, or whole responses."""
     same = [folder for folder in rounds if (section_of(load_run(folder)).kind == "process") == by_step]
     return [replace(group, id=f"{group.id}@{folder.name}") for folder in same for group in read_labelled(folder) or ()]
 
 
 def _as_problem(group: LabelledGroup) -> Problem:
-    """For the stream of problems, which draws the batches of a stage and is part of its checkpoints."""
+    """Return a problem for the stream, which draws the batches of a stage and is part of its checkpoints."""
     return Problem(id=group.id, question=group.prompt, answer="", source=DECLARATION.name, split="train")

@@ -41,7 +41,7 @@ from ansatz.train.trainer import StepReport
 
 
 class RlStage(Stage):
-    """The methods in the order of `stages.stage.Stage`, which says when each is called: checks first, `run` last."""
+    """Its methods are in the order of `stages.stage.Stage`, which says when each is called: `run` comes last."""
 
     def steps(self, config: Config) -> int:
         return config.train.steps
@@ -73,7 +73,7 @@ class RlStage(Stage):
             objective=partial(  # not an Objective, because each rank of a distributed trainer builds its own
                 build_objective, config.algorithm, max_response_tokens=config.rollout.max_response_tokens
             ),
-            schedule=config.train,  # the learning rate and the steps, which SFT has in its own section
+            schedule=config.train,  # the learning rate and the steps; for SFT they are in its own section
             updates=config.train,  # minibatches, optimizer, critic and reference
             temperature=config.rollout.temperature,  # training divides the logits by it as the sampler does
         )
@@ -103,7 +103,7 @@ class RlStage(Stage):
 
 
 def _check_number(sources: RunSources) -> None:
-    """ConfigError if data.train has fewer problems than a step of the curriculum takes."""
+    """Raise ConfigError if data.train contains fewer problems than a step of the curriculum takes."""
     num_problems, num_prompts = len(sources.source("train")), sources.config.rollout.prompts_per_step
     if num_problems < num_prompts:
         raise ConfigError(
@@ -114,14 +114,14 @@ def _check_number(sources: RunSources) -> None:
 
 
 def _inherit_curriculum(context: RunContext, stage: TrainingStage) -> None:
-    """Let the curriculum of a repeated stage begin with what the one before it has learned about the problems."""
+    """Start the curriculum of a repeated stage with the knowledge that the one before it gained about the problems."""
     earlier = [path for name, path in context.outputs.items() if name.startswith("rl")]
     if stage.first_step == 1 and earlier:
         stage.stream.inherit(checkpoint.loop_state(Path(earlier[-1])).get("stream", {}))
 
 
 def _with_own_critic(context: RunContext) -> Config:
-    """The recipe, with the folder of the run's newest reward model if the critic starts from that."""
+    """Return the recipe, with the folder of the run's newest reward model if the critic starts from that model."""
     config = context.config
     if config.train.critic.path != REWARD_MODEL:
         return config
@@ -132,15 +132,15 @@ def _with_own_critic(context: RunContext) -> Config:
 def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluate: Callable[[int], None]) -> None:
     """Make the steps that are left. evaluate: measures the policy after a step.
 
-    The queue samples up to `lag` steps ahead of the updates, and grades what a step gathers (`loop.collect`). `open`
+    The queue samples up to `lag` steps ahead of the updates, and grades the rollouts of a step (`loop.collect`). `open`
     takes the problems of steps and issues a ticket for each group: an order to sample it with certain weights. `gather`
-    returns what a step learns from: in `groups` what it updates on, in `sampled` also the groups that dynamic sampling
-    replaced. Then the trainer makes its batch and updates, and the queue gets the new weights. For the queue, a version
-    is the step after which weights were published; `trainer.version` counts optimizer steps.
+    returns the data of a step: `groups` are used for the update, `sampled` also includes the groups that dynamic
+    sampling replaced. Then the trainer makes its batch and updates, and the queue gets the new weights. For the queue,
+    a version is the step after which weights were published; `trainer.version` counts optimizer steps.
     """
     config, trainer = stage.config, stage.trainer
     peak_gb, per_token = trainer.watch_memory(), objective_of(config).advantage.per_token
-    # Finds the tokens at which reasoning steps end, which are parts of a response. Other steps here are those of RL.
+    # Finds the tokens at which reasoning steps end, which are parts of a response. All other steps here are RL steps.
     step_tokens = StepTokens(special_tokens(trainer.tokenizer).read)
     _evaluate_if_due(stage, evaluate, step=stage.first_step - 1)  # a signal may have ended the run before this
     for step in stage.steps:
@@ -159,7 +159,7 @@ def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluate: Callable[[int
             options = {"max_mb": config.save.tokens_mb, "find_ends": step_tokens.find_ends}
             record = StepRecord(data, samples, trainer, step=step, **options)
         aligned = _check_sampler(stage, queue, batch, step=step)
-        # Alignment: that the log-probs of sampler and trainer agree, which is checked before anything is changed.
+        # Alignment: sampler and trainer must agree about log-probs, which is checked before anything is changed.
         report = trainer.update(batch, step=step, seed=stage.noise_seed, check_alignment=True)  # seed: of minibatches
         queue.publish(trainer.weights(), version=step)
         metrics = step_metrics(data, report, version=version, update_s=time.perf_counter() - start)
@@ -189,7 +189,7 @@ def _check_sampler(stage: TrainingStage, queue: RolloutQueue, batch: Any, *, ste
     """Compare the sampler's log-probs with the trainer's under the weights that sampled the step, if these are older.
 
     The trainer loads them for one microbatch. If they are current, as without a lag, the update itself compares
-    (`train.alignment`). Returns the metrics of this comparison, if it is made. AlignmentError if they disagree.
+    (`train.alignment`). Return the metrics of this comparison, if it is made. Raise AlignmentError if they disagree.
     """
     load = queue.sampled_with(step)
     return {} if load is None else stage.trainer.check_against(load, batch, step=step)
@@ -204,10 +204,10 @@ def _evaluate_if_due(stage: TrainingStage, evaluate: Callable[[int], None], *, s
 
 
 def step_metrics(data: StepData, report: StepReport, *, version: int, update_s: float) -> dict[str, float]:
-    """What the rollouts and the updates of a step measured, and where its time went.
+    """Return the measurements of a step's rollouts and updates, and the durations of its parts.
 
-    version: that of the policy before the updates. update_s: from the groups to the published weights. `values` turns
-    measurements, which are sums with their weights, into plain numbers.
+    version: version of the policy before the updates. update_s: from the groups to the published weights. `values`
+    turns measurements, which are sums with their weights, into plain numbers.
     """
     rollouts = {**rollout_metrics(data.sampled), "rollout/version_lag": version_lag(data.sampled, version=version)}
     return {

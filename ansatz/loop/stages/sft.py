@@ -55,7 +55,7 @@ class SftStage(Stage):
 
 
 def explain_fine_tuning(config: Config, responses: str) -> str:
-    """The objective of fine-tuning on the responses, in words. config: with the `sft` section that is used."""
+    """Describe the objective of fine-tuning on the responses. config: with the `sft` section that is used."""
     sft = config.section(SftSection)
     updates = f"{sft.steps} steps of {sft.batch_size} responses"
     if sft.epochs:
@@ -89,9 +89,9 @@ def fine_tune(
     problems: Sequence[Problem],
     first_metrics: Mapping[str, float] | None = None,
 ) -> Path:
-    """Train the model at `model_path` on the solutions of the problems, then evaluate it. Returns the last checkpoint.
+    """Train the model at `model_path` on the solutions of the problems, then evaluate it. Return the last checkpoint.
 
-    config: the recipe, whose `sft` section may be another than the run's. first_metrics: logged as step 0.
+    config: the recipe. Its `sft` section may differ from the run's. first_metrics: logged as step 0.
     """
     section = config.section(SftSection).with_steps(len(problems))
     config = config.with_section(section)
@@ -150,7 +150,7 @@ def _train(context: RunContext, stage: TrainingStage, heldout: Sequence[TrainSam
 def update_timed(
     stage: TrainingStage, samples: Sequence[TrainSample], *, step: int, start: float
 ) -> tuple[StepReport, dict[str, float]]:
-    """Update the policy once on the samples. Return the report and how fast the step was. start: of the step."""
+    """Update the policy once on the samples. Return the report and the speed of the step. start: of the step."""
     rendered = time.perf_counter()
     report = stage.trainer.update(stage.trainer.batch(samples), step=step)
     ended = time.perf_counter()
@@ -162,7 +162,7 @@ def update_timed(
 
 
 def evaluate_output(context: RunContext, stage: TrainingStage) -> Path:
-    """Evaluate what a stage has trained, at its end, and return the last checkpoint."""
+    """Evaluate the policy at the end of its stage, and return the last checkpoint."""
     policy = stage.trainer.policy or context.policy(str(stage.output))
     with closing(context.sampler(policy)) as sampler:
         evaluated = context.evaluator(stage.trainer).run(sampler, stage=stage.folder.name, step=stage.total_steps)
@@ -171,9 +171,9 @@ def evaluate_output(context: RunContext, stage: TrainingStage) -> Path:
 
 
 def _heldout_samples(sources: RunSources, reader: Reader) -> list[TrainSample]:
-    """The worked solutions of the held-out problems of the evaluations, where they have one that fits the limits.
+    """Return the worked solutions of the evaluations' held-out problems, if they exist and fit the limits.
 
-    DataError if none has one.
+    Raise DataError if there is none.
     """
     renderer, lengths = sources.renderer(reader), sources.lengths(reader)
     problems = sources.problems("heldout")[: sources.config.evaluate.problems]
