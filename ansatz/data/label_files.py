@@ -15,12 +15,15 @@ are left out. Which shape a row has is recognised from its fields; a row without
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 from ansatz.data.conversations import FIELD, earlier_turns
 from ansatz.data.given_rows import GivenRows
-from ansatz.data.pair_files import PROMPTS
+from ansatz.data.pair_files import PROMPTS, read_pair
+from ansatz.data.pair_files import RESPONSES as SCORED
+from ansatz.data.pairs import REJECTED, pair_with, rejected_of
 from ansatz.data.record_formats import CONVERSATIONS, turns_of
 from ansatz.data.row_problems import find_lost_fields
 from ansatz.data.rows import ABSENT, Row, short, worked_text
@@ -62,6 +65,62 @@ def read_labelled_steps(given: GivenRows, *, join: Callable[[Sequence[str]], str
     `read_labelled_responses`.
     """
     return list(read_each(given.rows(), lambda row: _problem(row, _steps(row), given.name, join)))
+
+
+def read_unpaired(given: GivenRows) -> list[Problem]:
+    """Return the responses of the rows that a recipe names, each labelled 1 or 0, and pairs as they are.
+
+    Errors are those of `read_labelled_responses` and of `read_pairs`.
+    """
+
+    def read(row: Row) -> Problem | None:
+        if row.first(("chosen", *SCORED)) is not None:
+            return read_pair(row, source=given.name, min_gap=given.min_gap)
+        response = _response(row)
+        if response.labels[0] not in (0, 1):
+            row.fail(f"the label is {response.labels[0]:g}, expected true or false.")
+        if given.min_gap:
+            row.fail(f"min_gap = {given.min_gap:g} has no effect on a labelled response; remove it.")
+        return _problem(row, response, given.name, "".join)
+
+    return [problem for problem in read_each(given.rows(), read) if problem is not None]
+
+
+def with_mismatched(problems: Iterable[Problem]) -> list[Problem]:
+    """Pair each labelled response with a response to another prompt, for `rejected_of`. A pair counts as two responses.
+
+    Response k of the n to a prompt gets the k-th that follows these n in the order of the prompts, the first of which
+    follow the last: (prompt 1, response 2), (prompt 2, response 3), (prompt 3, response 1) if there is one for each.
+    Raise DataError if all prompts or all labels are equal.
+    """
+    by_prompt: dict[tuple[str, str], list[Problem]] = {}
+    for problem in problems:
+        by_prompt.setdefault((problem.question, str(problem.earlier_turns)), []).extend(_labelled(problem))
+    responses = [response for same in by_prompt.values() for response in same]
+    number, good = len(responses), sum(each.meta[LABELS][0] > 0 for each in responses)
+    if good in (0, number):
+        raise DataError(
+            f"preference.pairs: the labels of {number} responses are {good} x true and {number - good} x false, and "
+            "kto needs both. Add responses of the other kind; to learn from good ones alone, use the stage sft."
+        )
+    if len(by_prompt) == 1:
+        raise DataError(
+            f"preference.pairs: all {number} responses are to the same prompt, and kto estimates a KL from responses "
+            "to other prompts. Add rows with other prompts."
+        )
+    pairs, end = list[Problem](), 0
+    for same in by_prompt.values():
+        end, others = end + len(same), number - len(same)
+        pairs += [pair_with(each, responses[(end + k % others) % number]) for k, each in enumerate(same)]
+    return pairs
+
+
+def _labelled(problem: Problem) -> list[Problem]:
+    """Return a labelled response as it is, and the two of a pair with their labels."""
+    if REJECTED not in problem.meta:
+        return [problem]
+    both = ((problem, 1.0), (rejected_of(problem), 0.0))
+    return [replace(each, meta={**each.meta, LABELS: [label]}) for each, label in both]
 
 
 def _problem(row: Row, labelled: _Labelled, source: str, join: Callable[[Sequence[str]], str]) -> Problem:

@@ -42,11 +42,11 @@ def read_pairs(given: GivenRows) -> list[Problem]:
     Raise DataError at the first row that is not a pair; within `collect_unfit`, such rows are recorded there and left
     out.
     """
-    pairs = read_each(given.rows(), lambda row: _read(row, source=given.name, min_gap=given.min_gap))
+    pairs = read_each(given.rows(), lambda row: read_pair(row, source=given.name, min_gap=given.min_gap))
     return [pair for pair in pairs if pair is not None]
 
 
-def _read(row: Row, *, source: str, min_gap: float) -> Problem | None:
+def read_pair(row: Row, *, source: str, min_gap: float) -> Problem | None:
     """Return the pair of a row; None if the scores of its responses are too close."""
     chosen, rejected, gap = _responses(row)
     return _pair(row, chosen, rejected, source) if gap is None or gap >= min_gap else None
@@ -65,9 +65,10 @@ def _responses(row: Row) -> tuple[Any, Any, float | None]:
     values = {name: row.find(name) for name in ("chosen", "rejected")}
     for name, value in values.items():
         if value is ABSENT:
+            kto = " Labelled responses need preference.losses: {kto: {}}, or reward_model.kind: correctness."
             row.fail(
                 f"the row has no field {name!r} (its fields: {', '.join(map(repr, row.values)) or 'none'}). A pair has "
-                "prompt, chosen and rejected, or a list of responses with scores."
+                "prompt, chosen and rejected, or a list of responses with scores." + kto * ("label" in row.values)
             )
     scores = [row.find(name) for name in ("score_chosen", "score_rejected")]
     known = [float(score) for score in scores if isinstance(score, int | float)]

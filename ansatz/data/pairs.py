@@ -47,6 +47,16 @@ def _pair_samples(problem: Problem, *, name: str, chosen: Answered, rejected: An
     return dataclasses.replace(pair, meta={**pair.meta, **{key: value for key, value in of_rejected.items() if value}})
 
 
+def pair_with(problem: Problem, other: Problem) -> Problem:
+    """Return the pair of a problem's response and, in the place of the rejected one, the response of another."""
+    rejected = {
+        REJECTED: other.solution or "",
+        _REJECTED_OBSERVATIONS: list(other.observations),
+        _REJECTED_IDS: list(other.response_ids),
+    }
+    return dataclasses.replace(problem, meta={**problem.meta, **rejected})
+
+
 def rejected_of(pair: Problem) -> Problem:
     """Return the pair's problem with the rejected response as its solution. Raise DataError if it is not a pair."""
     rejected = pair.meta.get(REJECTED)

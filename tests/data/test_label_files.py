@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,19 @@ from typing import Any
 import pytest
 
 from ansatz.data.given_rows import FileRows, HubRows, bind_given
-from ansatz.data.label_files import LABELS, read_labelled_responses, read_labelled_steps
+from ansatz.data.label_files import (
+    LABELS,
+    read_labelled_responses,
+    read_labelled_steps,
+    read_unpaired,
+    with_mismatched,
+)
 from ansatz.data.pair_files import read_pairs
-from ansatz.data.pairs import rejected_of
+from ansatz.data.pairs import Answered, PairSettings, make_pairs, rejected_of
 from ansatz.data.unfit import collect_unfit
 from ansatz.errors import ConfigError, DataError
 from ansatz.rewards.reasoning_steps import joined_steps
+from ansatz.types import Problem
 
 STEPS = ["2 + 2 = 4", "4 * 3 = 13"]
 NUMBERED = [f"Step {number}: {step}" for number, step in enumerate(STEPS, start=1)]
@@ -136,6 +144,100 @@ def test_a_row_without_steps_is_refused_with_its_line_or_collected(tmp_path, row
 def test_a_response_without_a_label_is_refused(tmp_path) -> None:
     with pytest.raises(DataError, match=r"no response with a label .*Expected prompt, completion and label"):
         read_labelled_responses(written(tmp_path, {"prompt": "?", "chosen": "a", "rejected": "b"}))
+
+
+def unpaired(prompt: str, completion: str, label: Any) -> dict[str, Any]:
+    return {"prompt": prompt, "completion": completion, "label": label}
+
+
+def mismatched(folder: Path, *rows: Any) -> list[tuple[str, str, float, str]]:
+    """(prompt, response, label, mismatched response) of each."""
+    return [
+        (each.question, each.solution, each.meta[LABELS][0], rejected_of(each).solution)
+        for each in with_mismatched(read_unpaired(written(folder, *rows)))
+    ]
+
+
+def test_a_mismatched_response_is_that_of_the_next_row_if_all_prompts_differ(tmp_path) -> None:
+    rows = [unpaired("x1", "y1", True), unpaired("x2", "y2", "false"), unpaired("x3", "y3", 1)]
+    assert mismatched(tmp_path, *rows) == [("x1", "y1", 1, "y2"), ("x2", "y2", 0, "y3"), ("x3", "y3", 1, "y1")]
+
+
+@pytest.mark.parametrize("prompts", ["aab", "abab", "aaaab", "abcabcaaa", "aabbbc", "abbbbbbbbb"])
+def test_a_mismatched_response_is_never_one_to_the_same_prompt(tmp_path, prompts) -> None:
+    rows = [unpaired(prompt, f"{prompt}{place}", place % 2 == 0) for place, prompt in enumerate(prompts)]
+    found = mismatched(tmp_path, *rows)
+    assert sorted(response for _, response, _, _ in found) == sorted(row["completion"] for row in rows)
+    assert all(prompt == response[0] != other[0] for prompt, response, _, other in found)
+    largest = max(map(prompts.count, set(prompts)))
+    assert len({other for *_, other in found}) >= min(largest, len(prompts) - largest)  # not one for all
+
+
+def test_equal_questions_after_other_turns_are_other_prompts(tmp_path) -> None:
+    rows = [
+        unpaired(
+            [
+                {"role": "user", "content": said},
+                {"role": "assistant", "content": "Hi"},
+                {"role": "user", "content": "?"},
+            ],
+            *answer,
+        )
+        for said, answer in (("a", ("1", True)), ("b", ("2", False)))
+    ]
+    assert [row[1::2] for row in mismatched(tmp_path, *rows)] == [("1", "2"), ("2", "1")]
+
+
+def test_a_pair_counts_as_a_desirable_and_an_undesirable_response(tmp_path) -> None:
+    rows = [{"prompt": "x1", "chosen": "4", "rejected": "5"}, unpaired("x2", "6", False)]
+    assert mismatched(tmp_path, *rows) == [("x1", "4", 1, "6"), ("x1", "5", 0, "6"), ("x2", "6", 0, "4")]
+
+
+def test_a_mismatched_response_has_its_own_tokens_and_what_was_observed_in_it() -> None:
+    a, b = (Problem(id=name, question=name, answer="", source="test", split="train") for name in "ab")
+    sampled = Answered(sample=0, text="a1", tokens=2, correct=True, answer="1", observations=[[0, 1]], token_ids=[5, 6])
+    wrong = Answered(sample=1, text="a2", tokens=1, correct=False, answer="2", token_ids=[7])
+    (pair,) = make_pairs([a], {"a": [sampled, wrong]}, PairSettings(), seed=0).pairs
+    plain = replace(b, solution="b1", meta={LABELS: [1.0]})
+    found = [
+        [
+            (each.solution, list(each.response_ids), list(each.observations))
+            for each in (response, rejected_of(response))
+        ]
+        for response in with_mismatched([pair, plain])
+    ]
+    first, second, third = ("a1", [5, 6], [[0, 1]]), ("a2", [7], []), ("b1", [], [])
+    assert found == [[first, third], [second, third], [third, first]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        ([unpaired("a", "1", True), unpaired("b", "2", True)], "the labels of 2 responses are 2 x true and 0 x false"),
+        ([unpaired("a", "1", 0)], "the labels of 1 responses are 0 x true and 1 x false"),
+        ([unpaired("a", "1", True), unpaired("a", "2", False)], "all 2 responses are to the same prompt"),
+        ([unpaired("a", "1", None)], "rows.jsonl line 1: a label is None, expected true or false"),
+        ([unpaired("a", "1", "good")], "rows.jsonl line 1: a label is 'good', expected true or false"),
+        ([unpaired("a", "1", 0.25)], "rows.jsonl line 1: the label is 0.25, expected true or false"),
+        (
+            [{"prompt": "a", "completion": "1"}],
+            "the row has no response with a label (its fields: 'prompt', 'completion')",
+        ),
+        ([{"prompt": "a", "chosen": "1"}], "the row has no field 'rejected'"),
+    ],
+    ids=str,
+)
+def test_rows_that_kto_cannot_learn_from_are_refused_in_a_sentence(tmp_path, rows, sentence) -> None:
+    with pytest.raises(DataError) as error:
+        mismatched(tmp_path, *rows)
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_the_gap_of_scores_is_refused_for_labelled_responses(tmp_path) -> None:
+    given = FileRows(path=written(tmp_path, unpaired("a", "1", True)).path, min_gap=0.5)
+    with pytest.raises(DataError, match=r"min_gap = 0.5 has no effect on a labelled response; remove it"):
+        read_unpaired(given)
 
 
 def test_a_data_set_gives_the_rows_of_a_file(tmp_path) -> None:

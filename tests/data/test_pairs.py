@@ -69,6 +69,10 @@ def test_rows_with_a_small_difference_of_scores_are_left_out(tmp_path) -> None:
     ("row", "sentence"),
     [
         ({"prompt": "?", "chosen": "a"}, "has no field 'rejected' (its fields: 'prompt', 'chosen')"),
+        (
+            {"prompt": "?", "completion": "a", "label": True},
+            "Labelled responses need preference.losses: {kto: {}}, or reward_model.kind: correctness.",
+        ),
         ({"chosen": "a", "rejected": "b"}, "the row has no prompt (its fields: 'chosen', 'rejected')"),
         ({"prompt": "?", "chosen": "a", "rejected": " a"}, "are the same text"),
         ({"prompt": "?", "chosen": "a", "rejected": ""}, "the rejected response is '', expected text or a chat"),
