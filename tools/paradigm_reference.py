@@ -6,7 +6,7 @@ python -m tools.paradigm_reference
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -52,8 +52,9 @@ PAIRS = """
 A chosen and a rejected response of four tokens with log policy -4 each: where the policy is the
 reference, and where the chosen response is 2 nats above it and the rejected one 2 nats below it.
 Each loss has its default settings. Losses without a reference compare the responses with each
-other. The pairs come from a file, or from the policy at the start of the stage; then a pair is a
-correct and a wrong response.
+other. `kto` calls the two responses desirable and undesirable; its estimate of the KL is 0 here.
+The pairs come from a file, or from the policy at the start of the stage; then a pair is a correct
+and a wrong response.
 
 | method | responses | reward | chosen | rejected | chosen, margin 4 | rejected, margin 4 |
 |---|---|---|---|---|---|---|
@@ -109,12 +110,14 @@ def _pairs() -> Iterator[tuple[Method, Method]]:
     """Each preference loss where the policy is the reference, and at a margin of 4 nats."""
     losses = sorted({PREFERENCES.get(name).__name__ for name in PREFERENCES.names()} - {LIKELIHOOD})
     for name in losses:
-        needs_ref = build_preference_objective({name: {}}).needs_ref
+        objective = build_preference_objective({name: {}})
         near, far = (
             Method(
                 name=f"`{name}`",
-                responses="pairs",
-                reward="which is better" + ("" if needs_ref else ", no reference"),
+                responses="labelled responses" if objective.unpaired else "pairs",
+                reward="a label"
+                if objective.unpaired
+                else "which is better" + ", no reference" * (not objective.needs_ref),
                 coefficients=_pair(name, gain),
             )
             for gain in (0.0, 2.0)
@@ -208,15 +211,19 @@ def _pair(name: str, gain: float) -> Coefficients:
     """Of the chosen and of the rejected response; gain: of the chosen one in nats, which the rejected one has lost."""
     objective = build_preference_objective({name: {}})
     samples = [_sample(side, reward=1.0 - side) for side in (0, 1)]
-    packed = pack_rollouts(samples, device=torch.device("cpu"))
-    sign_T = torch.where(packed.token_T == 2, 1.0, -1.0)
+    mismatched = list[TrainSample]()
+    if objective.unpaired:
+        samples = [replace(each, group=side, reward=1.0 - 2 * side) for side, each in enumerate(samples)]
+        mismatched = [replace(_sample(2 + side, reward=0.0), group=side) for side in (0, 1)]
+    packed = pack_rollouts([*samples, *mismatched], device=torch.device("cpu"))
+    sign_T = (packed.token_T == 2).float() - (packed.token_T == 3).float()
     gain_T = sign_T * gain / TOKENS * packed.sampled_mask_T
     logp_T = -1.0 * packed.sampled_mask_T + (0.0 if objective.needs_ref else gain_T)
     policy_logp_T = logp_T.requires_grad_()
     ref_logp_T = (-1.0 * packed.sampled_mask_T - gain_T) if objective.needs_ref else None
     batch = build_batch(packed, objective, ref_logp_T=ref_logp_T)
     loss = objective.loss(batch.for_loss(policy_logp_T), policy_logp_T).loss
-    return _by_response(loss, policy_logp_T, packed, samples, scale=1.0)
+    return _by_response(loss, policy_logp_T, packed, samples, scale=2.0 if mismatched else 1.0)
 
 
 def _by_response(

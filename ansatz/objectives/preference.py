@@ -4,8 +4,11 @@ Axes: P pairs. `chosen_gain_P`, `rejected_gain_P`: log(policy / reference) of th
 `*_score_P`: an f-divergence's transform of the gain (`DIVERGENCES`); the gain itself for the reverse KL. `*_logp_P`:
 log policy, summed; `*_length_P`: response tokens. beta is the strength of the divergence. Every loss returns `loss_P`.
 
-Losses on differences of scores, and on scores per token, follow any f-divergence. AOT, APO-zero and the first term of
-APO-down are defined on log-ratios, so they take gains and ignore the divergence.
+Losses on differences of scores, and on scores per token, follow any f-divergence. AOT, APO-zero, KTO and the first
+term of APO-down are defined on log-ratios, so they take gains and ignore the divergence.
+
+A loss with the input `desirable_P` learns from P labelled responses: `labelled_gain_P`, and `mismatched_gain_P` of a
+response to another prompt.
 """
 
 from __future__ import annotations
@@ -252,6 +255,32 @@ def aot_unpaired(
 ) -> Tensor:
     """AOT without pairs (arXiv:2406.05882)."""
     return _smoothed(beta * (chosen_gain_P.sort().values - rejected_gain_P.sort().values), label_smoothing)
+
+
+@PREFERENCES.register("kto")
+@whole_minibatch
+@formula(
+    "desirable: {desirable_weight} (1 - sigmoid({beta} (gain - kl))), undesirable: {undesirable_weight} "
+    "(1 - sigmoid({beta} (kl - gain))), kl = max(0, mean gain of mismatched responses in the step)"
+)
+def kto(
+    labelled_gain_P: Tensor,
+    mismatched_gain_P: Tensor,
+    desirable_P: Tensor,
+    *,
+    beta: float = 0.1,
+    desirable_weight: float = 1.0,
+    undesirable_weight: float = 1.0,
+) -> Tensor:
+    """KTO (arXiv:2402.01306 sec. 4.1): weight x (1 - v) of a labelled response, v = sigmoid(beta (gain - kl)) if it is
+    desirable, sigmoid(beta (kl - gain)) if not. kl = max(0, mean mismatched gain of the step) has no gradient.
+
+    TRL 1.16 computes the same. In the paper, prompt i of a batch gets response i + 1 of the batch, in TRL i - 1; here
+    it gets the response to the next prompt of the file.
+    """
+    kl = mismatched_gain_P.mean().clamp(min=0).detach()
+    good_P, bad_P = ((beta * sign * (kl - labelled_gain_P)).sigmoid() for sign in (1, -1))
+    return torch.where(desirable_P, desirable_weight * good_P, undesirable_weight * bad_P)
 
 
 @PREFERENCES.register("likelihood", "sft")

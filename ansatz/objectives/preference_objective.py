@@ -1,7 +1,8 @@
 """The objective of pairs: preference losses, and the likelihood of the chosen responses, as an `Objective`.
 
-Axes: P pairs, N rollouts, T flat tokens. A pair is a group of two rollouts, of which the chosen one has the higher
-reward. Its gradient coefficient is the same for all tokens of a response, because the losses see sums over tokens.
+Axes: P pairs, N rollouts, T flat tokens. A pair is a group of two rollouts with the rewards 1 (chosen) and 0. For
+losses on labelled responses, it is one with the reward 1 (desirable) or -1, and a mismatched one with the reward 0. The
+gradient coefficient is the same for all tokens of a response, because the losses see sums over tokens.
 
 A microbatch has whole pairs (`whole_groups`), so the losses of microbatches add up. The likelihood of the chosen
 responses is the likelihood term that every objective has (`likelihood_weights`).
@@ -61,6 +62,11 @@ class PreferenceObjective(Objective):
         return any(name.endswith(("_gain_P", "_score_P")) for _, component in self.losses for name in component.inputs)
 
     @property
+    def unpaired(self) -> bool:
+        """Tell whether the losses learn from single labelled responses."""
+        return any(_is_unpaired(component) for _, component in self.losses)
+
+    @property
     def whole_minibatch(self) -> bool:
         return any(component.whole_minibatch for _, component in self.losses)
 
@@ -79,7 +85,8 @@ class PreferenceObjective(Objective):
     ) -> LossParts:
         """Compute the loss of a microbatch of whole pairs.
 
-        sums: also pairs, and the numbers of docs/metrics.md over pairs.
+        sums: also pairs, and the numbers of docs/metrics.md over pairs; of labelled responses, those of each label
+        (chosen, rejected) are over their number, which has that name.
         """
         assert isinstance(batch, PairBatch), "a preference objective needs to know the pair of each rollout"
         inputs = self._inputs_of_pairs(batch, batch.packed, policy_logp_T)
@@ -88,7 +95,8 @@ class PreferenceObjective(Objective):
         mask_T = batch.mask_T
         zero_T = torch.zeros_like(policy_logp_T[mask_T].detach())  # a ratio of 1: no loss of pairs has one
         never_T = zero_T.bool()
-        sums = {**diagnostics.ratio_sums(zero_T, never_T, never_T), "surrogate": loss.detach(), **_pair_sums(inputs)}
+        measured = (_labelled_sums if self.unpaired else _pair_sums)(inputs)
+        sums = {**diagnostics.ratio_sums(zero_T, never_T, never_T), "surrogate": loss.detach(), **measured}
         if batch.likelihood_weight_T is not None:
             likelihood = -(policy_logp_T[mask_T] * batch.likelihood_weight_T[mask_T]).sum()
             loss = loss + self.likelihood_coef * likelihood
@@ -115,16 +123,22 @@ class PreferenceObjective(Objective):
             ref_logp_N = segments.total(batch.ref_logp_T[mask_T], segment_T, num_rollouts)
             gain_N = of_rollout["logp"] - ref_logp_N
             of_rollout |= {"gain": gain_N, "score": self.divergence({"gain_P": gain_N})}
-        inputs: dict[str, Tensor] = {}
-        for side, index_P in zip(("chosen", "rejected"), _sides(pairs), strict=True):
+        one, other = ("labelled", "mismatched") if self.unpaired else ("chosen", "rejected")
+        one_P, other_P = _sides(pairs)
+        inputs = {"desirable_P": pairs.reward_N[one_P] > 0} if self.unpaired else {}
+        for side, index_P in ((one, one_P), (other, other_P)):
             inputs |= {f"{side}_{name}_P": value_N[index_P] for name, value_N in of_rollout.items()}
-        inputs["weight_P"] = inputs["chosen_weight_P"] + inputs["rejected_weight_P"]
+        inputs["weight_P"] = inputs[f"{one}_weight_P"] + inputs[f"{other}_weight_P"]
         return inputs
 
 
+def _is_unpaired(component: Component) -> bool:
+    return "desirable_P" in component.inputs
+
+
 def _sides(pairs: _Pairs) -> tuple[Tensor, Tensor]:
-    """Return (rollouts that are chosen, rollouts that are rejected), in the order of the pairs."""
-    by_reward_N = pairs.reward_N.argsort(descending=True, stable=True)
+    """Return (rollouts that are chosen or labelled, rollouts that are not), in the order of the pairs."""
+    by_reward_N = pairs.reward_N.abs().argsort(descending=True, stable=True)
     order_N = by_reward_N[pairs.group_N[by_reward_N].argsort(stable=True)]
     return order_N[0::2], order_N[1::2]
 
@@ -146,6 +160,24 @@ def _pair_sums(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         "preference/rejected_length": inputs["rejected_length_P"],
     }
     return {"pairs": counted_P.sum(), **{name: (value.detach() * counted_P).sum() for name, value in values.items()}}
+
+
+def _labelled_sums(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Sum what is measured of labelled responses: those that are desirable (chosen) and the others (rejected).
+
+    The margin is the difference of their mean gains, if there are both.
+    """
+    desirable_P = inputs["desirable_P"]
+    sums = {"pairs": torch.ones_like(desirable_P).sum()}
+    for side, of_P in (("chosen", desirable_P), ("rejected", ~desirable_P)):
+        values = {f"preference/{side}_{name}": inputs[f"labelled_{name}_P"] for name in ("logp", "length")}
+        sums |= {side: of_P.sum(), **{name: value_P.detach()[of_P].sum() for name, value_P in values.items()}}
+    if "labelled_gain_P" in inputs:
+        sums["preference/kl"] = inputs["mismatched_gain_P"].detach().sum()
+        good_P, bad_P = (inputs["labelled_gain_P"].detach()[of_P] for of_P in (desirable_P, ~desirable_P))
+        if len(good_P) and len(bad_P):
+            sums["preference/margin"] = sums["pairs"] * (good_P.mean() - bad_P.mean())
+    return sums
 
 
 def build_preference_objective(
@@ -170,6 +202,12 @@ def build_preference_objective(
         raise ConfigError(
             "preference.losses has no preference loss, so rejected responses would have no effect. Add one, such as "
             "dpo: {beta: 0.1}, or fine-tune on the chosen responses with the stage sft."
+        )
+    names = {_is_unpaired(component): component.name for _, component in terms}
+    if len(names) > 1:
+        raise ConfigError(
+            f"preference.losses: {names[True]} learns from labelled responses, and {names[False]} from pairs. Leave "
+            "one of them out, or list the stage preference twice, with different losses."
         )
     settings = {"name": "reverse_kl", **(divergence or {})}
     return PreferenceObjective(

@@ -45,8 +45,10 @@ def measure_loss(losses: LossParts, batch: LossBatch) -> dict[str, Measurement]:
     for name, key in (("train/entropy", "entropy"), ("train/kl_ref", "kl")):
         if key in sums:
             measured[name] = mean(sums[key], tokens)
-    if "pairs" in sums:  # a preference objective names its sums as its metrics are named
-        measured |= {name: mean(value, sums["pairs"]) for name, value in sums.items() if name.startswith("preference/")}
+    for name, value in sums.items():  # a preference objective names its sums as its metrics are named
+        if name.startswith("preference/"):
+            side = name.removeprefix("preference/").partition("_")[0]
+            measured[name] = mean(value, sums.get(side, sums["pairs"]))  # responses of a label are counted apart
     return measured
 
 

@@ -251,7 +251,9 @@ def made_up_inputs() -> dict[str, Any]:
         inputs[f"{side}_gain_P"] = leaf + normal(6).abs()
         inputs[f"{side}_score_P"] = leaf + normal(6)
         inputs[f"{side}_length_P"] = torch.tensor([3.0, 5.0, 2.0, 4.0, 1.0, 6.0], dtype=torch.float64)
-    inputs["gain_P"] = inputs["chosen_gain_P"]
+    inputs["gain_P"] = inputs["labelled_gain_P"] = inputs["chosen_gain_P"]
+    inputs["mismatched_gain_P"] = inputs["rejected_gain_P"] + 3
+    inputs["desirable_P"] = torch.tensor([True, False, True, True, False, False])
     return inputs
 
 

@@ -22,6 +22,9 @@ GIVEN = {
     "rejected_logp_P": torch.tensor([-9.0], dtype=torch.float64),
     "chosen_length_P": torch.tensor([4.0], dtype=torch.float64),
     "rejected_length_P": torch.tensor([6.0], dtype=torch.float64),
+    "labelled_gain_P": torch.tensor([0.8], dtype=torch.float64),
+    "mismatched_gain_P": torch.tensor([0.1], dtype=torch.float64),
+    "desirable_P": torch.tensor([True]),
 }
 
 
@@ -116,6 +119,7 @@ def test_every_loss_prefers_a_chosen_response_that_gains(name: str):
         **GIVEN,
         "chosen_gain_P": gain,
         "chosen_score_P": gain,
+        "labelled_gain_P": gain,
         "chosen_logp_P": logp,
         "chosen_likelihood_P": logp,
     }
@@ -124,6 +128,52 @@ def test_every_loss_prefers_a_chosen_response_that_gains(name: str):
     slopes = [gradient.item() for gradient in gradients if gradient is not None]
     expected = 1.0 if name == "apo_down" else -1.0  # apo_down pushes both down at this gap
     assert all(slope * expected > 0 for slope in slopes if slope)
+
+
+LABELLED = {
+    "labelled_gain_P": torch.tensor([0.8, -0.4, 0.3], dtype=torch.float64),
+    "mismatched_gain_P": torch.tensor([0.5, -0.1, 0.2], dtype=torch.float64),
+    "desirable_P": torch.tensor([True, False, True]),
+}
+"""Three labelled responses; the mean gain of the mismatched ones is 0.2."""
+
+
+def kto(inputs: dict[str, Tensor], **settings: Any) -> Tensor:
+    return build_component(PREFERENCES, "kto", settings)(inputs)
+
+
+def test_kto_of_three_labelled_responses_by_hand():
+    def sigmoid(x: float) -> float:
+        return 1 / (1 + math.exp(-x))
+
+    # (gain - 0.2) of the desirable ones is 0.6 and 0.1, and 0.2 - gain of the undesirable one is 0.6; beta is 0.5.
+    wanted = [1.5 * (1 - sigmoid(0.3)), 0.4 * (1 - sigmoid(0.3)), 1.5 * (1 - sigmoid(0.05))]
+    found = kto(LABELLED, beta=0.5, desirable_weight=1.5, undesirable_weight=0.4)
+    assert found.tolist() == pytest.approx(wanted)
+    # An estimate of the KL below 0 counts as 0.
+    below = kto({**LABELLED, "mismatched_gain_P": torch.tensor([-3.0, 1.0, 0.5])}, beta=0.5)
+    wanted = [1 - sigmoid(0.4), 1 - sigmoid(0.2), 1 - sigmoid(0.15)]
+    assert below.tolist() == pytest.approx(wanted)
+
+
+def test_the_gradient_of_kto_is_that_of_finite_differences_with_the_kl_held_fixed():
+    leaves = {name: LABELLED[name].clone().requires_grad_() for name in ("labelled_gain_P", "mismatched_gain_P")}
+    total = kto({**LABELLED, **leaves}, beta=0.7, undesirable_weight=2.0).sum()
+    gradient_P, of_mismatched = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
+    for name, expected in (("labelled_gain_P", gradient_P), ("mismatched_gain_P", None)):
+        for place in range(3):
+            step = torch.zeros(3, dtype=torch.float64)
+            step[place] = 1e-6
+            up, down = (
+                kto({**LABELLED, name: LABELLED[name] + each}, beta=0.7, undesirable_weight=2.0).sum().item()
+                for each in (step, -step)
+            )
+            slope = (up - down) / 2e-6
+            if expected is None:
+                assert abs(slope) > 1e-3  # the loss depends on the KL, although it is not differentiated
+            else:
+                assert expected[place].item() == pytest.approx(slope, rel=1e-6)
+    assert of_mismatched is None or not of_mismatched.any()
 
 
 def test_bradley_terry_with_margin_and_centering():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 from dataclasses import dataclass
 
@@ -12,7 +13,9 @@ import torch
 from ansatz.errors import ConfigError
 from ansatz.objectives.preference import PREFERENCES
 from ansatz.objectives.preference_objective import build_preference_objective
+from ansatz.track.measurements import values
 from ansatz.train.batch import TrainBatch, build_batch
+from ansatz.train.measure import measure_loss
 from ansatz.train.packed import pack_rollouts
 from ansatz.train.ranks import split_for_rank
 from ansatz.train.sample import TrainSample
@@ -62,7 +65,7 @@ def test_the_losses_of_microbatches_of_whole_pairs_add_up_to_the_loss_of_the_bat
     objective, batch = batch_of({name: {}, "likelihood": {"weight": 0.3}})
     whole, whole_T = loss_of(objective, batch)
     if objective.whole_minibatch:
-        assert name in ("aot", "aot_unpaired", "bco", "bco_pair")
+        assert name in ("aot", "aot_unpaired", "bco", "bco_pair", "kto")
         return
     microbatches, _ = batch.microbatches(40, OneOf(0, 1), whole_groups=objective.whole_groups)
     assert len(microbatches) > 2
@@ -138,6 +141,70 @@ def test_what_is_measured_of_pairs_is_that_of_the_responses_whatever_their_order
         assert float(parts.sums[f"preference/{name}"]) == pytest.approx(value, abs=1e-4), name
 
 
+def labelled() -> list[TrainSample]:
+    """Five groups of a labelled response, of which the second and the last are undesirable, and a mismatched one."""
+    signs = [1.0, -1.0, 1.0, 1.0, -1.0]
+    return [
+        dataclasses.replace(sample, reward=signs[sample.group] if sample.reward else 0.0)
+        for sample in pairs()
+        if sample.group < 5
+    ]
+
+
+def test_kto_learns_from_labelled_responses_and_only_measures_mismatched_ones() -> None:
+    settings = {"beta": 0.5, "desirable_weight": 1.5}
+    objective, batch = batch_of({"kto": settings, "likelihood": {"weight": 0.3}}, list(reversed(labelled())))
+    parts, gradient_T = loss_of(objective, batch)
+
+    def sums(sample: TrainSample) -> tuple[float, float]:
+        """(log policy, gain)."""
+        token_T = torch.tensor(sample.token_ids)
+        policy, ref = (float(by_token(token_T, scale).double().sum()) for scale in (1.0, 0.9))
+        return policy, policy - ref
+
+    responses, mismatched = ([each for each in labelled() if bool(each.reward) is kind] for kind in (True, False))
+    kl = sum(sums(each)[1] for each in mismatched) / 5
+    assert kl < 0  # and so counts as 0
+    wanted = 0.0
+    for each in responses:
+        sign = each.reward
+        wanted += (1.5 if sign > 0 else 1.0) / (1 + math.exp(0.5 * sign * sums(each)[1])) / 5
+    good = [each for each in responses if each.reward > 0]
+    wanted -= 0.3 * sum(sums(each)[0] for each in good) / sum(len(each.token_ids) for each in good)
+    assert float(parts.loss) == pytest.approx(wanted, rel=1e-5)
+
+    signs = {each.token_ids[0]: each.reward for each in labelled()}
+    for rollout in range(10):
+        of_rollout = gradient_T[batch.mask_T & (batch.segment_T == rollout)]
+        first = int(batch.packed.token_T[batch.mask_T & (batch.segment_T == rollout)][0])
+        assert all((value < 0) - (value > 0) == signs[first] for value in of_rollout.tolist())
+
+    bad = [each for each in responses if each.reward < 0]
+    measured = {
+        name: value.total / value.weight for name, value in measure_loss(parts, batch.for_loss(gradient_T)).items()
+    }
+    found = {name: value for name, value in measured.items() if name.startswith("preference/")}
+    assert found == pytest.approx(
+        {
+            "preference/kl": kl,
+            "preference/margin": sum(sums(each)[1] for each in good) / 3 - sum(sums(each)[1] for each in bad) / 2,
+            "preference/chosen_logp": sum(sums(each)[0] for each in good) / 3,
+            "preference/rejected_logp": sum(sums(each)[0] for each in bad) / 2,
+            "preference/chosen_length": sum(len(each.token_ids) for each in good) / 3,
+            "preference/rejected_length": sum(len(each.token_ids) for each in bad) / 2,
+        },
+        rel=1e-4,
+    )
+
+
+def test_what_is_measured_of_labelled_responses_of_one_kind_has_no_number_of_the_other() -> None:
+    samples = [dataclasses.replace(each, reward=abs(each.reward)) for each in labelled()]
+    objective, batch = batch_of({"kto": {}}, samples)
+    parts, gradient_T = loss_of(objective, batch)
+    names = {name for name in values(measure_loss(parts, batch.for_loss(gradient_T))) if name.startswith("preference/")}
+    assert names == {"preference/kl", "preference/chosen_logp", "preference/chosen_length"}
+
+
 def test_only_losses_that_compare_with_a_reference_need_one() -> None:
     without = {"cpo", "simpo", "orpo"}
     for name in ALONE:
@@ -153,6 +220,7 @@ def test_only_losses_that_compare_with_a_reference_need_one() -> None:
         ({"likelihood": {}}, "preference.losses has no preference loss"),
         ({"dpoo": {}}, "preference 'dpoo' is unknown. Did you mean 'dpo'?"),
         ({"dpo": {"betta": 1}}, "has no setting 'betta'. Did you mean 'beta'?"),
+        ({"dpo": {}, "kto": {}}, "preference.losses: kto learns from labelled responses, and dpo from pairs."),
         ({"dpo": {"weight": 0}}, "preference.losses.dpo.weight = 0: expected a number above 0."),
         ({"dpo": {"weight": "much"}}, "preference.losses.dpo.weight = 'much': expected a number above 0."),
     ],

@@ -14,6 +14,7 @@ import torch
 
 from ansatz.certify.parity.cases import Case, error
 from ansatz.certify.parity.losses import preference_run
+from ansatz.objectives.components import build_component
 from ansatz.objectives.preference import PREFERENCES, bradley_terry
 from ansatz.objectives.projects.options import Options
 
@@ -93,13 +94,32 @@ def assert_equal(name: str, seed: int) -> None:
 
 
 def test_every_preference_loss_has_a_reference():
-    assert {PREFERENCES.get(name) for name in SETTINGS} == {PREFERENCES.get(name) for name in PREFERENCES.names()}
+    assert {PREFERENCES.get(name) for name in (*SETTINGS, "kto")} == {
+        PREFERENCES.get(name) for name in PREFERENCES.names()
+    }
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_preference_loss_equals_an_independent_implementation(name: str):
     for seed in range(10):
         assert_equal(name, seed)
+
+
+def test_kto_equals_an_independent_implementation():
+    for seed in range(20):
+        rng = random.Random(f"kto/{seed}")
+        inputs = random_inputs(rng)
+        response, mismatched = side_of(inputs, "chosen"), side_of(inputs, "rejected")
+        labels = [rng.random() < 0.5 for _ in response.mask]
+        settings = {"beta": rng.choice([0.1, 1.0]), "desirable_weight": rng.choice([1.0, 1.33])}
+        settings["undesirable_weight"] = rng.choice([0.5, 1.0])
+        gains = [((side.policy - side.ref) * side.mask).sum(1) for side in (response, mismatched)]
+        named = {"labelled_gain_P": gains[0], "mismatched_gain_P": gains[1], "desirable_P": torch.tensor(labels)}
+        ours = build_component(PREFERENCES, "kto", settings)(named).mean()
+        want = reference.kto(settings, response, mismatched, labels)
+        assert error(ours, want.item()) < 1e-12, settings
+        got, expected = (torch.autograd.grad(each, response.policy)[0] for each in (ours, want))
+        assert error(got, expected.tolist()) < 1e-12, settings
 
 
 def test_the_loss_of_reward_models_equals_an_independent_implementation():

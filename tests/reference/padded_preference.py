@@ -150,6 +150,23 @@ def preference(
     return loss.sum() / len(loss)
 
 
+def kto(o: dict[str, Any], response: Side, mismatched: Side, labels: list[bool]) -> Tensor:
+    """The mean over labelled responses of w(y) (1 - v(x, y)), as the documentation of TRL writes arXiv:2402.01306.
+
+    v = sigmoid(beta (log-ratio - KL)) of a desirable response, sigmoid(beta (KL - log-ratio)) of another. KL: the mean
+    log-ratio of mismatched responses, a number without a gradient, and not below 0.
+    """
+    ratios = mismatched.sum(mismatched.policy - mismatched.ref).tolist()
+    kl = max(0.0, sum(ratios) / len(ratios))
+    losses = [
+        o["desirable_weight"] * (1 - sigmoid(o["beta"] * (ratio - kl)))
+        if label
+        else o["undesirable_weight"] * (1 - sigmoid(o["beta"] * (kl - ratio)))
+        for ratio, label in zip(response.sum(response.policy - response.ref), labels, strict=True)
+    ]
+    return torch.stack(losses).mean()
+
+
 def bradley_terry(chosen: Tensor, rejected: Tensor, margin: Tensor | None, center: float) -> Tensor:
     """-log P(chosen beats rejected) = -log(e^c / (e^c + e^(r + margin))) (arXiv:2203.02155 eq. 1), plus the square of
     the pair's total."""
