@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ansatz.config.schema import Config
-from ansatz.data.pairs import Answered, PairSettings, make_pairs, rejected_of
+from ansatz.data.pairs import REJECTED, Answered, PairSettings, make_pairs, rejected_of
 from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.responses import Response
 from ansatz.loop.context import RunContext
@@ -56,9 +56,9 @@ class PolicyPairs(PairSettings):
 
 
 def check_lengths(lengths: LengthChecker, pairs: Sequence[Problem]) -> None:
-    """Check that the prompt and both responses of each pair are within the limits, with `check_demonstrations`."""
+    """Check that prompts and responses, of pairs both, are within the limits, with `check_demonstrations`."""
     lengths.check_demonstrations(pairs)
-    lengths.check_demonstrations([rejected_of(pair) for pair in pairs])
+    lengths.check_demonstrations([rejected_of(pair) for pair in pairs if REJECTED in pair.meta])
 
 
 def pair_sampling(config: Config, given: Mapping[str, Any], *, number: int) -> Sampling:

@@ -167,7 +167,7 @@ class Pages:
         pairs = read_problems(path)
         page = max(1, read_number(query.get("page", "")) or 1)
         shown = pairs[PAGE_PAIRS * (page - 1) : PAGE_PAIRS * page]
-        diffs = [word_diff(str(pair.meta.get(REJECTED, "")), pair.solution or "") for pair in shown]
+        diffs = [word_diff(str(pair.meta.get(REJECTED, pair.solution)), pair.solution or "") for pair in shown]
         return "pairs.html", {
             **at.context("pairs"),
             "stage": stage,

@@ -18,13 +18,21 @@ LETTERS = ["a", "e", "i", "o"]  # random weights rarely end a response themselve
 
 @pytest.fixture(scope="module")
 def emitted(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """The names of all metrics of one run that uses everything: SFT, rejection sampling, DPO, a process reward model,
-    PPO with a critic, a KL to the reference, a curriculum with dynamic sampling, partial rollouts, and a lag."""
+    """The names of all metrics of one run that uses everything: SFT, rejection sampling, DPO, KTO, a process reward
+    model, PPO with a critic, a KL to the reference, a curriculum with dynamic sampling, partial rollouts, and a lag."""
     folder = tmp_path_factory.mktemp("metrics")
     labelled = folder / "labelled.jsonl"
     rows = [{"prompt": "?", "completions": ["a"], "labels": [right]} for right in (True, False)]
     labelled.write_text("".join(json.dumps(row) + "\n" for row in rows))
     changes = {
+        "stages": [
+            "sft",
+            "rejection",
+            "preference",
+            {"stage": "preference", "preference": {"losses": {"kto": {}}}},
+            "reward_model",
+            "rl",
+        ],
         "data": {"curriculum": {"dynamic_sampling": 1}},
         "sft": {"steps": 1, "heldout_every": 1},
         "rejection": {"samples_per_prompt": 2, "problems": 4, "batch": 4, "stop": LETTERS, "sft": {"steps": 1}},

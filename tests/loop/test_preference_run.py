@@ -114,6 +114,108 @@ def test_pairs_of_a_file_need_no_sampling_and_no_reference_if_the_loss_has_none(
     assert len(json.loads((run / "problems" / "unfit.json").read_text())["preference.pairs"]) == 1
 
 
+UNPAIRED = [
+    {"prompt": f"{n} + {n % 3}?", "completion": f"It is {n + n % 3}" if n % 2 else "No idea", "label": bool(n % 2)}
+    for n in range(12)
+]
+
+
+def of_labels(tmp_path: Path, *rows: dict, losses: dict | None = None, **preference):
+    """The recipe of one stage that learns from the rows of a file, by default with KTO."""
+    path = tmp_path / "labels" / "rows.jsonl"
+    path.parent.mkdir()
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows or UNPAIRED))
+    settings = {
+        "pairs": {"source": "file", "path": str(path)},
+        "losses": losses or {"kto": {"beta": 0.5}},
+        "steps": 8,
+        "batch_size": 8,
+        "lr": 3e-3,
+        "warmup_steps": 0,
+    }
+    return toy_config(tmp_path, {**ONLINE, "stages": ["preference"], "preference": settings | preference})
+
+
+@pytest.fixture(scope="module")
+def unpaired(tmp_path_factory):
+    return run_pipeline(of_labels(tmp_path_factory.mktemp("unpaired")))
+
+
+def test_kto_makes_desirable_responses_likelier_and_undesirable_ones_less_likely(unpaired) -> None:
+    counts, start, *_, last = read_jsonl(unpaired / "preference" / "metrics.jsonl")
+    assert counts["preference/pairs"] == 12
+    assert start["preference/margin"] == start["preference/kl"] == 0
+    assert start["train/loss"] == pytest.approx(0.5)
+    assert last["preference/chosen_logp"] > start["preference/chosen_logp"] + 1
+    assert last["preference/rejected_logp"] < start["preference/rejected_logp"] - 1
+    assert last["train/loss"] < 0.45
+    assert last["preference/kl"] != 0
+    assert "preference/accuracy" not in last
+
+
+def test_a_killed_run_of_kto_is_resumed_to_the_same_bits(unpaired, tmp_path, monkeypatch) -> None:
+    config, original = of_labels(tmp_path), LocalTrainer.update
+
+    def fails(*arguments, step, **settings):
+        if step == 4:
+            raise KeyboardInterrupt
+        return original(*arguments, step=step, **settings)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalTrainer, "update", fails)
+        with pytest.raises(KeyboardInterrupt):
+            run_pipeline(config)
+    assert files_of(run_pipeline(config, resume=True)) == files_of(unpaired)
+
+
+def test_kto_learns_from_both_responses_of_pairs(tmp_path) -> None:
+    rows = [{"prompt": f"{n} + 1?", "chosen": str(n + 1), "rejected": "No idea"} for n in range(6)]
+    run = run_pipeline(of_labels(tmp_path, *rows, steps=0, epochs=2, batch_size=6))
+    counts, *steps = read_jsonl(run / "preference" / "metrics.jsonl")
+    assert counts["preference/pairs"] == 6
+    assert len(steps) == 4  # two passes over twelve responses
+    assert all("preference/kl" in row for row in steps)
+
+
+def test_kto_learns_from_what_the_policy_answers(tmp_path) -> None:
+    changes = {"stages": ["preference"], "preference": {**ONLINE["preference"], "losses": {"kto": {}}, "steps": 1}}
+    run = run_pipeline(toy_config(tmp_path, {**ONLINE, **changes}))
+    assert read_jsonl(run / "preference" / "metrics.jsonl")[1]["preference/margin"] == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "losses", "sentence"),
+    [
+        (UNPAIRED, {"dpo": {}}, "12 of 12 rows cannot be used, all for the same reason."),
+        (
+            UNPAIRED,
+            {"dpo": {}},
+            "Labelled responses need preference.losses: {kto: {}}, or reward_model.kind: correctness.",
+        ),
+        (UNPAIRED[1::2], {"kto": {}}, "the labels of 6 responses are 6 x true and 0 x false"),
+        ([{**row, "prompt": "?"} for row in UNPAIRED], {"kto": {}}, "all 12 responses are to the same prompt"),
+        ([*UNPAIRED, {**UNPAIRED[0], "label": None}], {"kto": {}}, "1 of 13 rows cannot be used: "),
+        ([*UNPAIRED, {**UNPAIRED[0], "completion": "long " * 99}], {"kto": {}}, "1 of 13 rows cannot be used: "),
+    ],
+    ids=range(6),
+)
+def test_rows_that_do_not_fit_the_loss_are_refused_before_the_run(tmp_path, rows, losses, sentence) -> None:
+    with pytest.raises(DataError) as error:
+        run_pipeline(of_labels(tmp_path, *rows, losses=losses))
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_explain_says_what_kto_optimises(tmp_path) -> None:
+    text = objectives_of_stages(of_labels(tmp_path, losses={"kto": {"undesirable_weight": 1.5}}))
+    assert "loss = mean over labelled responses of" in text
+    assert "desirable: 1.0 (1 - sigmoid(0.1 (gain - kl))), undesirable: 1.5 (1 - sigmoid(0.1 (kl - gain)))" in text
+    assert "kl = max(0, mean gain of mismatched responses in the step)" in text
+    assert "score" not in text
+    assert f"labelled responses of {tmp_path / 'labels' / 'rows.jsonl'}" in text
+
+
 def test_a_policy_that_is_always_right_gives_no_pair(tmp_path) -> None:
     changes = {**ONLINE, "rewards": {f"{Path(__file__).with_name('user_rewards.py')}:all_equal": {}}}
     with pytest.raises(DataError, match="give no pair"):

@@ -295,6 +295,18 @@ def test_the_pairs_of_a_preference_stage_are_shown_word_by_word(tmp_path: Path):
     assert viewer.get("/run/run/pairs/rl").status_code == 404
 
 
+def test_a_labelled_response_is_shown_alone_as_chosen_or_rejected(tmp_path: Path):
+    run = make_run(tmp_path / "runs" / "run")
+    rows = [replace(problem(index=n), solution=f"It is {n}.", meta={"labels": [float(n == 7)]}) for n in (6, 7)]
+    write_problems(run / "sft" / "pairs.jsonl", rows)
+    page = open_viewer(tmp_path / "runs", tmp_path / "cache").get("/run/run/pairs/sft").text
+    good, bad = page.index("✓ chosen"), page.index("✗ rejected")
+    assert bad < page.index("It is 6.") < good < page.index("It is 7.")
+    assert (page.count("✓ chosen"), page.count("✗ rejected")) == (1, 1)
+    assert "<ins>" not in page
+    assert "<del>" not in page
+
+
 def test_the_state_says_how_far_a_run_is_and_changes_only_with_its_files(tmp_path: Path):
     run = make_run(tmp_path / "runs" / "run")
     viewer = open_viewer(tmp_path / "runs", tmp_path / "cache")

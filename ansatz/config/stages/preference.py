@@ -34,7 +34,7 @@ class PreferenceSection(Section):
     epochs: Count = 1
     """Passes over the pairs, if `preference.steps` is 0."""
     batch_size: Positive = 32
-    """Pairs in one step."""
+    """Pairs in one step; with kto, labelled responses."""
     lr: LearningRate | None = None
     """Learning rate, after warm-up and before decay. null: 1e-6 with `model.path`, otherwise 1e-4."""
     warmup_steps: Count = 5

@@ -4,7 +4,8 @@
     preference_2/ ...  of a recipe that lists the stage several times: online rounds, each with pairs of the new policy
 
 The pairs come from a file or a data set, or are sampled from the policy at the start of the stage. That policy is also
-the reference, if a loss uses one (`objectives.preference`).
+the reference, if a loss uses one (`objectives.preference`). KTO learns from labelled responses: those of a file, or
+both responses of each pair.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ansatz.config.sampling import SamplingOptions
 from ansatz.config.schema import Config
 from ansatz.config.stages.preference import POLICY, PREFERENCE, PreferenceSection
 from ansatz.data.given_rows import GIVEN, GivenRows, bind_given
+from ansatz.data.label_files import LABELS, read_unpaired, with_mismatched
 from ansatz.data.pair_files import read_pairs
 from ansatz.data.pairs import rejected_of
 from ansatz.errors import ConfigError
@@ -36,6 +38,7 @@ from ansatz.loop.selection import PAIRS_FILE, read_taught, sampling_seconds, wri
 from ansatz.loop.stages.sft import evaluate_output, update_timed
 from ansatz.loop.stages.stage import Stage
 from ansatz.loop.training_stage import TrainingStage, training_stage
+from ansatz.loop.unfit import Check
 from ansatz.models.reader import Reader
 from ansatz.objectives.preference_objective import PreferenceObjective, build_preference_objective
 from ansatz.registry import bind, settings_of, suggest
@@ -51,21 +54,23 @@ class PreferenceStage(Stage):
     def explain(self, config: Config) -> str:
         settings, objective = config.section(PreferenceSection), objective_of(config)
         schedule = settings.schedule(num_pairs=0, is_built=config.model.built)
-        updates = f"{settings.epochs} passes over the pairs" if not settings.steps else f"{schedule.steps} steps"
+        learned, good = ("labelled responses", "desirable") if objective.unpaired else ("pairs", "chosen")
+        updates = f"{settings.epochs} passes over the {learned}" if not settings.steps else f"{schedule.steps} steps"
         likelihood = objective.likelihood_weights
+        score = "gain         " if objective.unpaired else f"score        {objective.divergence.formula()}, gain = "
         lines = [
-            "loss = mean over pairs of",
+            f"loss = mean over {learned} of",
             *(f"  {weight:g} x {component.formula()}  ({component.name})" for weight, component in objective.losses),
-            f"  score        {objective.divergence.formula()}, gain = log policy - log reference, summed over tokens",
+            f"  {score}log policy - log reference, summed over tokens",
             f"  reference    {'the policy at the start of the stage' if objective.needs_ref else 'none'}",
             f"  responses    {_explained_pairs(config, settings)}",
-            "  weight       1 / pairs of the step",
+            f"  weight       1 / {learned} of the step",
             "  coefficient  of a token's grad log policy: the same for all tokens of a response, positive where the "
-            "response is chosen",
-            f"  updates      {updates}, {settings.batch_size} pairs in a step",
+            f"response is {good}",
+            f"  updates      {updates}, {settings.batch_size} {learned} in a step",
         ]
         if likelihood is not None:
-            term = f"  - {objective.likelihood_coef:g} x sum over chosen tokens of weight x log policy, weight ="
+            term = f"  - {objective.likelihood_coef:g} x sum over {good} tokens of weight x log policy, weight ="
             lines.insert(1 + len(objective.losses), f"{term} {likelihood.formula()}")
         return "\n".join(lines)
 
@@ -81,7 +86,7 @@ class PreferenceStage(Stage):
     def input_checks(self, sources: RunSources) -> Iterable[Callable[[], object]]:
         source = _pair_source(sources.config.section(PreferenceSection))
         if not isinstance(source, PolicyPairs):
-            yield partial(sources.usable_rows, read_pairs, source, key=PAIRS, check=accept)
+            yield partial(_read_given, sources, source, accept)
 
     def seconds_before(self, folder: Path) -> float:
         return sampling_seconds(folder) + super().seconds_before(folder)
@@ -90,7 +95,7 @@ class PreferenceStage(Stage):
         settings, lengths = sources.config.section(PreferenceSection), sources.lengths(reader)
         source = _pair_source(settings)
         if not isinstance(source, PolicyPairs):
-            sources.usable_rows(read_pairs, source, key=PAIRS, check=partial(check_lengths, lengths))
+            _read_given(sources, source, partial(check_lengths, lengths))
         else:
             limit = pair_sampling(sources.config, settings.pairs, number=1).max_response_tokens
             sources.drop_unfit("train", partial(lengths.check_prompts, max_response_tokens=limit))
@@ -102,6 +107,8 @@ class PreferenceStage(Stage):
             _make_pairs(context, folder, settings)
         pairs = read_taught(folder / PAIRS_FILE)
         assert pairs is not None
+        unpaired = objective_of(config).unpaired
+        pairs = with_mismatched(pairs) if unpaired else pairs
         schedule = settings.schedule(num_pairs=len(pairs), is_built=config.model.built)
         one_update = config.train.model_copy(update={"updates_per_step": 1, "epochs_per_step": 1})
         objective = partial(_build_objective, settings)
@@ -112,7 +119,7 @@ class PreferenceStage(Stage):
             if running.first_step == 1:
                 running.tracker.resume(-1)  # without this, step 0 of a run that was killed early would be logged twice
                 running.tracker.log(0, pair_metrics(folder))
-            _train(running, context.renderer(trainer), batch_size=settings.batch_size)
+            _train(running, context.renderer(trainer), batch_size=settings.batch_size, unpaired=unpaired)
             return evaluate_output(context, running)
 
 
@@ -125,20 +132,24 @@ def _build_objective(section: PreferenceSection) -> PreferenceObjective:
     return build_preference_objective(section.losses or {"dpo": {}}, divergence=section.divergence)
 
 
-def pair_samples(pairs: Iterable[Problem], renderer: PromptRenderer) -> list[TrainSample]:
-    """Return two samples for each pair, which share a group: the chosen response with reward 1, the other with 0."""
+def pair_samples(pairs: Iterable[Problem], renderer: PromptRenderer, *, unpaired: bool = False) -> list[TrainSample]:
+    """Return two samples for each pair, which share a group: the chosen response with reward 1, the other with 0.
+
+    unpaired: they come from `with_mismatched`, and a response that is labelled undesirable has the reward -1.
+    """
     samples: list[TrainSample] = []
     for group, pair in enumerate(pairs):
-        for problem, reward in ((pair, 1.0), (rejected_of(pair), 0.0)):
+        label = -1.0 if unpaired and not pair.meta[LABELS][0] else 1.0
+        for problem, reward in ((pair, label), (rejected_of(pair), 0.0)):
             demonstration = renderer.demonstration(problem)
             samples.append(TrainSample.from_demonstration(demonstration, group=group, reward=reward))
     return samples
 
 
-def _train(stage: TrainingStage, renderer: PromptRenderer, *, batch_size: int) -> None:
+def _train(stage: TrainingStage, renderer: PromptRenderer, *, batch_size: int, unpaired: bool) -> None:
     for step in stage.steps:
         start = time.perf_counter()
-        samples = pair_samples(stage.stream.take(batch_size), renderer)
+        samples = pair_samples(stage.stream.take(batch_size), renderer, unpaired=unpaired)
         report, speed = update_timed(stage, samples, step=step, start=start)
         metrics = {
             name: value
@@ -165,10 +176,19 @@ def _pair_source(settings: PreferenceSection) -> PolicyPairs | GivenRows:
     return bind(PolicyPairs, chosen, what=PAIRS)()
 
 
+def _read_given(sources: RunSources, source: GivenRows, check: Check) -> list[Problem]:
+    """Return the pairs that a file or data set has, or the labelled responses and pairs for a loss on these."""
+    if not objective_of(sources.config).unpaired:
+        return sources.usable_rows(read_pairs, source, key=PAIRS, check=check)
+    problems = sources.usable_rows(read_unpaired, source, key=PAIRS, check=check)
+    check(with_mismatched(problems))
+    return problems
+
+
 def _explained_pairs(config: Config, settings: PreferenceSection) -> str:
     source = _pair_source(settings)
     if not isinstance(source, PolicyPairs):
-        return f"pairs of {source.place}"
+        return f"{'labelled responses' if objective_of(config).unpaired else 'pairs'} of {source.place}"
     samples = pair_sampling(config, settings.pairs, number=1).num_samples
     problems = f"{source.problems} problems" if source.problems else "all problems"
     return (
@@ -184,6 +204,6 @@ def _make_pairs(context: RunContext, folder: Path, settings: PreferenceSection) 
         sample_pairs(context, folder, source, settings.pairs, number=number)
         return
     lengths = context.lengths(context.policy(context.start_model))
-    pairs = context.usable_rows(read_pairs, source, key=PAIRS, check=partial(check_lengths, lengths))
+    pairs = _read_given(context, source, partial(check_lengths, lengths))
     context.write_unfit(context.config.run_dir / "problems")
     write_taught(folder / PAIRS_FILE, pairs, {"pairs": len(pairs)}, seconds=0.0)
