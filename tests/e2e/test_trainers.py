@@ -17,6 +17,7 @@ from toy_runs import REPOSITORY, toy_config
 
 from ansatz.config.schema import TrainSection
 from ansatz.data.given_rows import FileRows
+from ansatz.data.label_files import read_unpaired, with_mismatched
 from ansatz.data.pair_files import read_pairs
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.preference import pair_samples
@@ -89,23 +90,48 @@ def test_the_losses_of_five_steps_agree_with_trl_s_dpo_trainer(tmp_path):
         }
         for number in range(40)
     ]
-    template = tmp_path / "question.txt"
-    template.write_text("Question: {question}\nAnswer:\n")
-    texts = [f"Question: {row['prompt']}\nAnswer:\n{row['chosen']} {row['rejected']}" for row in rows]
-    build_tiny_model(tmp_path / "model", texts=texts, vocab_size=300, hidden_size=32, num_layers=2, num_heads=2)
-    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    shown = [{**row, "prompt": f"Question: {row['prompt']}\nAnswer:\n"} for row in rows]
-    (tmp_path / "shown.jsonl").write_text("".join(json.dumps(row) + "\n" for row in shown))
+    assert_agree_with_trl(tmp_path, rows, rows, DPO_CASES)
 
-    cases = json.dumps({name: settings for name, (settings, _) in DPO_CASES.items()})
-    theirs = output_of(".venv-trl", "trl_dpo_steps.py", tmp_path / "model", tmp_path / "shown.jsonl", cases)
-    for name, (_, losses) in DPO_CASES.items():
-        ours = five_losses(tmp_path, template, losses)
-        assert ours == pytest.approx(theirs[name], rel=1e-5, abs=1e-5), name
+
+@pytest.mark.slow
+def test_the_losses_of_five_steps_agree_with_trl_s_kto_trainer(tmp_path):
+    """TRL gives a prompt the response before it in the batch, and we the one after it."""
+    rows = [
+        {
+            "prompt": f"{number} + {number % 7}?",
+            "completion": f"It is {number + number % 7}" if number % 3 else f"Perhaps it is {number + 9}",
+            "label": bool(number % 3),
+        }
+        for number in range(40)
+    ]
+    backwards = [row for step in range(5) for row in reversed(rows[8 * step : 8 * step + 8])]
+    settings = {"beta": 0.5, "desirable_weight": 0.8, "undesirable_weight": 1.5}
+    cases = {"kto": ({}, {"kto": {}}), "weighted": (settings, {"kto": settings})}
+    assert_agree_with_trl(tmp_path, rows, backwards, cases)
+
+
+def assert_agree_with_trl(folder: Path, rows: list[dict[str, Any]], theirs: list[dict[str, Any]], cases: Any) -> None:
+    """The losses of five steps on our rows, and of TRL on its own, are the same in each case."""
+    template = folder / "question.txt"
+    template.write_text("Question: {question}\nAnswer:\n")
+    responses = ("chosen", "rejected", "completion")
+    texts = [
+        f"Question: {row['prompt']}\nAnswer:\n{' '.join(row[key] for key in responses if key in row)}" for row in rows
+    ]
+    build_tiny_model(folder / "model", texts=texts, vocab_size=300, hidden_size=32, num_layers=2, num_heads=2)
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    shown = [{**row, "prompt": f"Question: {row['prompt']}\nAnswer:\n"} for row in theirs]
+    (folder / "shown.jsonl").write_text("".join(json.dumps(row) + "\n" for row in shown))
+
+    configs = json.dumps({name: settings for name, (settings, _) in cases.items()})
+    found = output_of(".venv-trl", "trl_preference_steps.py", folder / "model", folder / "shown.jsonl", configs)
+    for name, (_, losses) in cases.items():
+        ours = five_losses(folder, template, losses)
+        assert ours == pytest.approx(found[name], rel=1e-5, abs=1e-5), name
 
 
 def five_losses(folder: Path, template: Path, losses: dict[str, dict[str, Any]]) -> list[float]:
-    """The loss of each of five steps on 8 pairs, as the stage `preference` makes them."""
+    """The loss of each of five steps on 8 rows, as the stage `preference` makes their pairs."""
     policy = load_policy(str(folder / "model"))
     trainer = LocalTrainer(
         policy,
@@ -116,11 +142,15 @@ def five_losses(folder: Path, template: Path, losses: dict[str, dict[str, Any]])
         schedule=Schedule(warmup_steps=0, decay_steps=0, total_steps=5),
     )
     renderer = RunSources(toy_config(folder)).build_renderer(policy, template=str(template))
-    pairs = read_pairs(FileRows(path=str(folder / "pairs.jsonl")))
-    reports = [
-        trainer.update(trainer.batch(pair_samples(pairs[8 * step : 8 * step + 8], renderer)), step=step + 1)
-        for step in range(5)
-    ]
+    rows, unpaired = FileRows(path=str(folder / "rows.jsonl")), "kto" in losses
+    problems = read_unpaired(rows) if unpaired else read_pairs(rows)
+    steps = [problems[start : start + 8] for start in range(0, 40, 8)]
+    batches = (
+        [pair_samples(with_mismatched(each), renderer, unpaired=True) for each in steps]
+        if unpaired
+        else [pair_samples(each, renderer) for each in steps]
+    )
+    reports = [trainer.update(trainer.batch(samples), step=step) for step, samples in enumerate(batches, start=1)]
     return [report.metrics["train/loss"] for report in reports]
 
 

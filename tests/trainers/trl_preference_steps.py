@@ -1,6 +1,7 @@
-"""The losses of five steps of TRL's DPOTrainer for each case, in TRL's environment: trl_dpo_steps.py MODEL PAIRS CASES.
+"""The losses of five steps of a trainer of TRL for each case: trl_preference_steps.py MODEL ROWS CASES.
 
-PAIRS: rows {prompt, chosen, rejected}, in the order of the steps, 8 in each. CASES: {name: {DPOConfig keys}} as JSON.
+It runs in TRL's environment. ROWS: {prompt, chosen, rejected} for the DPOTrainer, {prompt, completion, label} for the
+KTOTrainer, in the order of the steps, 8 in each. CASES: {name: {keys of its config}} as JSON.
 """
 
 import json
@@ -10,15 +11,16 @@ import tempfile
 from datasets import Dataset
 from torch.utils.data import SequentialSampler
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from trl import DPOConfig, DPOTrainer
+from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer
 
 model, pairs, cases = sys.argv[1:]
 with open(pairs, encoding="utf-8") as file:
     rows = [json.loads(line) for line in file]
+Trainer, Config = (KTOTrainer, KTOConfig) if "label" in rows[0] else (DPOTrainer, DPOConfig)
 
 
-class InOrder(DPOTrainer):
-    """Takes the pairs in their order and keeps the loss of each step in full precision."""
+class InOrder(Trainer):
+    """Takes the rows in their order and keeps the loss of each step in full precision."""
 
     losses: list[float]
 
@@ -35,7 +37,7 @@ def losses_of(settings):
     with tempfile.TemporaryDirectory() as out:
         trainer = InOrder(
             model=AutoModelForCausalLM.from_pretrained(model, dtype="float32"),
-            args=DPOConfig(
+            args=Config(
                 output_dir=out,
                 max_steps=5,
                 per_device_train_batch_size=8,
