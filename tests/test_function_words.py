@@ -107,7 +107,7 @@ ALLOWED: dict[str, tuple[int, int, int]] = {
     "certify/parity": (1, 21, 2),
     "cli": (0, 1, 5),
     "cluster": (0, 0, 9),
-    "config": (15, 39, 13),
+    "config": (1, 0, 11),
     "data": (0, 0, 16),
     "data/hygiene": (0, 0, 7),
     "environments": (0, 2, 10),

@@ -1,4 +1,4 @@
-"""What a run is, as frozen data. Imports no torch."""
+"""The recipe of a run, as frozen data. Imports no torch."""
 
 from ansatz.config.load import load_recipe, load_run
 from ansatz.config.schema import Config

@@ -10,8 +10,8 @@ from pydantic import Field
 from ansatz.config.fields import Section
 
 AUTO = "auto"
-"""The template that fits the model: of a checkpoint its run's, otherwise the tokenizer's chat template if it has one,
-otherwise `boxed`."""
+"""The template that fits the model: for a checkpoint the run's template, otherwise the tokenizer's chat template if
+there is one, otherwise `boxed`."""
 
 
 class ChatTemplate(Section):
@@ -30,7 +30,7 @@ class ChatTemplate(Section):
     precedence."""
 
     def __str__(self) -> str:
-        """As in a recipe and on the command line, without defaults."""
+        """Return the template as it is written in a recipe and on the command line, without defaults."""
         settings = self.model_dump(exclude={"name"}, exclude_defaults=True)
         parts = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
         return "{" + ", ".join([f"name: {self.name}", *parts]) + "}"

@@ -26,7 +26,7 @@ def _below_largest(value: Any) -> Any:
 Int = Annotated[int, BeforeValidator(_no_bool), AfterValidator(_below_largest)]
 Float = Annotated[float, BeforeValidator(_no_bool), Field(allow_inf_nan=False), AfterValidator(_below_largest)]
 Positive = Annotated[Int, Field(gt=0)]
-"""A number of things of which there is at least one."""
+"""A number of things, at least one."""
 Count = Annotated[Int, Field(ge=0)]
 """A number of things; 0 often switches a feature off, which the key's description then says."""
 Rate = Annotated[Float, Field(ge=0)]

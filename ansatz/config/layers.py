@@ -39,7 +39,7 @@ _NAME = re.compile(r"[A-Za-z][\w-]*")
 
 
 def spell_out(layer: Mapping[str, Any], parent: str = "") -> dict[str, Any]:
-    """Return a layer with each plain name as the mapping or list that it stands for, and names in small letters.
+    """Return a layer with the mapping or list behind each plain name, and names in small letters.
 
     engine: VLLM               {name: vllm}
     data.train: p/rows.jsonl   {source: jsonl, path: p/rows.jsonl}
@@ -81,7 +81,7 @@ def _in_small_letters(name: Any) -> Any:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with the keys of `over`. Mappings on both sides are merged key by key, except that naming another
+    """Return `base` with the keys of `over`. Mappings on both sides are merged key by key, except that naming another
     component (`source`, `name`) drops the settings of the old one."""
     merged = dict(base)
     for key, value in over.items():
@@ -96,10 +96,10 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def laid_over(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe with an overlay or with options: `merge`, without the rewards that `over` sets to null, and without the
+    """Lay an overlay or options over a recipe: `merge`, without the rewards that `over` sets to null, and without the
     preset if `over` asks for the defaults of a project instead.
 
-    ConfigError for a reward set to null that the recipe does not have.
+    Raise ConfigError for a reward set to null that the recipe does not contain.
     """
     over = _without_preset(base, over)
     merged, rewards = merge(base, over), over.get(REWARDS)
@@ -121,13 +121,13 @@ def laid_over(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any
 
 
 def merge_notes(base: Mapping[str, Any], over: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(key, sentence) for each component, or mapping of components, of `over` that keeps settings of `base` which it
-    does not name. Sections are no components: that their other keys stay is what an overlay is for."""
+    """Return (key, sentence) for each component, or mapping of components, of `over` that keeps settings of `base`
+    without naming them. Sections are not components: an overlay is meant to keep their other keys."""
     return list(_notes(base, _without_preset(base, over), ()))
 
 
 def _without_preset(base: Mapping[str, Any], over: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`over`, with algorithm.preset null if it names a project in defaults_of and no preset, but `base` has one."""
+    """Return `over`, with algorithm.preset null if it names defaults_of and no preset, but `base` names a preset."""
     below, above = base.get(ALGORITHM), over.get(ALGORITHM)
     if not isinstance(below, Mapping) or not isinstance(above, Mapping):
         return over

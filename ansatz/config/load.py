@@ -30,14 +30,14 @@ from ansatz.registry import number_problem, suggest
 from ansatz.trust import is_signed, texts_of, trusted
 
 _MOST_NAMED = 10
-"""Wrong keys of a recipe. To look for a near name takes milliseconds."""
+"""Wrong keys that are named in an error. The search for a near name takes milliseconds."""
 SectionT = TypeVar("SectionT", bound=BaseModel)
 
 RUN_FILE = "run.json"
 RECIPE_FILE = "recipe.yaml"
 """The recipe of an exported model, next to its weights."""
 MAX_DEPTH, MAX_VALUES = 50, 100_000
-"""Of a YAML file or value. Recipes have fewer than 10 levels and 1000 values."""
+"""Limits of a YAML file or value. Recipes stay below 10 levels and 1000 values."""
 _FLOAT = re.compile(r"^[-+]?(\d[\d_]*(\.[\d_]*)?|\.\d[\d_]*)([eE][-+]?\d+)?$|^[-+]?\.(inf|Inf|INF)$|^\.(nan|NaN|NAN)$")
 
 
@@ -75,7 +75,7 @@ _Loader.add_implicit_resolver(  # pyright: ignore[reportUnknownMemberType]
 
 
 def parse_yaml(text: str, *, where: str) -> Any:
-    """The value of a YAML text. ConfigError if it is not valid; `where` names the text in the message."""
+    """Return the value of a YAML text. Raise ConfigError if it is invalid; `where` names the text in the message."""
     try:
         value = yaml.load(text, _Loader)
         _check_values(value)
@@ -95,7 +95,7 @@ def parse_yaml(text: str, *, where: str) -> Any:
 
 
 def _check_values(value: Any) -> None:
-    """ConfigError for more values than a recipe can have, or deeper ones: aliases can make billions of a few lines.
+    """Raise ConfigError for more values than a recipe needs, or deeper ones: aliases can make billions of a few lines.
 
     Also for values that are not text, numbers, lists or mappings, such as dates, and for integers of over 300 digits.
     """
@@ -132,11 +132,13 @@ def load_recipe(
     note: Callable[[str], object] | None = None,
     trust_code: bool | None = None,
 ) -> Config:
-    """The resolved config. Raises ConfigError in the words of the recipe.
+    """Load a recipe and return the resolved config. Raise ConfigError in the words of the recipe.
 
-    note: is called with a sentence for each component of which the recipe's settings stay besides those that an overlay
-    or an option names. trust_code: whether the recipe may name code; None: unless it came along with a model, or with a
-    run that this user has not started. Overlays and overrides may.
+    note: is called with a sentence for each component that keeps settings of the recipe although an overlay or an
+    option names other ones. trust_code: whether the recipe may name code; None: it may, unless it came along with a
+    model or with a run that this user has not started. Overlays and overrides may.
+
+    Example: `load_recipe("tiny_arithmetic_grpo_cpu", overrides={"train.steps": "10"})`.
     """
     file = recipe_path(path)
     data, kept = _read_recipe(path), list[tuple[str, str]]()
@@ -158,7 +160,7 @@ def load_recipe(
 def load_run(
     run_dir: str | Path, *, overrides: Mapping[str, str] | None = None, trust_code: bool | None = None
 ) -> Config:
-    """The config that a run folder was written with, changed by dotted overrides. trust_code: as in `load_recipe`."""
+    """Load the config of a run folder, changed by dotted overrides. trust_code: as in `load_recipe`."""
     path = hold(Path(run_dir)) / "config.yaml"
     if not path.is_file():
         raise ConfigError(
@@ -174,14 +176,14 @@ def load_run(
 
 
 def _came_along(file: Path, data: Mapping[str, Any]) -> bool:
-    """Whether a recipe's file lies in somebody else's run, or next to a model."""
+    """Tell whether a recipe's file lies in somebody else's run, or next to a model."""
     if file.name == "config.yaml" and any((folder / RUN_FILE).exists() for folder in (file.parent, file.parent.parent)):
         return not _is_own(file.parent, data)
     return file.name == RECIPE_FILE and (file.parent / "config.json").exists()
 
 
 def _is_own(folder: Path, data: Mapping[str, Any]) -> bool:
-    """Whether this user has started the run with the recipe in its folder, or in that of one of its stages."""
+    """Tell whether this user started the run with the recipe in the run's folder, or in a folder of its stages."""
     if (folder / RUN_FILE).is_file():
         return is_signed(data, _signatures(folder))
     config = folder.parent / "config.yaml"
@@ -200,13 +202,13 @@ def _signatures(run_dir: Path) -> list[str]:
 
 
 def dump(config: BaseModel) -> str:
-    """The resolved config as YAML. Loading it gives an equal config."""
+    """Return the resolved config as YAML. Loading it gives an equal config."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
 def check(data: Mapping[str, Any], *, found_in: Path | None = None) -> Config:
-    """The mapping as a config, with the defaults of a model that it names. ConfigError for unknown, missing and wrong
-    keys. found_in: the file of a recipe that came along with a model or a run, which may not name code."""
+    """Turn a mapping into a config, with the defaults of a model that it names. Raise ConfigError for unknown, missing
+    and wrong keys. found_in: the file of a recipe that came along with a model or a run, so it may not name code."""
     for key, value in flat_keys(data).items():
         if (problem := number_problem(value)) is not None:
             raise ConfigError(f"{key} = {value!r}: {problem}.")
@@ -218,7 +220,7 @@ def check(data: Mapping[str, Any], *, found_in: Path | None = None) -> Config:
 
 
 def parse_section(section: type[SectionT], data: Mapping[str, Any], *, name: str) -> SectionT:
-    """A section that is not part of a recipe. ConfigError for wrong keys, called name.KEY, or KEY if name is empty."""
+    """Parse a section outside a recipe. Raise ConfigError for wrong keys, called name.KEY, or KEY if name is empty."""
     try:
         return section.model_validate(data)
     except ValidationError as error:
@@ -226,7 +228,7 @@ def parse_section(section: type[SectionT], data: Mapping[str, Any], *, name: str
 
 
 def _sentences(error: ValidationError, *parents: str, recipe: type[Config] | None = None) -> str:
-    """One sentence for each of the first wrong keys, without repetitions, and the number of the others."""
+    """Return one sentence for each of the first wrong keys, without repetitions, and the number of the others."""
     prefix = tuple(parent for parent in parents if parent)
     details = [{**detail, "loc": (*prefix, *detail["loc"])} for detail in error.errors(include_url=False)]
     named = dict.fromkeys(_sentence(cast(ErrorDetails, detail), recipe) for detail in details[:_MOST_NAMED])
@@ -240,7 +242,7 @@ def _at_toy_size(config: Config, data: Mapping[str, Any], override_layer: Mappin
 
 
 def _override_layer(overrides: Mapping[str, str]) -> dict[str, Any]:
-    """{"train.lr": "3e-4"} -> {"train": {"lr": 3e-4}}. All overrides form one layer, so their order does not matter."""
+    """Turn {"train.lr": "3e-4"} into {"train": {"lr": 3e-4}}. All overrides form one layer, so their order is free."""
     layer: dict[str, Any] = {}
     for name, text in overrides.items():
         value = _as_text_if_expected(name, parse_yaml(text, where=f"the value of --{name}"), text)
@@ -262,7 +264,7 @@ def _as_text_if_expected(name: str, value: Any, text: str) -> Any:
 
 
 def _is_given(key: str, overrides: Iterable[str]) -> bool:
-    """Whether an option gives the mapping itself (`--rewards '{brief: {}}'`), and not one of its keys."""
+    """Tell whether an option gives the mapping itself (`--rewards '{brief: {}}'`), and not one of its keys."""
     return any(key == name or key.startswith(f"{name}.") for name in overrides)
 
 
@@ -281,7 +283,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _sentence(detail: ErrorDetails, recipe: type[Config] | None) -> str:
-    """One pydantic error in the words of the recipe."""
+    """Say one pydantic error in the words of the recipe."""
     name = ".".join(str(part) for part in detail["loc"] if part != "[key]")
     if detail["type"] == "extra_forbidden":
         *parents, last = [str(part) for part in detail["loc"]]
@@ -291,7 +293,7 @@ def _sentence(detail: ErrorDetails, recipe: type[Config] | None) -> str:
         return f"{name}: {where} no key {last!r}.{elsewhere or suggest(last, section.model_fields)}"
     if detail["type"] == "missing":
         return f"{name} is missing. It has no default, so the recipe must give it."
-    if detail["type"] == "value_error":  # raised by a validator of the section, whose message begins with the key
+    if detail["type"] == "value_error":  # a validator of the section raised it; its message begins with the key
         return f"{name}.{detail['msg'].removeprefix('Value error, ')}.".removeprefix(".")
     if detail["type"] in ("model_type", "dict_type"):
         return f"{name} = {detail['input']!r}: it should be a mapping of keys to values."

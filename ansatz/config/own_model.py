@@ -1,4 +1,4 @@
-"""Defaults of a recipe that names a model (`model.path`), where those of the built tiny model would be wrong.
+"""Defaults of a recipe that names a model (`model.path`), for keys whose defaults only suit the built tiny model.
 
 Values that the recipe gives always win. The config.yaml of a run gives every value, so a resumed run keeps its own.
 """
@@ -17,18 +17,18 @@ OWN_MODEL: dict[str, dict[str, Any]] = {
     "rollout": {"max_prompt_tokens": 1024},
     "train": {"lr": 1e-6, "critic": {"lr": 1e-5}},
 }
-"""By section and key, besides those of the sections of stages. Learning rates of the tiny model (1e-4 and more) destroy
-a pretrained one in a few steps."""
+"""By section and key, besides the sections of stages. Learning rates of the tiny model (1e-4 and more) destroy a
+pretrained one in a few steps."""
 
 EVALUATED_TOKENS = 2048
 """The longest response of a recipe that samples only to evaluate, if it gives none."""
 
 
 def with_own_model_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe's mapping with these defaults filled in if it has a `model.path`; otherwise as it is.
+    """Return the recipe's mapping with these defaults filled in if `model.path` is set; otherwise as it is.
 
-    ConfigError if rollout.max_response_tokens is missing, unless the recipe is run at toy size, which sets lengths, or
-    learns from given responses only, such as DPO on pairs from a file.
+    Raise ConfigError if rollout.max_response_tokens is missing, unless the recipe is run at toy size, which sets
+    lengths, or learns from given responses only, such as DPO on pairs from a file.
     """
     model = data.get("model")
     if not isinstance(model, Mapping) or cast("Mapping[str, Any]", model).get("path") is None:
@@ -55,7 +55,7 @@ def with_own_model_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _learns_from_samples(data: Mapping[str, Any]) -> bool:
-    """Return whether a stage of the recipe samples what it learns from. True for values that the schema will refuse."""
+    """Tell whether a stage of the recipe samples its own data. True for values that the schema will refuse."""
     declarations, names = find_stages(data), set(listed_stages(data))
     if not names:
         names = {each.name for each in declarations if each.section is not None and data.get(each.name) is not None}
@@ -73,7 +73,7 @@ def _steps(train: Any) -> Any:
 
 
 def _filled(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The given section with the defaults of keys that it leaves out, also within a section of its own."""
+    """Return the given section with the defaults of keys that it leaves out, also within its own sections."""
     inner = {
         key: _filled(cast("Mapping[str, Any]", value), given[key])
         for key, value in defaults.items()

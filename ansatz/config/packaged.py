@@ -1,6 +1,6 @@
 """The recipes and overlays that are installed with Ansatz, by name.
 
-The first comment line of each file is its summary. A line "# Hardware: 8x80GiB" says what it was written for.
+The first comment line of each file is its summary. A line "# Hardware: 8x80GiB" names the intended machine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class PackagedRecipe:
 
 
 def recipe_text(file: Path) -> str:
-    """ConfigError if the file is not a text file or cannot be read."""
+    """Read a recipe's file. Raise ConfigError if it is not a text file or cannot be read."""
     try:
         return read_text(file)
     except OSError as error:
@@ -44,10 +44,10 @@ def recipe_text(file: Path) -> str:
 
 
 def recipe_path(given: str | Path) -> Path:
-    """The file that a user means: an existing file, or else the packaged recipe or overlay of that name, or the recipe
-    in the folder of a run, a project or a model.
+    """Return the file that a user means: an existing file, or else the packaged recipe or overlay of that name, or the
+    recipe in the folder of a run, a project or a model.
 
-    ConfigError for none of them, with the nearest packaged name.
+    Raise ConfigError for none of them, with the nearest packaged name.
     """
     path = Path(given)
     if path.is_file():
@@ -74,7 +74,7 @@ def is_packaged(path: Path) -> bool:
 
 
 def packaged_recipes(folder: Path = FOLDER) -> list[PackagedRecipe]:
-    """All packaged recipes in the order of their names; with `OVERLAYS`, all overlays."""
+    """Return all packaged recipes in the order of their names; with `OVERLAYS`, all overlays."""
     return [_described(path) for path in sorted(folder.glob("*.yaml"))]
 
 

@@ -1,4 +1,4 @@
-"""Files that a recipe names are looked for next to the recipe first, and then in the current folder.
+"""Finds the files that a recipe names: next to the recipe first, and then in the current folder.
 
 A recipe can then be kept in one folder with its data, rewards and templates, and be started from anywhere. Settings on
 the command line, and installed recipes, are relative to the current folder.
@@ -15,7 +15,7 @@ _NAMES_OR_PATHS = frozenset({"template", "preset"})  # a path here has a suffix 
 
 
 def beside_recipe(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The mapping with each relative path that exists in `folder` made absolute.
+    """Return the mapping with each relative path that exists in `folder` made absolute.
 
     Paths are the values of the keys `path`, `paths`, `teacher`, `template` and `preset` at any depth, and names of the
     form `file.py:function`, as keys (rewards) or as values (`source`, `name`). Everything else stays as it is.

@@ -1,6 +1,6 @@
-"""The class of a recipe: the keys that every recipe has, and the sections of its stages.
+"""The class of a recipe: the keys of every recipe, and the sections of its stages.
 
-A recipe can have the installed stages, and those of a user's own files, which it lists as `path/file.py:Class`.
+A recipe can use the installed stages, and stages in a user's own files, which it lists as `path/file.py:Class`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ INSTALLED = (
     "ansatz.config.stages.reward_model:DECLARATION",
     "ansatz.config.stages.core:RL",
 )
-"""Where the declarations are. This is the order of the stages in a recipe that does not list them."""
+"""The places of the declarations, in the order of the stages in a recipe that does not list them."""
 
 
 @functools.cache
@@ -39,10 +39,10 @@ def list_stages() -> tuple[StageDeclaration, ...]:
 
 
 def find_stages(recipe: Mapping[str, Any]) -> tuple[StageDeclaration, ...]:
-    """Return the declarations of the installed stages, and of those that the recipe lists as `path/file.py:Class`, in
+    """Return the declarations of the installed stages, and of stages that the recipe lists as `path/file.py:Class`, in
     text that may name code.
 
-    Raises ConfigError for a file or a class that cannot be used, and for two stages of one name.
+    Raise ConfigError for a file or a class that cannot be used, and for two stages of one name.
     """
     declared = {declaration.name: declaration for declaration in list_stages()}
     for place in listed_stages(recipe):
@@ -59,7 +59,7 @@ def find_stages(recipe: Mapping[str, Any]) -> tuple[StageDeclaration, ...]:
 
 
 def listed_stages(recipe: Mapping[str, Any]) -> list[str]:
-    """Return what the list of stages of a recipe names, each once; empty without a list."""
+    """Return the names in the list of stages of a recipe, each once; empty without a list."""
     listed: Any = recipe.get("stages")
     entries = cast("list[Any]", listed) if isinstance(listed, list | tuple) else []
     return list(dict.fromkeys(map(stage_name, entries)))
@@ -91,7 +91,7 @@ def recipe_class(declarations: tuple[StageDeclaration, ...]) -> type[Config]:
 
 
 def marked_recipe(data: Mapping[str, Any], file: Path | None) -> dict[str, Any]:
-    """Return a recipe's mapping as the user's own, or with a file, as one that was found in it. The sections of stages
+    """Mark a recipe's mapping as the user's own, or with a file, as one that was found in it. The sections of stages
     in files are then left out, since the files would have to be read to know them."""
     if file is None:
         return trusted(dict(data))
@@ -103,13 +103,13 @@ def marked_recipe(data: Mapping[str, Any], file: Path | None) -> dict[str, Any]:
 
 
 def class_of(recipe: Mapping[str, Any]) -> type[Config]:
-    """Return the class of a recipe, which its list of stages determines."""
+    """Return the class of a recipe, by its list of stages."""
     return recipe_class(find_stages(recipe))
 
 
 def resolve(recipe: Mapping[str, Any], file: Path | None) -> Config:
     """Return the config of a recipe's mapping that `marked_recipe` has marked. The schema makes plain text of some of
-    it, so it is marked again. pydantic.ValidationError for wrong keys."""
+    it, so it is marked again. Raise pydantic.ValidationError for wrong keys."""
     config = _with_marks(class_of(recipe).model_validate(recipe), marking(recipe))
     config.mark_found(file)
     return config
@@ -128,19 +128,19 @@ def _reduce(config: Config) -> tuple[Callable[..., Config], tuple[dict[str, Any]
 
 
 def _restore(recipe: dict[str, Any], file: Path | None) -> Config:
-    """Return the config of which this is a dump, in another process."""
+    """Restore a config from its dump, in another process."""
     return resolve(marked_recipe(recipe, file), file)
 
 
 def default_class() -> type[Config]:
-    """Return the class of recipes that have installed stages only."""
+    """Return the class of recipes with installed stages only."""
     return recipe_class(list_stages())
 
 
 def section_at(names: Sequence[str], recipe: type[Config] | None = None) -> type[BaseModel] | None:
     """Return the section of a recipe with these names, from the outermost on; None if the key is not a section.
 
-    recipe: its class; None: of a recipe that has installed stages only.
+    recipe: its class; None: the class of recipes with installed stages only.
     """
     section: type[BaseModel] = recipe or default_class()
     for name in names:
@@ -155,7 +155,7 @@ def section_at(names: Sequence[str], recipe: type[Config] | None = None) -> type
 
 def recipe_keys(*names: str) -> list[str]:
     """Return the dotted names of all keys in a section of a recipe; without names, of the whole recipe. The settings of
-    components have no schema and are left out."""
+    components are left out, because no schema lists them."""
     section, keys = section_at(names), list[str]()
     for key, field in section.model_fields.items() if section is not None else ():
         inner = section_at([*names, key])
@@ -165,8 +165,8 @@ def recipe_keys(*names: str) -> list[str]:
 
 
 def suggest_keys(last: str, known: Iterable[str], *, option: str = "") -> str:
-    """Return " Did you mean train.lr or sft.lr?" with the keys whose last part is this one, those of RL first; empty if
-    there are none. option: what stands in front of each key."""
+    """Return " Did you mean train.lr or sft.lr?" with the keys whose last part is this one, keys of RL first; empty if
+    there are none. option: the text in front of each key."""
     same = [key for key in known if key.rpartition(".")[2] == last.replace("-", "_")]
     same.sort(key=lambda key: key.partition(".")[0] not in ("train", "rollout", "algorithm"))
     *others, end = [f"{option}{key}" for key in same] or [""]

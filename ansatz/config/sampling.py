@@ -1,7 +1,7 @@
-"""How responses are sampled: the one definition for recipes (`rollout`, `evaluate`, `rejection`) and for commands.
+"""The options of sampling: the one definition for recipes (`rollout`, `evaluate`, `rejection`) and for commands.
 
-An option has the same name and meaning everywhere. On the command line `top_k` is written `--top-k`; the descriptions
-below are also the help texts there.
+The name and the meaning of an option are the same everywhere. On the command line `top_k` is written `--top-k`; the
+descriptions below are also the help texts there.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class SamplingOptions(Section):
     samples_per_prompt: Annotated[Positive, Field(le=65_536)] = 8
     """Number of responses to each prompt, at most 65,536."""
     max_response_tokens: Count = 0
-    """Longest response in tokens, end token included. 0: what the longest prompt leaves of the model's context, at most
-    2048."""
+    """Longest response in tokens, end token included. 0: the room that the longest prompt leaves in the model's
+    context, at most 2048."""
     min_response_tokens: Count = 0
     """End-of-sequence tokens are masked out for the first N tokens. Stop strings still end a response."""
     temperature: Temperature = 1.0
@@ -81,9 +81,9 @@ class SamplingOptions(Section):
 
 
 class AsRollout(SamplingOptions):
-    """Sampling options, of which those in `AS_ROLLOUT` are as in `rollout` where a recipe does not give them.
+    """Sampling options. If a recipe leaves out those in `AS_ROLLOUT`, they are as in `rollout`.
 
-    A resolved recipe says everything, so it has them filled in.
+    A resolved recipe says everything, so they are filled in there.
     """
 
     AS_ROLLOUT: ClassVar[tuple[str, ...]] = ()

@@ -1,7 +1,7 @@
 """The schema of a recipe: one frozen pydantic model for each section. Unknown keys are errors.
 
 Components (data sources, rewards, components of the objective) are named here and carry their settings as a mapping.
-What they accept is read from their signatures, so nothing is declared twice. docs/config.md is generated from the
+Their signatures say which settings they accept, so nothing is declared twice. docs/config.md is generated from the
 docstrings of the keys.
 """
 
@@ -25,7 +25,7 @@ SectionT = TypeVar("SectionT", bound=BaseModel)
 FIRST_STAGES = ("problems", "model")
 """Every run begins with these, so a recipe does not list them."""
 REWARD_MODEL = "reward_model"
-"""What `train.critic.path` says for the newest reward model of the run, and the stage that trains it."""
+"""The value of `train.critic.path` for the newest reward model of the run, and the name of the stage that trains it."""
 
 
 class ModelSection(Section):
@@ -39,16 +39,16 @@ class ModelSection(Section):
     """Type that the model computes in. auto: bfloat16 if the device multiplies it natively, otherwise float32. The
     master weights of the optimizer are float32 in either case."""
     tiny: dict[str, Any] = Field(default_factory=dict[str, Any])
-    """Sizes of the model that is built. Has an effect only if `model.path` is null."""
+    """Sizes of the model that is built. Takes effect only if `model.path` is null."""
     toy: bool | tuple[str, ...] = False
     """true: try the recipe at toy size, in a minute on any machine. The architecture of `model.path` gets random
-    weights, and numbers of steps, prompts and tokens are reduced. The config.yaml of a run lists here what was
-    reduced."""
+    weights, and numbers of steps, prompts and tokens are reduced. The config.yaml of a run lists the reductions
+    here."""
     lora: dict[str, Any] | None = None
     """Train low-rank adapters with these settings instead of the weights. null: train every weight."""
     quantize: Literal["nf4"] | None = None
-    """nf4: the frozen weights under the adapters have 4 bits (QLoRA), which takes the package bitsandbytes and one
-    training stage. null: they have the type of `model.dtype`."""
+    """nf4: the frozen weights under the adapters are stored in 4 bits (QLoRA), which takes the package bitsandbytes and
+    one training stage. null: they keep the type of `model.dtype`."""
     checkpointing: bool = False
     """Activation checkpointing: the backward pass computes the activations of each layer again instead of keeping
     them. Takes less memory and more time, and changes no number."""
@@ -62,13 +62,13 @@ class ModelSection(Section):
 
 
 class DataSection(Section):
-    """The problems and how they are shown to the model. `sft`, `train` and `heldout` each name a source with its
-    settings: {source: NAME, split: SPLIT, ...}."""
+    """The problems and their form for the model. `sft`, `train` and `heldout` each name a source with its settings:
+    {source: NAME, split: SPLIT, ...}."""
 
     template: Template = "tiny"
     """Prompt template that turns a problem into a prompt. {name: chat, system: TEXT, arguments: {...}} is
     the tokenizer's chat template with a system prompt and with arguments, such as {enable_thinking: true}. auto, the
-    default with `model.path`: the template of the run that the model is a checkpoint of, otherwise chat if the
+    default with `model.path`: the template of the run if the model is a checkpoint of one, otherwise chat if the
     tokenizer has a chat template, otherwise boxed. The choice is printed, and is written to the run's config.yaml."""
     sft: dict[str, Any] | None = None
     """Problems with worked solutions, for supervised fine-tuning. null: no SFT stage."""
@@ -108,10 +108,10 @@ class DataSection(Section):
 
 
 class RolloutSection(SamplingOptions):
-    """How RL samples responses."""
+    """The sampling of responses in RL."""
 
     prompts_per_step: Annotated[Positive, Field(le=1_000_000)] = 32
-    """Problems in one RL step, at most 1,000,000. The step has prompts_per_step x samples_per_prompt rollouts."""
+    """Problems in one RL step, at most 1,000,000. A step makes prompts_per_step x samples_per_prompt rollouts."""
     max_prompt_tokens: Positive = 256
     """Longest prompt in tokens. A problem with a longer one is refused before training. Default with `model.path`:
     1024."""
@@ -120,13 +120,13 @@ class RolloutSection(SamplingOptions):
     that learn from given responses only."""
     partial_rollout_tokens: Count = 0
     """Partial rollouts: a response that has not ended after N tokens is paused, and the next step resumes it with the
-    new weights. 0: every response ends in the step in which it began."""
+    new weights. 0: every response ends in the step that began it."""
     lag: Count = 0
-    """How many steps old the weights may be that a step is sampled with, beyond those that it updates. With workers,
-    the rollouts of the next N steps are sampled while a step is updated. 0: every step is sampled with the weights that
-    it updates. 1 or more needs `algorithm.correction: truncate`; more than 8 also needs `rollout.long_lag: true`."""
+    """Largest age, in steps, of the weights that sample a step, compared with the weights that it updates. With
+    workers, the rollouts of the next N steps are sampled while a step is updated. 0: both weights are the same. 1 or
+    more needs `algorithm.correction: truncate`; more than 8 also needs `rollout.long_lag: true`."""
     long_lag: bool = False
-    """Accept a `rollout.lag` above 8, with which training gets worse whatever the correction."""
+    """Accept a `rollout.lag` above 8, although training gets worse then, whatever the correction."""
     publish_every: Positive = 1
     """Samplers get new weights every N steps only, so that they wait for weights less often. The weights of a step are
     then up to N - 1 steps older than `rollout.lag` says, and the same correction is needed."""
@@ -148,12 +148,12 @@ class RolloutSection(SamplingOptions):
 
 
 class CriticSection(Section):
-    """The critic of objectives that have one, such as ppo. Without a critic, none of this has an effect."""
+    """The critic of objectives that use one, such as ppo. Without a critic, no key here takes effect."""
 
     path: str | None = None
     """The model that the critic's transformer starts from: a folder or a model of the hub, with the vocabulary of the
-    policy, or `reward_model`: the newest reward model of the run. Of a reward model with extra layers, only these, the
-    last norm and the value head are trained. null: the policy at the start of RL. The value head starts at 0."""
+    policy, or `reward_model`: the newest reward model of the run. If this has extra layers, only they, the last norm
+    and the value head are trained. null: the policy at the start of RL. The value head starts at 0."""
     lr: LearningRate = 1e-3
     """Learning rate of the critic, with the schedule of `train.lr`. Default with `model.path`: 1e-5."""
     steps_alone: Count = 0
@@ -162,7 +162,7 @@ class CriticSection(Section):
 
 
 class ScheduleSection(Section):
-    """What every section has whose stage trains: the number of steps, and the learning rate of each."""
+    """The keys of every section whose stage trains: the number of steps, and the learning rate of each."""
 
     steps: Count
     lr: LearningRate
@@ -171,7 +171,7 @@ class ScheduleSection(Section):
 
 
 class DecaySection(Section):
-    """How the learning rate falls over the `decay_steps` of a stage, of RL and of every other."""
+    """The fall of the learning rate over the `decay_steps` of a stage, of RL and of every other."""
 
     shape: Literal["linear", "cosine"] = "linear"
     """linear, or cosine: half a period of a cosine."""
@@ -187,15 +187,15 @@ class TrainSection(ScheduleSection):
     lr: LearningRate = 1e-4
     """Learning rate, after warm-up and before decay. Default with `model.path`: 1e-6."""
     warmup_steps: Count = 5
-    """Steps over which the learning rate rises linearly from near 0."""
+    """Steps of linear warm-up, from a learning rate near 0."""
     decay_steps: Count = 0
-    """Steps at the end over which the learning rate falls, as `train.decay` says; 0: no decay."""
+    """Steps of decay at the end, as `train.decay` says; 0: no decay."""
     decay: DecaySection = DecaySection()
     updates_per_step: Positive = 1
     """Minibatches that the prompts of a step are divided into, with one optimizer step on each."""
     epochs_per_step: Positive = 1
-    """How often the rollouts of a step are used. Each epoch after the first deals the prompts into minibatches in
-    another order. A step has updates_per_step x epochs_per_step optimizer steps."""
+    """Number of times that the rollouts of a step are used. Each epoch after the first deals the prompts into
+    minibatches in another order. A step makes updates_per_step x epochs_per_step optimizer steps."""
     tokens_per_microbatch: Positive = 16384
     """Most tokens, prompts included, that one forward and backward pass computes. Bounds the memory and changes no
     result beyond rounding."""
@@ -217,9 +217,9 @@ class TrainSection(ScheduleSection):
 
 
 class EvaluateSection(AsRollout):
-    """Held-out evaluation: `samples_per_prompt` responses and one greedy response to each problem. What describes the
-    form of a response (max_response_tokens, min_response_tokens, stop, thinking_budget, closing) is as in `rollout`
-    unless it is given here. The other sampling options have the defaults below."""
+    """Held-out evaluation: `samples_per_prompt` responses and one greedy response to each problem. Options for the form
+    of a response (max_response_tokens, min_response_tokens, stop, thinking_budget, closing) are as in `rollout` unless
+    they are given here. The other sampling options use the defaults below."""
 
     AS_ROLLOUT: ClassVar = ("max_response_tokens", "min_response_tokens", "stop", "thinking_budget", "closing")
 
@@ -245,7 +245,7 @@ class EvaluateSection(AsRollout):
 
 
 class SaveSection(Section):
-    """What a run writes besides its metrics."""
+    """The files that a run writes besides its metrics."""
 
     every: Positive = 25
     """Write a checkpoint every N steps of SFT and of RL. The last step of a stage always gets one."""
@@ -256,9 +256,9 @@ class SaveSection(Section):
     of RL that is better than all before it. `ansatz export --best` exports it. The name of a held-out set, or of a
     source of a mixture: only its problems decide."""
     optimizer: Literal["all", "last", "unfinished"] = "all"
-    """Checkpoints that keep what only a resumed stage needs: optimizer state, critic and reference. all: every one.
-    last: the newest of each stage, and those that a rollback may return to. unfinished: the same, and none of a stage
-    that is done; a run that is done keeps its models alone, without float32 master weights, and cannot be extended."""
+    """Checkpoints that keep the state for resuming a stage: optimizer state, critic and reference. all: every one.
+    last: the newest of each stage, and the ones that a rollback may return to. unfinished: the same, and none of a
+    finished stage; a finished run keeps its models alone, without float32 master weights, and cannot be extended."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of the weights in the model folder of a checkpoint. auto: the precision of the model that the run
     starts from. Below float32, the checkpoint holds the float32 master weights too, in its subfolder training/; a
@@ -277,8 +277,8 @@ class SaveSection(Section):
     """Newest steps whose rollouts are kept; 0: all."""
     tokens_mb: Annotated[Float, Field(ge=0)] = 4.0
     """Most megabytes of a step's tokens that are stored with their log-probs when they were sampled, before the update
-    and after it, at 21 bytes each. They are of whole groups, at most four, which take turns from step to step. 0: none,
-    which saves about a hundredth of a step."""
+    and after it, at 21 bytes each. They come from whole groups, at most four, which take turns from step to step. 0:
+    none, which saves about a hundredth of a step."""
     tensorboard: bool = True
     """Write the metrics as TensorBoard events too."""
 
@@ -288,16 +288,16 @@ class ClusterSection(Section):
     changes a result, and all of them may differ when a run is resumed. Times are in seconds."""
 
     workers: Annotated[Count, Field(le=4096)] = 0
-    """Processes that sample, each with a model of its own. They sample the next steps while a step is updated if
+    """Processes that sample, each with its own model. They sample the next steps while a step is updated if
     `rollout.lag` is 1 or more. 0: everything runs in one process."""
     threads: Annotated[Positive, Field(le=1024)] = 1
     """CPU threads of each worker."""
     gpus: Annotated[Float, Field(ge=0)] = 0.0
     """GPUs that Ray reserves for each worker."""
     min_workers: Annotated[Count, Field(le=4096)] = 0
-    """The run starts if this many workers have room on the cluster, and stops when fewer are left; the others start as
-    soon as there is room. A worker that dies is replaced, at most five times in an hour. 0: all must have room at the
-    start, and later at least one."""
+    """The run starts if the cluster can hold this many workers, and stops when fewer are left; the others start as
+    soon as there is room. A worker that dies is replaced, at most five times in an hour. 0: there must be room for all
+    at the start, and later for at least one."""
     trainers: Annotated[Count, Field(le=4096)] = 0
     """Ranks that train together in processes of their own, with the weights sharded over them. Their number changes a
     result only by rounding; the same number gives the same bits. 0: training runs in the run's own process."""
@@ -305,9 +305,9 @@ class ClusterSection(Section):
     """The smallest number of ranks to train on when there is no room for all, for example after a node is lost. 0: as
     many as `trainers`, so that the bits of a run stay the same."""
     shard_size: Annotated[Count, Field(le=4096)] = 0
-    """Ranks over which the weights are sharded (hybrid sharding). Groups of this many ranks have a copy of the weights
-    each, and only add up their gradients: less traffic between nodes, more memory. 0: one copy, sharded over all ranks,
-    as also where this does not divide the ranks that are left after a loss."""
+    """Ranks that share one copy of the weights (hybrid sharding). Each group of this many ranks holds its own copy, and
+    the groups only add up their gradients: less traffic between nodes, more memory. 0: one copy, sharded over all
+    ranks. The same happens if this does not divide the number of ranks that are left after a loss."""
     trainer_threads: Annotated[Positive, Field(le=1024)] = 1
     """CPU threads of each rank."""
     trainer_gpus: Annotated[Float, Field(ge=0)] = 0.0
@@ -315,16 +315,16 @@ class ClusterSection(Section):
     address: str = ""
     """Address of a Ray cluster that runs already, such as auto or 10.0.0.1:6379. Empty: start one on this machine."""
     lease: Annotated[Float, Field(gt=0)] = 60.0
-    """Time that a worker has at least to sample a group before another worker gets it. Once durations are known, the
-    limit is four times their 99th percentile if that is longer."""
+    """Least time for a worker to sample a group before another worker gets it. Once durations are known, the limit is
+    four times their 99th percentile if that is longer."""
     start: Annotated[Float, Field(gt=0)] = 300.0
-    """Time that a worker has to start, and to load weights. When its health is probed, it has a thirtieth of this to
-    generate a few tokens."""
+    """Time for a worker to start, and to load weights. A probe of its health must generate a few tokens within a
+    thirtieth of this."""
     stall: Annotated[Float, Field(gt=0)] = 600.0
     """If nothing is sampled and no step ends for this long, the run prints who waits for whom, with all stacks. After
-    twice this time it saves if possible, and ends. Five sixths of it are the time that the ranks of a trainer have for
-    one call, such as the update of a step, before they start again from the last checkpoint; and the time that the run
-    waits for nodes if some have left and fewer than min_workers have room."""
+    twice this time it saves if possible, and ends. Five sixths of it limit one call of a trainer's ranks, such as the
+    update of a step, before they start again from the last checkpoint. The run also waits that long for nodes if some
+    have left and fewer than min_workers fit."""
 
     @model_validator(mode="after")
     def times_nest(self) -> ClusterSection:
@@ -344,7 +344,7 @@ class ClusterSection(Section):
 
     @property
     def probe(self) -> float:
-        """The seconds in which a worker must generate a few tokens."""
+        """The seconds within which a worker must generate a few tokens."""
         return self.start / 30
 
     @property
@@ -354,7 +354,7 @@ class ClusterSection(Section):
 
     @property
     def shards(self) -> int:
-        """Into how many shards the ranks divide the weights."""
+        """The number of shards that the ranks divide the weights into."""
         return self.shard_size or self.trainers
 
 
@@ -374,7 +374,7 @@ class Config(Section):
     grader_workers: Annotated[Positive, Field(le=1024)] = 1
     """Groups that are graded at the same time, and processes for the algebra of grading."""
     stages: tuple[str | dict[str, Any], ...] | None = None
-    """The training stages in the order in which they run, such as [sft, rl]. A stage can be listed several times: each
+    """The training stages in the order of the run, such as [sft, rl]. A stage can be listed several times: each
     entry continues with the model of the one before, in a folder of its own (rl, rl_2, ...). An entry can also be
     {stage: rl, train: {steps: 30}}: the sections of stages and the sections rollout, algorithm, train and watchdog that
     it contains change the recipe for this entry. A stage of your own is path/file.py:Class. When a run is resumed,
@@ -384,7 +384,7 @@ class Config(Section):
     model: ModelSection = ModelSection()
     rollout: RolloutSection = RolloutSection()
     environment: dict[str, Any] | None = None
-    """What a response interacts with while it is sampled, in training and in evaluations, with its settings:
+    """The counterpart of a response while it is sampled, in training and in evaluations, with its settings:
     {name: calculator, turns: 4, timeout_s: 5}. null: a response is one turn."""
     algorithm: dict[str, Any] = Field(default_factory=lambda: {"preset": "grpo"})
     """The objective of RL: a preset, and the components that replace its own."""
@@ -398,12 +398,12 @@ class Config(Section):
     cluster: ClusterSection = ClusterSection()
 
     declarations: ClassVar[tuple[StageDeclaration, ...]] = ()
-    """The stages that a recipe of this class can have; see `config.recipe.recipe_class`."""
+    """The stages that a recipe of this class can use; see `config.recipe.recipe_class`."""
     _found_in: Path | None = PrivateAttr(None)
 
     @model_validator(mode="after")
     def complete_sections(self) -> Config:
-        """Fill in what sections take from `rollout`: a resolved config says everything."""
+        """Fill in the options that sections take from `rollout`: a resolved config says everything."""
         for name in type(self).model_fields:
             section = getattr(self, name)
             if not isinstance(section, AsRollout):
@@ -446,7 +446,7 @@ class Config(Section):
 
     @property
     def stage_names(self) -> tuple[str, ...]:
-        """The stages of this recipe, in order. Without a list, a stage that has nothing to do is left out."""
+        """The stages of this recipe, in order. Without a list, a stage without work is left out."""
         if self.stages is not None:
             return (*FIRST_STAGES, *map(self._name_of, self.stages))
         return tuple(each.name for each in self.declarations if each.has_work(self))
@@ -462,8 +462,8 @@ class Config(Section):
         }
 
     def declaration(self, name: str) -> StageDeclaration:
-        """Return the declaration of a stage of the recipe. UntrustedCodeError for one of a file, in a recipe that was
-        found: such a stage is not known."""
+        """Return the declaration of a stage of the recipe. Raise UntrustedCodeError for a stage in a file, if the
+        recipe was found: such a stage is not known."""
         if ":" in name:
             require(name, kind="stage")
         return next(each for each in self.declarations if each.name == name)
@@ -484,7 +484,7 @@ class Config(Section):
 
 
 def flat_keys(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"train.lr": 1e-4, ...}: a resolved config by dotted name."""
+    """Flatten a resolved config by dotted name: {"train.lr": 1e-4, ...}."""
     flat: dict[str, Any] = {}
     for key, value in data.items():
         name = f"{prefix}{key}"

@@ -1,8 +1,8 @@
-"""What a recipe knows about a stage: its section, its sizes in a toy run, its defaults, its models and its metrics.
+"""The recipe's knowledge about a stage: its section, its toy sizes, its defaults, its models and its metrics.
 
 Every stage declares this once. The schema, toy runs, the list of stages and all others go through the declarations of
-a recipe and name no stage. A declaration is read when a recipe is loaded, so that of an installed stage imports no
-torch; the class that runs the stage is imported when it is needed.
+a recipe and name no stage. A declaration is read when a recipe is loaded, so an installed stage's declaration imports
+no torch; the class that runs the stage is imported when it is needed.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class StageDeclaration:
     """The facts about a stage.
 
     name: in the list of stages, of its section, and of its folders. runs: `module:Class` or `file.py:Class`, a subclass
-        of `loop.stages.stage.Stage`; a declaration is part of a program, so it may name code. Of a stage in a user's
-        file, it is left out, because the recipe says it.
-    section: the class of its section; None: it has none. optional: the recipe may leave the section out, and then the
+        of `loop.stages.stage.Stage`; a declaration is part of a program, so it may name code. A stage in a user's file
+        leaves it out, because the recipe says it.
+    section: the class of its section; None: there is none. optional: the recipe may leave the section out, and then the
         stage does not run. Otherwise every key of the section needs a default.
-    works: whether a resolved recipe gives the stage something to do. By default: whether it has the section. needs:
-        what the recipe must have for that, for an error.
-    caps: the largest values at toy size, by key of the section. toy: other values of the section at toy size, of its
+    works: whether a resolved recipe gives the stage something to do. By default: whether the section is given. needs:
+        the part of the recipe that is needed for that, for an error.
+    caps: the largest values at toy size, by key of the section. toy: other values of the section at toy size, from its
         mapping in a recipe or in an entry of the list of stages.
     own_model: defaults of the section in a recipe with a model of its own (`model.path`).
     models: the keys of the section that can name a model; hub names among them get a commit.
@@ -57,7 +57,7 @@ class StageDeclaration:
         object.__setattr__(self, "runs", TrustedText(self.runs))
 
     def has_work(self, config: BaseModel) -> bool:
-        """Return whether a resolved recipe gives the stage something to do."""
+        """Tell whether a resolved recipe gives the stage something to do."""
         return self.works(config) if self.works is not None else getattr(config, self.name) is not None
 
 
@@ -77,7 +77,7 @@ def over_caps(settings: Any, caps: Mapping[str, int]) -> dict[str, Any]:
 
 
 def is_missing(section: Mapping[str, Any]) -> bool:
-    """Return whether the problems or rows that a section names are on the hub or in a missing file."""
+    """Tell whether the problems or rows that a section names are on the hub or in a missing file."""
     if "dataset" in section:
         return not Path(str(section["dataset"])).exists()
     if "path" in section:

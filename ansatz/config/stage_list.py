@@ -1,4 +1,4 @@
-"""The list of stages of a recipe: what `stages` may contain, and the recipe that each entry runs with.
+"""The list of stages of a recipe: the possible entries of `stages`, and the recipe that each entry runs with.
 
 Without a list, a stage runs if its section gives it something to do, in the order of `recipe.INSTALLED`. With a list,
 its entries run in their own order, and a stage can be repeated:
@@ -24,8 +24,8 @@ from ansatz.errors import ConfigError, UntrustedCodeError
 from ansatz.registry import suggest
 
 CHANGEABLE = ("rollout", "algorithm", "train", "watchdog")
-"""Sections that an entry can change, besides those of stages. Model, rewards, evaluation and all of data except its
-curriculum are those of the run, so that stages can be compared and problems are read once."""
+"""Sections that an entry can change, besides the sections of stages. Model, rewards, evaluation and all of data except
+its curriculum belong to the run, so that stages can be compared and problems are read once."""
 
 
 CURRICULUM = "curriculum"
@@ -36,8 +36,8 @@ class StageEntry:
     """One stage of a run.
 
     number: counts the entries of the same stage, from 1. config: the recipe with the sections that the entry changes.
-    From the second entry of a stage on it has a seed of its own, so that a repeated stage takes its problems in another
-    order and samples other responses.
+    From its second entry on, a stage gets another seed, so that a repeated stage takes its problems in another order
+    and samples other responses.
     """
 
     name: str
@@ -50,7 +50,7 @@ class StageEntry:
 
 
 def stage_entries(config: Config) -> list[StageEntry]:
-    """The stages of a recipe in the order in which they run. ConfigError for an entry that cannot run."""
+    """Return the stages of a recipe in the order of the run. Raise ConfigError for an entry that cannot run."""
     entries, count = list[StageEntry](), Counter[str]()
     names = config.stage_names[len(FIRST_STAGES) :]
     for name in FIRST_STAGES:
@@ -74,7 +74,7 @@ def stage_entries(config: Config) -> list[StageEntry]:
 
 
 def repeated_seed(seed: int, name: str, number: int) -> int:
-    """The seed of the entry of a stage with this number, from 2."""
+    """Return the seed of the entry of a stage with this number, from 2."""
     digest = hashlib.blake2b(f"{seed}/{name}/{number}".encode(), digest_size=6).digest()
     return int.from_bytes(digest, "little")
 
@@ -100,7 +100,7 @@ def _check_work(declaration: StageDeclaration, config: Config) -> None:
 
 
 def _check_unused(config: Config, listed: Counter[str]) -> None:
-    """ConfigError for a section that is given although no entry uses it."""
+    """Raise ConfigError for a section that is given although no entry uses it."""
     for declaration in config.declarations:
         name = declaration.name
         is_given = declaration.section is not None and declaration.optional and getattr(config, name) is not None

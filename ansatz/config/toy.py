@@ -1,10 +1,10 @@
 """`--model.toy true`: a recipe at toy size, which shows in a minute on any machine whether it runs.
 
 Toy size is a layer of the config between the recipe with its overlays and the overrides, so `--train.steps 9` still
-has an effect. The model keeps its architecture (see `models.known_models`) and gets random weights. Sizes are lowered
-to the caps below and never raised. Generated problems replace those of the hub and of missing files, and responses of
-the policy replace pairs and labelled responses from there. Rejection sampling teaches wrong responses if there are no
-correct ones. What changed is printed and kept as `model.toy` in the config.yaml of the run.
+takes effect. The model keeps its architecture (see `models.known_models`) and gets random weights. Sizes are lowered
+to the caps below and never raised. Generated problems replace problems of the hub and of missing files, and responses
+of the policy replace pairs and labelled responses from there. Rejection sampling teaches wrong responses if there are
+no correct ones. All changes are printed and kept as `model.toy` in the config.yaml of the run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CAPS: dict[str, dict[str, int]] = {
     | {"reference_update_interval": 2},
     "evaluate": {"problems": 8, **SAMPLING_CAPS, "samples_per_prompt": 2, "k": 2, "every": 2},
 }
-"""By section and key, besides those of the sections of stages."""
+"""By section and key, besides the sections of stages."""
 TINY: dict[str, int] = read_yaml(Path(__file__).with_suffix(".yaml"))
 """Sizes of the model if the recipe builds `model.tiny`."""
 _PROBLEMS = 64
@@ -32,7 +32,7 @@ _SECTIONS = ("sft", "train", "heldout")
 
 
 def toy_layer(config: Config) -> dict[str, Any]:
-    """The layer that turns a recipe into a toy run."""
+    """Return the layer that turns a recipe into a toy run."""
     values, data = config.model_dump(), _data(config)
     layer: dict[str, Any] = {"name": f"{config.name}_toy"} | ({"data": data} if data else {})
     has_demonstrations = config.data.sft is not None and "source" not in data.get("sft", {})
@@ -64,7 +64,7 @@ def toy_layer(config: Config) -> dict[str, Any]:
 
 
 def changes(before: Config, after: Config) -> tuple[str, ...]:
-    """One line for each key that differs, such as "train.steps: 500 -> 3"."""
+    """Return one line for each key that differs, such as "train.steps: 500 -> 3"."""
     old, new = flat_keys(before.model_dump(mode="json")), flat_keys(after.model_dump(mode="json"))
     keys = [*old, *(key for key in new if key not in old)]
     return tuple(
@@ -93,19 +93,19 @@ def _data(config: Config) -> dict[str, Any]:
 
 
 def _generator(config: Config) -> dict[str, Any]:
-    """Generated problems that the rewards of the recipe can grade."""
+    """Return the source of generated problems that the rewards of the recipe can grade."""
     if "countdown" in config.rewards:
         return {"source": "countdown", "max_level": 2}
     return {"source": "word_problems", "wording": "plain", "max_steps": 3, "max_value": 50}
 
 
 def _follows(key: str, evaluate: Mapping[str, Any], rollout: Mapping[str, Any]) -> bool:
-    """Return whether an option of evaluation is as in `rollout`."""
+    """Tell whether an option of evaluation is as in `rollout`."""
     return key in EvaluateSection.AS_ROLLOUT and evaluate[key] == rollout[key]
 
 
 def _of_stage(stage: StageDeclaration, settings: Any) -> dict[str, Any]:
-    """Return what changes in the section of a stage, or in what an entry of the list of stages says of it."""
+    """Return the changes to the section of a stage, or to its part in an entry of the list of stages."""
     if not isinstance(settings, Mapping):
         return {}
     values = cast("Mapping[str, Any]", settings)
@@ -113,7 +113,7 @@ def _of_stage(stage: StageDeclaration, settings: Any) -> dict[str, Any]:
 
 
 def _stages(config: Config) -> list[Any]:
-    """The list of stages if an entry changes something, with the caps of what it changes; otherwise empty."""
+    """Return the list of stages if an entry changes something, with the caps of its changes; otherwise empty."""
     entries = list(config.stages or ())
     if not any(isinstance(entry, dict) for entry in entries):
         return []
@@ -127,7 +127,7 @@ def _entry_caps(config: Config, entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _capped(values: Mapping[str, Any], caps: Mapping[str, Any]) -> dict[str, Any]:
-    """The values with the caps, which name only keys that the values have."""
+    """Return the values with the caps, which name only existing keys."""
     lower = {
         key: _capped(values[key], cast("Mapping[str, Any]", cap)) if isinstance(cap, Mapping) else cap
         for key, cap in caps.items()
@@ -136,7 +136,7 @@ def _capped(values: Mapping[str, Any], caps: Mapping[str, Any]) -> dict[str, Any
 
 
 def _rewards(config: Config, limit: int | None) -> dict[str, Any]:
-    """Settings of rewards that depend on lengths or on the step, scaled down. limit: the capped response length."""
+    """Scale down settings of rewards that depend on lengths or on the step. limit: the capped response length."""
     rewards: dict[str, Any] = {}
     overlong = config.rewards.get("overlong", {})
     longest, buffer = overlong.get("max_tokens"), overlong.get("buffer")

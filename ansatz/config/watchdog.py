@@ -1,4 +1,4 @@
-"""The `watchdog` section of a recipe: what a run does by itself when its metrics show that the policy collapses."""
+"""The `watchdog` section of a recipe: the run's own reaction when its metrics show that the policy collapses."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ CONDITIONS = ("below", "above", "falls_by", "grows_by", "falls_to", "rises_by")
 
 
 class RuleSettings(Section):
-    """One rule of `watchdog.rules`. For a rule that exists, what is left out stays as it is. A rule of your own needs
-    `metric` and exactly one of `below`, `above`, `falls_by`, `grows_by`, `falls_to` and `rises_by`. Each compares the
-    mean of the metric over the last `window` steps."""
+    """One rule of `watchdog.rules`. If the rule exists, keys that are left out keep their values. A rule of your own
+    needs `metric` and exactly one of `below`, `above`, `falls_by`, `grows_by`, `falls_to` and `rises_by`. Each compares
+    the mean of the metric over the last `window` steps."""
 
     metric: str | None = None
     """The metric that is watched, such as rollout/truncated_frac."""
@@ -53,17 +53,17 @@ class RuleSettings(Section):
 
 
 class WatchdogSection(Section):
-    """What RL does when its metrics show that the policy collapses. docs/watchdog.md lists the rules."""
+    """The reaction of RL when its metrics show that the policy collapses. docs/watchdog.md lists the rules."""
 
     action: Action = "warn"
-    """What the rules of collapse do. ignore: nothing. warn: a line on the console and in the report. lower_lr: multiply
-    the learning rate by `watchdog.lr_factor`. rollback: return to the last healthy checkpoint, with a lower learning
-    rate and other noise. stop: save and end the run with exit code 3. The rules of a metric's
+    """The action of the rules of collapse. ignore: nothing. warn: a line on the console and in the report. lower_lr:
+    multiply the learning rate by `watchdog.lr_factor`. rollback: return to the last healthy checkpoint, with a lower
+    learning rate and other noise. stop: save and end the run with exit code 3. The rules of a metric's
     healthy range warn, unless `watchdog.rules` says otherwise."""
     rules: dict[str, RuleSettings] = Field(default_factory=dict[str, RuleSettings])
     """Changes of rules and further rules, by name: {truncated: {above: 0.5, window: 10, action: stop}}; see below."""
     lr_factor: Annotated[Float, Field(gt=0, lt=1)] = 0.25
-    """lower_lr and rollback multiply the learning rate by this factor, each time and for the rest of the stage. A rate
-    at which the policy collapses is several times too high."""
+    """lower_lr and rollback multiply the learning rate by this factor, each time and for the rest of the stage. If the
+    policy collapses, its learning rate is usually several times too high."""
     attempts: Count = 3
     """Number of times that a stage may lower its learning rate or roll back. The next alarm then stops it."""

@@ -1,1 +1,1 @@
-"""What recipes know about the installed stages: their declarations, each with its section. No torch."""
+"""The declarations of the installed stages, each with its section. No torch."""

@@ -1,4 +1,4 @@
-"""The stages of every recipe: problems and model, with which a run begins, SFT and RL.
+"""The stages of every recipe: problems and model at the start of a run, SFT and RL.
 
 The sections of RL are `rollout`, `algorithm` and `train`.
 """
@@ -14,21 +14,21 @@ from ansatz.config.stage import StageDeclaration
 
 class SftSection(ScheduleSection):
     """Supervised fine-tuning on the worked solutions of `data.sft`. The optimizer, the clipping of gradients and the
-    microbatches are those of `train`."""
+    microbatches are taken from `train`."""
 
     steps: Count = 350
     """Number of optimizer steps. 0: no SFT stage."""
     epochs: Count = 0
-    """Passes over the demonstrations, which replace `sft.steps`: as many steps as it takes to see each demonstration
-    that often, the last step filled up from another pass. 0: the stage has `sft.steps` steps."""
+    """Passes over the demonstrations, instead of `sft.steps`: as many steps as it takes to see each demonstration
+    that often, the last step filled up from another pass. 0: the stage makes `sft.steps` steps."""
     batch_size: Positive = 64
     """Demonstrations in one step."""
     responses: Literal["last", "all"] = "last"
-    """Which responses of a conversation are taught. last: the one to the last question; the earlier ones are context.
+    """Responses of a conversation that are taught. last: the response to the last question; earlier ones are context.
     all: every response to a user or a tool, in one pass over the conversation, and no token of the other turns. A chat
-    template that renders earlier responses differently, as those do that drop their thoughts, is refused."""
+    template that renders earlier responses differently, for example without their thoughts, is refused."""
     weights: Literal["token", "sequence"] = "token"
-    """What counts the same in the loss of a step. token: every response token, so long demonstrations count for more.
+    """Unit of equal weight in the loss of a step. token: every response token, so long demonstrations count for more.
     sequence: every demonstration, whatever its length."""
     heldout_every: Count = 0
     """Every N steps and after the last, measure loss and token accuracy on the worked solutions of the problems of
@@ -36,9 +36,9 @@ class SftSection(ScheduleSection):
     lr: LearningRate = 2e-3
     """Learning rate, after warm-up and before decay. Default with `model.path`: 1e-5."""
     warmup_steps: Count = 20
-    """Steps over which the learning rate rises linearly from near 0."""
+    """Steps of linear warm-up, from a learning rate near 0."""
     decay_steps: Count = 0
-    """Steps at the end over which the learning rate falls, as `train.decay` says; 0: no decay."""
+    """Steps of decay at the end, as `train.decay` says; 0: no decay."""
 
     @property
     def trains(self) -> bool:
@@ -52,7 +52,7 @@ class SftSection(ScheduleSection):
 
 
 SFT_CAPS = {"steps": 3, "epochs": 0, "heldout_every": 0, "batch_size": 8, "warmup_steps": 1, "decay_steps": 1}
-"""Also those of what another stage fine-tunes with."""
+"""The caps also apply to the fine-tuning of other stages."""
 
 
 def _has_sft(config: Config) -> bool:

@@ -28,7 +28,7 @@ class PreferenceSection(Section):
     """The loss is the weighted sum of these, each with its settings and its `weight` (default 1.0). `likelihood` next
     to a preference loss keeps the chosen responses likely. null: {dpo: {}}."""
     divergence: dict[str, Any] = Field(default_factory=lambda: {"name": "reverse_kl"})
-    """The f-divergence of the scores, by name; those that there are stand below."""
+    """The f-divergence of the scores, by name; the names are listed below."""
     steps: Count = 0
     """Number of optimizer steps. 0: as many as `preference.epochs` takes."""
     epochs: Count = 1
@@ -38,9 +38,9 @@ class PreferenceSection(Section):
     lr: LearningRate | None = None
     """Learning rate, after warm-up and before decay. null: 1e-6 with `model.path`, otherwise 1e-4."""
     warmup_steps: Count = 5
-    """Steps over which the learning rate rises linearly from near 0."""
+    """Steps of linear warm-up, from a learning rate near 0."""
     decay_steps: Count = 0
-    """Steps at the end over which the learning rate falls, as `train.decay` says; 0: no decay."""
+    """Steps of decay at the end, as `train.decay` says; 0: no decay."""
 
     @model_validator(mode="after")
     def teaches_something(self) -> PreferenceSection:
@@ -65,7 +65,7 @@ class PreferenceSection(Section):
 
 
 def _toy(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a toy run changes in the pairs. Pairs of the hub are replaced by those of the policy."""
+    """Return the changes of a toy run to the pairs. The policy's pairs replace pairs of the hub."""
     given = settings.get("pairs", {})
     if not isinstance(given, Mapping):
         return {}

@@ -19,7 +19,7 @@ class RejectionSection(Section):
     model_config = ConfigDict(extra="allow")  # the settings of the selection, and sampling options
 
     rounds: Annotated[Positive, Field(le=1000)] = 1
-    """Rounds of sampling and fine-tuning, at most 1000. Each has a folder."""
+    """Rounds of sampling and fine-tuning, at most 1000. Each writes its own folder."""
     teacher: str | None = None
     """The model to sample from (a folder or a hub name, as `model.path`). null: the policy at the start of the
     round."""
@@ -49,12 +49,12 @@ class RejectionSection(Section):
 
     @property
     def others(self) -> dict[str, Any]:
-        """The settings of the selection and the sampling options that are given, which are not fields."""
+        """The given settings of the selection and the given sampling options, which are not fields."""
         return dict(self.model_extra or {})
 
 
 def _toy(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a toy run changes in the fine-tuning of a round."""
+    """Return the changes of a toy run to the fine-tuning of a round."""
     fine_tuning = over_caps(settings.get("sft"), SFT_CAPS)
     return {"sft": fine_tuning} if fine_tuning else {}
 

@@ -19,13 +19,13 @@ SAMPLED_ONLY = ("labels", "step_rollouts")
 class RewardModelSection(AsRollout):
     """Train a reward model with the architecture of the policy on graded responses of the policy, or on given ones.
     Sampling options that are not given are as in `rollout`, except the number of samples. The optimizer, the clipping
-    of gradients and the microbatches are those of `train`. When `stages` lists the stage again, the model of the round
-    before is trained on with responses of the newest policy."""
+    of gradients and the microbatches are taken from `train`. When `stages` lists the stage again, the model of the
+    round before is trained on with responses of the newest policy."""
 
     AS_ROLLOUT: ClassVar = tuple(name for name in SamplingOptions.model_fields if name != "samples_per_prompt")
 
     kind: Literal["bradley_terry", "correctness", "process"] = "bradley_terry"
-    """What the model learns. bradley_terry: to score each correct response above each wrong one to the same problem.
+    """The goal of the model. bradley_terry: to score each correct response above each wrong one to the same problem.
     correctness: the probability that a response is correct. process: the probability of each reasoning step that it is
     right. The first two are sequence classifiers, process is a token classifier."""
     path: str | None = None
@@ -33,14 +33,14 @@ class RewardModelSection(AsRollout):
     policy, or in later rounds the reward model of the round before."""
     extra_layers: Count = 2
     """Decoder layers that are added to a policy that becomes a reward model. Only they, the last norm and the score
-    head are trained (LLaMA Pro, arXiv:2401.02415); of a reward model that training starts from, its last layers. They
-    compare the token that the policy expected with the one that was written. 0: all layers are trained, or with
+    head are trained (LLaMA Pro, arXiv:2401.02415). If training starts from a reward model, its last layers are trained.
+    They compare the token that the policy expected with the one that was written. 0: all layers are trained, or with
     `model.lora` their adapters. Default with `model.path`: 0."""
     extra_width: Annotated[Int, Field(ge=2)] = 64
     """Channels that are added to the residual stream with these layers. Half of them keep the token that was read,
     which the layers of a small policy hide; to the others the new layers write."""
     data: dict[str, Any] | None = None
-    """What the model learns from instead of responses of the policy: {source: file, path: ...} or {source: hub,
+    """The data of the model instead of responses of the policy: {source: file, path: ...} or {source: hub,
     dataset: ...}, with the settings of [preference.pairs](settings_preference.md). For bradley_terry pairs
     of a chosen and a rejected response, for correctness responses with a label, for process responses with a label for
     each step ([shapes](reward_models.md#given-data)). null: responses of the policy."""
@@ -51,7 +51,7 @@ class RewardModelSection(AsRollout):
     are paragraphs. sentence: at a full stop, question mark or exclamation mark before a space, and at the end of a
     line; abbreviations are not known. {marker: TEXT}: right after this text, which is a part of the step."""
     labels: Literal["exact", "hard", "soft"] = "exact"
-    """Where the labels of steps come from; only for process. exact: the generator's own steps (source word_problems).
+    """The source of the labels of steps; only for process. exact: the generator's own steps (source word_problems).
     hard and soft: `step_rollouts` completions from each step (Math-Shepherd); the label of a step is whether one of
     them is correct, or the fraction of them that is."""
     step_rollouts: Positive = 8
@@ -67,17 +67,17 @@ class RewardModelSection(AsRollout):
     lr: LearningRate = 1e-3
     """Learning rate, after warm-up and before decay. Default with `model.path`: 1e-5."""
     warmup_steps: Count = 10
-    """Steps over which the learning rate rises linearly from near 0."""
+    """Steps of linear warm-up, from a learning rate near 0."""
     decay_steps: Count = 0
-    """Steps at the end over which the learning rate falls, as `train.decay` says; 0: no decay."""
+    """Steps of decay at the end, as `train.decay` says; 0: no decay."""
     lm_coef: Rate = 0.0
     """Weight of the language-modelling loss of correct responses, next to the loss of the labels (arXiv:2110.14168,
     sec. 4.2). It needs `extra_layers: 0`, because otherwise the policy's layers do not change. 0: none."""
     replay: FractionBelowOne = 0.1
     """In later rounds, the fraction of the problems that comes with its responses from earlier rounds."""
     heldout_problems: Count = 100
-    """Problems of data.heldout, from the first on, to which the policy gives responses that the finished model is
-    evaluated on. 0: none."""
+    """Problems of data.heldout, from the first on. The finished model is evaluated on the policy's responses to them.
+    0: none."""
     heldout_samples: Positive = 16
     """Responses to each of them; the curves of best-of-n and of votes end at this n."""
     slips: dict[str, Any] | None = None
@@ -112,12 +112,12 @@ class RewardModelSection(AsRollout):
         return self
 
     def _is_set(self, name: str) -> bool:
-        """Return whether a key has another value than its default."""
+        """Tell whether a key has another value than its default."""
         return getattr(self, name) != type(self).model_fields[name].default
 
 
 def _toy(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what replaces given rows that are on the hub or in missing files."""
+    """Return the replacements of given rows that are on the hub or in missing files."""
     missing = [key for key in ("data", "heldout_data") if settings.get(key) and is_missing(settings[key])]
     return dict.fromkeys(missing) | ({"step_end": "line"} if "data" in missing else {})
 
