@@ -1,4 +1,4 @@
-"""What every rollout engine offers: `generate`, `load_weights` and `close`. `rollout.engines` makes one by its name."""
+"""The interface of rollout engines: `generate`, `load_weights` and `close`. `rollout.engines` makes one by its name."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ if TYPE_CHECKING:  # it imports torch, and this file serves processes without it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How responses are sampled.
+    """The options of sampling.
 
-    Behaviour log-probs are those of the distribution after every filter: temperature, the mask on end-of-sequence
-    tokens, top-k, top-p and min-p.
+    Behaviour log-probs come from the distribution after every filter: temperature, the mask on end-of-sequence tokens,
+    top-k, top-p and min-p.
+
+    Example: `Sampling(num_samples=8, max_response_tokens=256, temperature=0.7)`.
 
     num_samples: responses per prompt.
     max_response_tokens: a response is cut off at this length (Finish.LENGTH).
@@ -37,8 +39,8 @@ class Sampling:
     thinking_budget: a response of N tokens without `thought_end` ("</think>") gets the tokens of `closing` forced in,
         and then continues with its answer. 0 is off.
     seed, step: the random numbers (the noise) that choose a token are computed from these two, the problem's id, the
-        sample's index and the token's position. A response therefore does not depend on what else is in the batch.
-        step: that of RL.
+        sample's index and the token's position. A response therefore does not depend on the rest of the batch.
+        step: the step of RL.
     """
 
     num_samples: int
@@ -71,8 +73,8 @@ class Sampling:
     def of(cls, options: SamplingOptions, *, seed: int, step: int = 0, max_call_tokens: int = 0) -> Sampling:
         """Return the sampling options of a recipe's section or of a command, with seed and step of the noise.
 
-        options.max_response_tokens must be above 0. The default of commands, 0, means what the longest prompt leaves of
-        the model's context, which only a caller that knows the prompts can resolve.
+        options.max_response_tokens must be above 0. The default of commands, 0, means the room that the longest prompt
+        leaves in the model's context. Only a caller that knows the prompts can resolve it.
         """
         values = {name: getattr(options, name) for name in SamplingOptions.model_fields}
         num_samples = values.pop("samples_per_prompt")
@@ -103,7 +105,7 @@ def check_prompts(prompts: Sequence[Prompt], sampling: Sampling, *, limit: int, 
 def first_samples(prompts: Sequence[Prompt], num_samples: int, unfinished: Sequence[Rollout] = ()) -> list[int]:
     """Return the index of each prompt's first sample.
 
-    Indices continue where a problem occurs twice in a call or has unfinished rollouts, so that no two responses share
+    If a problem occurs twice in a call or has unfinished rollouts, its indices continue, so that no two responses share
     their noise. Example: prompts a, b, a with 4 samples each start at 0, 0, 4.
     """
     next_sample: dict[str, int] = {}
@@ -118,7 +120,10 @@ def first_samples(prompts: Sequence[Prompt], num_samples: int, unfinished: Seque
 
 
 class ResponseSource(Protocol):
-    """What gives responses to prompts: a sampler, or what stands in front of several."""
+    """A source of responses to prompts: a sampler, or an object in front of several.
+
+    Example: `rollouts = source.generate(prompts, Sampling(num_samples=8, max_response_tokens=256))`.
+    """
 
     def generate(
         self,

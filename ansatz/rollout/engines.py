@@ -55,7 +55,7 @@ def _create_checked(create: Callable[..., Sampler], policy: Policy) -> Sampler:
 
 
 def check_engine(rollout: RolloutSection, environment: EnvironmentSpec | None = None) -> None:
-    """Raise ConfigError if the engine cannot sample what the recipe needs. Runs before anything has started."""
+    """Raise ConfigError if the engine cannot sample for this recipe. Runs before anything has started."""
     engine_of(rollout.engine, environment)
     check = getattr(inspect.getmodule(ENGINES.get(rollout.engine.get("name", "native"))), "check_recipe", None)
     if check is not None:

@@ -19,7 +19,7 @@ from ansatz.rollout.base import ResponseSource, Sampling
 from ansatz.types import Finish, Prompt, Rollout
 
 INTERRUPT_S = 1.0
-"""How long Ctrl-C or another signal to the process can stay unnoticed if it arrives just before a wait for grades."""
+"""Longest time that a signal, such as Ctrl-C, stays unnoticed if it arrives just before a wait for grades."""
 T = TypeVar("T")
 
 _ABANDON_S = 1.0
@@ -51,10 +51,10 @@ class PartialGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledGroups(Generic[T]):
-    """What a call of `run` gives: complete and partial groups, both with resumed groups first, then in prompt order.
+    """The result of `run`: complete and partial groups, both with resumed groups first, then in prompt order.
 
-    num_tokens: response tokens that this call sampled; those that resumed rollouts already had do not count.
-    rollout_s: seconds until the sampler had finished. grade_s: seconds for which grading continued after that.
+    num_tokens: response tokens that this call sampled; earlier tokens of resumed rollouts do not count.
+    rollout_s: seconds until the sampler had finished. grade_s: seconds of grading after that.
     """
 
     groups: tuple[GradedGroup[T], ...]
@@ -88,7 +88,7 @@ class GroupSampler(Generic[T]):
 
         All rollouts of a problem form one group. A problem that occurs twice among the prompts, or that is also in
         `partial`, therefore gives a larger group. on_group: called with each group once it is graded, from a grading
-        thread, one call at a time, in the order in which the grades arrive. An error that `grade` or `on_group` raises
+        thread, one call at a time, in the order of arrival of the grades. An error that `grade` or `on_group` raises
         ends the call when the next rollout finishes. Nothing that the caller passed in is modified.
         """
         start = time.perf_counter()
@@ -147,7 +147,7 @@ class _Grading(Generic[T]):
             self._abandoned = True
 
     def raise_error(self) -> None:
-        """Raise what an earlier group raised. Without this, a broken grader is noticed only after all sampling."""
+        """Raise the error of an earlier group. Without this, a broken grader is noticed only after all sampling."""
         if self._error is not None:
             raise self._error
 
@@ -175,7 +175,7 @@ class _Assembly(Generic[T]):
         self._finished: dict[str, dict[int, Rollout]] = {}  # also those left unfinished; by sample
         self._size: dict[str, int] = {}  # rollouts of the full group
         self._resumed: set[tuple[str, int]] = set()  # (problem, sample) of each unfinished rollout
-        self._shift: dict[str, int] = {}  # what `add` adds to the numbers of new samples
+        self._shift: dict[str, int] = {}  # `add` adds it to the numbers of new samples
         for group in partial:
             name, unfinished = group.prompt.problem.id, {rollout.sample for rollout in group.unfinished}
             self._size[name] = len(group.rollouts)

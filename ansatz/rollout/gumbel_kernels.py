@@ -1,6 +1,6 @@
 """Triton kernels that choose tokens on a GPU: they read the logits once, and the few that could win once more.
 
-The noise is that of `sampling.draw_noise`, with the same bits. Axes: B rows, V vocabulary, T tiles of it.
+The noise comes from `sampling.draw_noise`, with the same bits. Axes: B rows, V vocabulary, T tiles of it.
 
 This module needs the package triton, which comes with torch for CUDA.
 """
@@ -20,7 +20,7 @@ _SQRT_HALF_BITS: tl.constexpr = tl.constexpr(0x3FE6A09E667F3BCD)  # of the float
 
 @triton.jit
 def _bits(token, seeds, row, half: tl.constexpr):
-    """Return 32 bits of the noise as an unsigned integer: half 0 has the upper ones."""
+    """Return 32 bits of the noise as an unsigned integer: half 0 holds the upper ones."""
     first = tl.load(seeds + row * 4 + 2 * half).to(tl.uint32, bitcast=True)
     second = tl.load(seeds + row * 4 + 2 * half + 1).to(tl.uint32, bitcast=True)
     value = token.to(tl.uint32) * 0x9E3779B1 + first
@@ -113,8 +113,8 @@ def find_winners(logits_BV: Tensor, seed_B22: Tensor) -> tuple[Tensor, Tensor]:
     [B, 1].
 
     logits_BV: float32 or the type of the model, V < 2^24. The two leaders of each tile are kept, by the upper bits of
-    the noise in float32, and the four best of those get their exact noise. Another token could win only if three in a
-    tile were closer to each other than the upper bits tell, which has a probability below 1e-12.
+    the noise in float32, and the four best of all leaders get their exact noise. Another token could win only if three
+    in a tile were closer to each other than the upper bits tell. The probability of that is below 1e-12.
     """
     logits_BV, seed_B22 = logits_BV.contiguous(), seed_B22.contiguous()
     rows, vocab = logits_BV.shape

@@ -1,4 +1,4 @@
-"""What a rollout worker hosts: one sampler with a policy of its own, which loads weights by version from the store."""
+"""The host of a rollout worker: one sampler with its own policy, which loads weights by version from the store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROBE = Sampling(num_samples=1, max_response_tokens=PROBE_TOKENS, min_response_t
 
 
 def probe_prompt(policy: Policy) -> Prompt:
-    """Return a fixed prompt of a few tokens that every vocabulary has."""
+    """Return a fixed prompt of a few tokens that every vocabulary contains."""
     problem = Problem(id="probe", question="", answer="", source="probe", split="probe")
     size = policy.head.weight.shape[0]
     return Prompt(problem=problem, text="", token_ids=tuple(token % size for token in (7, 11, 13, 17)))
@@ -28,7 +28,7 @@ def probe_prompt(policy: Policy) -> Prompt:
 def probe(sampler: Sampler, policy: Policy) -> Confirmation:
     """Return the version of the policy that a sampler reports, and the log-probs of its response to the probe prompt.
 
-    The response is sampled and not greedy, because greedy log-probs are 0. It has PROBE_TOKENS tokens.
+    The response is sampled and not greedy, because greedy log-probs are 0. Its length is PROBE_TOKENS.
     """
     (rollout,) = sampler.generate([probe_prompt(policy)], PROBE)
     return Confirmation(policy_version=rollout.version_max, logps=rollout.behavior_logps)
@@ -55,13 +55,13 @@ class SamplerHost:
         return self.probe(emit)
 
     def probe(self, emit: Emit) -> Confirmation:
-        """Generate a few tokens with the weights that the sampler has."""
+        """Generate a few tokens with the sampler's current weights."""
         return probe(self._sampler, self._policy)
 
     def sample(self, tickets: Sequence[Ticket], emit: Emit) -> int:
-        """Sample tickets of one round in one call. Emits (key, rollouts) of each group once it is complete.
+        """Sample tickets of one round in one call. Emit (key, rollouts) of each group once it is complete.
 
-        Returns the number of tickets.
+        Return the number of tickets.
         """
         groups = _Groups(tickets, emit)
         rollouts = sample_tickets(self._sampler, tickets, on_finished=groups.add)

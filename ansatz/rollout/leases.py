@@ -1,10 +1,10 @@
-"""Which worker samples which ticket, until when, and what becomes of an answer. Pure bookkeeping: time is an argument.
+"""The leases of tickets by workers, their deadlines, and the fate of answers. Pure bookkeeping: time is an argument.
 
     OPEN -> LEASED(worker, until) -> LANDED -> forgotten, once the step is trained
 
-A leased ticket is open again when its worker dies or its deadline passes. A ticket that takes long can have a second
-lease (backup). Only answers under a running lease count, and the first of them wins: both are equal, so it does not
-matter which. No ticket is ever lost or skipped.
+A leased ticket is open again when its worker dies or its deadline passes. A ticket that takes long can get a second
+lease (backup). Only answers under a running lease count, and the first of them wins. Both are equal, so this changes no
+result. No ticket is ever lost or skipped.
 
 Tickets of one batch can be sampled in one call of an engine. The pool and the simulator use the same book.
 """
@@ -25,7 +25,7 @@ Batch = Hashable
 
 
 class Landing(Enum):
-    """What an answer is: the first one, one that equals the first, one that differs from it, or one that came late."""
+    """The kind of an answer: the first one, one that equals the first, one that differs from it, or a late one."""
 
     FIRST = auto()
     EQUAL = auto()
@@ -124,7 +124,7 @@ class LeaseBook(Generic[TicketT]):
         return [ticket for ticket in list(self._of_worker.get(worker, ())) if self._give_up(ticket, worker)]
 
     def expire(self, now: float) -> dict[str, list[TicketT]]:
-        """End the leases whose deadline has passed. By worker, the tickets that it has not answered."""
+        """End the leases whose deadline has passed. Return, by worker, the tickets that it has not answered."""
         expired: dict[str, list[TicketT]] = {}
         while self._deadlines and self._deadlines[0][0] <= now:
             until, _, ticket, worker = heapq.heappop(self._deadlines)
@@ -155,7 +155,7 @@ class LeaseBook(Generic[TicketT]):
                 self._closed(entry.batch)
 
     def waiting(self) -> dict[TicketT, tuple[str, ...]]:
-        """List every ticket without an answer, with the workers that have a lease of it."""
+        """List every ticket without an answer, with the workers that hold a lease of it."""
         return {ticket: tuple(entry.until_of) for ticket, entry in self._entries.items() if entry.digest is None}
 
     def _grant(self, ticket: TicketT, worker: str, until: float) -> None:
@@ -168,7 +168,7 @@ class LeaseBook(Generic[TicketT]):
         self._of_worker.get(worker, {}).pop(ticket, None)
 
     def _give_up(self, ticket: TicketT, worker: str) -> bool:
-        """End a lease without an answer. Whether the ticket is open again."""
+        """End a lease without an answer. Tell whether the ticket is open again."""
         entry = self._entries[ticket]
         self._end(ticket, worker)
         if entry.digest is not None or entry.until_of:
@@ -189,7 +189,7 @@ class LeaseBook(Generic[TicketT]):
             del self._num_open[batch], self._open[batch]
 
     def _head(self, batch: Batch) -> tuple[Any, ...] | None:
-        """Return the order of the first open ticket of a batch. Removes forgotten tickets on the way."""
+        """Return the order of the first open ticket of a batch. Remove forgotten tickets on the way."""
         heap = self._open.get(batch, [])
         while heap:
             order, _, ticket = heap[0]
@@ -201,7 +201,7 @@ class LeaseBook(Generic[TicketT]):
 
 
 class Durations:
-    """How long answers take: the basis of deadlines and of second leases. It keeps the last `memory` durations."""
+    """The durations of answers, for deadlines and second leases. It keeps the last `memory` durations."""
 
     def __init__(self, *, memory: int = 1000, enough: int = 20) -> None:
         self._memory, self._enough = memory, enough

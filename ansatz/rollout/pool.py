@@ -1,12 +1,12 @@
 """Samples tickets on several workers. A worker that dies, hangs or lies costs time and changes no result.
 
-Each worker hosts one sampler (`rollout.host`) and has one version of the weights at a time. A free worker gets its
-share of the open tickets of that version. If there are none, it loads the weights that open tickets need, or takes
-second leases of tickets that take unusually long. Answers are reported group by group. What is late, or comes from
-weights other than the ticket's, is dropped.
+Each worker hosts one sampler (`rollout.host`) with one version of the weights at a time. A free worker gets its share
+of the open tickets of that version. If there are none, it loads the weights that open tickets need, or takes second
+leases of tickets that take unusually long. Answers are reported group by group. Answers that are late, or come from
+weights other than the ticket's, are dropped.
 
-The pool has no thread and no clock of its own: `turn` does what is due, waits for events of the cluster up to a time
-limit, and handles them. The simulator runs the same code on a virtual clock.
+The pool uses no thread and no clock of its own: `turn` does the work that is due, waits for events of the cluster up to
+a time limit, and handles them. The simulator runs the same code on a virtual clock.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LEASE_FACTOR = 4.0
 
 
 class WaitingRow(NamedTuple):
-    """One line of the report on a stall. on: the workers that have a lease of the ticket, or why there is none."""
+    """One line of the report on a stall. on: the workers with a lease of the ticket, or why there is none."""
 
     ticket: TicketKey
     on: str
@@ -37,8 +37,8 @@ class WaitingRow(NamedTuple):
 
 
 class Pool:
-    """cluster, role: where workers run and what they host. min_workers: the run stops with RolloutError when fewer are
-    left whose budget of restarts is not spent.
+    """cluster, role: the machines of the workers and their host. min_workers: the run stops with RolloutError when
+    fewer are left whose budget of restarts is not spent.
 
     exact: the engine gives the same bits wherever it runs. Two different answers to a ticket then stop the run;
         otherwise they are counted.
@@ -79,7 +79,7 @@ class Pool:
         return self._workers.counts
 
     def publish(self, weights: Weights, probe: Confirmation) -> None:
-        """Let these weights be loaded from now on. probe: what a sampler with these weights must report."""
+        """Let these weights be loaded from now on. probe: the report that a sampler with these weights must give."""
         self._workers.publish(weights, probe)
         for ticket in self._before_weights.pop(weights, ()):
             self._add(ticket)
@@ -103,9 +103,9 @@ class Pool:
                 self._before_weights.setdefault(_weights(ticket), []).append(ticket)
 
     def collect(self, timeout_s: float) -> list[Landed]:
-        """Return what has landed since the last call, in the order of arrival.
+        """Return the groups that have landed since the last call, in the order of arrival.
 
-        Waits up to timeout_s for the first landing.
+        Wait up to timeout_s for the first landing.
         """
         until = self._cluster.now() + timeout_s
         while not self._landed and (left := until - self._cluster.now()) > 0:
@@ -113,7 +113,7 @@ class Pool:
         return self.take()
 
     def take(self) -> list[Landed]:
-        """Return what has landed since the last call, without waiting."""
+        """Return the groups that have landed since the last call, without waiting."""
         collected = list(self._landed)
         self._landed.clear()
         return collected
@@ -144,7 +144,7 @@ class Pool:
         return sorted(rows)
 
     def workers(self) -> list[WorkerRow]:
-        """Return what every worker is doing, and for how long."""
+        """Return the current work of every worker, and its duration so far."""
         return self._workers.rows()
 
     def close(self) -> None:
@@ -155,7 +155,7 @@ class Pool:
         return self._cluster.events(timeout_s)
 
     def turn(self, timeout_s: float) -> None:
-        """Do what is due, wait for events up to timeout_s, and handle them.
+        """Do the work that is due, wait for events up to timeout_s, and handle them.
 
         Raise RolloutError if too few workers are left, or if two answers to one ticket differ with an exact engine.
         """
@@ -163,7 +163,7 @@ class Pool:
         self.handle(self._cluster.events(wait_s))
 
     def do_due(self) -> float:
-        """Do everything that does not need another event. Seconds until more will be due."""
+        """Do everything that does not need another event. Return the seconds until more will be due."""
         self._workers.run_timers()
         for worker, keys in self._book.expire(self._cluster.now()).items():
             self.counts.reopened += len(keys)

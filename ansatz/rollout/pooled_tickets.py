@@ -1,7 +1,7 @@
 """A `TicketSource` on a pool of workers, which sample in the background while this process trains.
 
-A thread turns the pool. Weights reach the workers through the weight store. With each version the pool receives what a
-sampler with the trainer's own weights reports about a probe, so that a worker with other weights is noticed.
+A thread turns the pool. Weights reach the workers through the weight store. With each version the pool receives the
+report of a sampler with the trainer's own weights about a probe, so that a worker with other weights is noticed.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class PooledTickets:
                 self._changed.notify_all()
 
     def _probe(self, source: WeightSource) -> Confirmation:
-        """Return what a sampler with these weights reports; without log-probs if they are not a policy in this
+        """Return the report of a sampler with these weights; without log-probs if they are not a policy in this
         process."""
         if not isinstance(source, LiveWeights):
             return Confirmation(policy_version=source.version, logps=())

@@ -28,7 +28,7 @@ class ResponseRules:
 
     encode, decode: text to token ids and back, special tokens included.
     encode_text: the same for the text of an environment (see `text_encoder`); None: encode.
-    encode_messages: the messages of an environment, as what the chat template writes after a response to the problem.
+    encode_messages: encodes the messages of an environment as the chat template writes them after a response.
     environment: answers the turns of a response. None: a response is one turn.
     Raises ConfigError if the thinking budget and the closing sentence leave no room for an answer.
     """
@@ -61,8 +61,8 @@ class ResponseRules:
             )
 
     def text_to_check(self, token_ids: Sequence[int], *, from_index: int) -> str:
-        """Return the end of the text of the tokens from `from_index` on, which contains a stop string or the end of
-        a turn if the last token has completed one. Empty if it cannot have. Call this after every token."""
+        """Return the end of the text of the tokens from `from_index` on. It contains a stop string or the end of a turn
+        if the last token has completed one. Empty if the token cannot complete one. Call this after every token."""
         if not self._last_characters or not self._completes(token_ids[-1]):
             return ""
         return self._decode(token_ids[max(from_index, len(token_ids) - self._window) :])
@@ -91,7 +91,7 @@ class ResponseRules:
 
 
 def text_encoder(tokenizer: Tokenizer) -> Callable[[str], Sequence[int]]:
-    """Return `encode_text` for a tokenizer: special tokens in what a tool printed are plain text (see
+    """Return `encode_text` for a tokenizer: special tokens in the output of a tool are plain text (see
     `special_tokens`)."""
     special = special_tokens(tokenizer)
 
@@ -141,10 +141,10 @@ class Prefix(Protocol):
 class ResponseState:
     """One growing response: its tokens, which of them the policy sampled, and which tokens are forced in next.
 
-    When a turn ends, the response is `waiting` until `observe` is called with what the environment says about
-    `turn_text`. Until then it has no next token.
+    When a turn ends, the response is `waiting` until `observe` is called with the environment's answer to `turn_text`.
+    Until then there is no next token.
 
-    problem: of the response. prefix: what a resumed response already has, the answers of its environment included.
+    problem: of the response. prefix: the earlier part of a resumed response, answers of its environment included.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class ResponseState:
 
     @property
     def num_tokens_with_forced(self) -> int:
-        """Tokens of the response once those that are forced in next have been appended."""
+        """Number of tokens of the response, including the tokens that are forced in next."""
         return len(self.token_ids) + len(self._forced_queue)
 
     @property
@@ -185,7 +185,7 @@ class ResponseState:
         return () if all(self.is_sampled) else tuple(self.is_sampled)
 
     def observations(self, text: Callable[[Sequence[int]], str]) -> tuple[tuple[int, int], ...]:
-        """Return `Rollout.observations`. text: of tokens, as that of the rollout."""
+        """Return `Rollout.observations`. text: gives the text of tokens, as for `Rollout.text`."""
         places = ((text(self.token_ids[:start]), text(self.token_ids[:end])) for start, end in self._observed)
         return tuple((len(before), len(through)) for before, through in places if len(before) < len(through))
 
@@ -216,7 +216,7 @@ class ResponseState:
             self._budget_checked, self._thought_closed_by_force = True, bool(self._forced_queue)
 
     def observe(self, observation: Observation | None) -> None:
-        """Continue after the end of a turn with what the environment has answered. None: the response is done."""
+        """Continue after the end of a turn with the answer of the environment. None: the response is done."""
         self._continue(None if observation is None else self._rules.observation_ids(observation, self._problem))
 
     def _continue(self, observation_ids: Sequence[int] | None) -> None:

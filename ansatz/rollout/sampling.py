@@ -1,8 +1,8 @@
 """Sampling of tokens: counter-based noise, and the distribution after temperature, top-k, top-p and min-p.
 
 Axes: B rows, V vocabulary, C contenders (tokens that could win), N rows that need exact noise. A token is chosen by
-Gumbel-max: the largest logit + noise wins, and each token of each position has noise of its own, which depends only on
-(seed, step, problem, sample, position, token). It depends neither on a token's batch, slot or order, nor on the device.
+Gumbel-max: the largest logit + noise wins. The noise of a token at a position depends only on (seed, step, problem,
+sample, position, token). It depends neither on a token's batch, slot or order, nor on the device.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def draw_seeds(key_B: Tensor, position_B: Tensor) -> Tensor:
 def draw_noise(seed_B22: Tensor, token_BC: Tensor) -> Tensor:
     """Return the Gumbel noise [B, C] of some tokens, float64, with the same bits on every device.
 
-    It is -log(-log(1 - x)) to 1e-9, and x is a multiple of 2^-63 plus half of that. The noise therefore lies between
+    It is -log(-log(1 - x)) to 1e-9, and x is a multiple of 2^-63 plus 2^-64. The noise therefore lies between
     -3.7 and 44.4, and the grid of x shows only in probabilities below 2^-60. There are only sums, products and
     quotients in it, which every device rounds correctly, and no library's logarithm.
     """
     bits_B2C = _mix((token_BC.to(torch.int32) * _TOKEN_STEP)[:, None], seed_B22[..., None]).long()
     whole_BC = ((bits_B2C[:, 0] & 0x7FFFFFFF) << 32) | (bits_B2C[:, 1] & 0xFFFFFFFF)
     x_BC = ((whole_BC.double() + 0.5) * 2.0**-63).clamp(max=1 - 2.0**-53)
-    # The first quotient is that of log(1 - x) without the digits that 1 - x would lose if x is small.
+    # The first quotient belongs to log(1 - x), without the digits that 1 - x would lose if x is small.
     exponent_BC, quotient_BC = _split(1 - x_BC)
     is_small_BC = x_BC < 0.25
     quotient_BC = torch.where(is_small_BC, x_BC / (x_BC - 2), quotient_BC)
@@ -65,8 +65,8 @@ def draw_noise(seed_B22: Tensor, token_BC: Tensor) -> Tensor:
 
 
 def _mix(token: Tensor, seed: Tensor) -> Tensor:
-    """Compute hashes of 32-bit integers with two seeds [..., 2, 1]: the bijection `lowbias32` (Wellons, 2018), which
-    the first seed enters at its beginning and the second one in its middle."""
+    """Compute hashes of 32-bit integers with two seeds [..., 2, 1] by the bijection `lowbias32` (Wellons, 2018). The
+    first seed enters at its beginning and the second one in its middle."""
     value = token + seed[..., 0, :]
     shifted = value >> 16
     value ^= shifted.bitwise_and_(0xFFFF)
@@ -179,7 +179,7 @@ def find_winners(logits_BV: Tensor, mass_BV: Tensor, seed_B22: Tensor) -> Tensor
     """Return the token [B, 1] with the largest logit + noise, the smallest one of equals. Overwrites mass_BV, the
     exponentials of the logits up to a factor of each row.
 
-    Only tokens that could win by their upper bounds get their exact noise. In most rows that is one token, which then
+    Only tokens that could win by their upper bounds get their exact noise. Most rows contain one such token, which then
     needs none.
     """
     token_V = torch.arange(mass_BV.shape[-1], dtype=torch.int32, device=mass_BV.device)

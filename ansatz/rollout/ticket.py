@@ -1,4 +1,4 @@
-"""Tickets: what to sample, and with which weights. The results depend on nothing else.
+"""Tickets: orders to sample a group with certain weights. The results depend on nothing else.
 
 A ticket is issued before its group is sampled. It fixes the step that the group belongs to, the version of the weights,
 and the keys of the noise. Whoever samples it, whenever and however often, the same rollouts result.
@@ -22,7 +22,7 @@ from ansatz.types import Json, Prompt, Rollout, prompt_from_json, rollout_from_j
 
 
 class Kind(StrEnum):
-    """What the rollouts of a ticket are for."""
+    """The purpose of a ticket's rollouts."""
 
     TRAIN = "train"
     BASELINE = "baseline"  # the greedy responses that ReMax compares with
@@ -43,12 +43,12 @@ class Ticket:
     """One group to sample.
 
     step: the step that uses the group. round: 0, or the number of the round of dynamic sampling; each call for samples
-    within a step is a round of its own. place: the index of the ticket among those of the round.
+    within a step is a round of its own. place: the index of the ticket in its round.
     version: the step after which the weights to sample with were published; 0 is the policy at the start of the stage.
     It counts steps of RL. The versions in a `Rollout` count optimizer steps.
     weights: the fingerprint of these weights (`weight_store.fingerprint`); empty if samplers share the trainer's own.
     After a rollback to an earlier step, other weights get the same version, but not the same fingerprint.
-    sampling: how, with the keys of the noise (seed and step).
+    sampling: the options, with the keys of the noise (seed and step).
     entries: the indices of the prompt in the round's list of prompts. Each stands for `sampling.num_samples` new
     responses. More than one if the round takes a problem twice; empty if the ticket only resumes.
     unfinished: rollouts of the group to resume.
@@ -110,8 +110,8 @@ def sample_tickets(
 ) -> list[tuple[Rollout, ...]]:
     """Sample the rollouts of each ticket in one call.
 
-    All tickets must be of one round, and the sampler must have their weights. They need not be all of the round: the
-    samples of a problem are numbered within a call, and a problem has only one ticket in a round.
+    All tickets must be of one round, and the sampler must hold their weights. They need not be all of the round: the
+    samples of a problem are numbered within a call, and a round contains only one ticket of a problem.
     """
     if not tickets:
         return []
@@ -187,7 +187,7 @@ def ticket_to_json(ticket: Ticket) -> Json:
 
 
 def ticket_from_json(data: Json) -> Ticket:
-    """Read what `ticket_to_json` returned."""
+    """Read the result of `ticket_to_json`."""
     fields = dict(data)
     prompt, sampling = prompt_from_json(fields.pop("prompt")), dict(fields.pop("sampling"))
     return Ticket(
@@ -212,7 +212,7 @@ def landed_to_json(landing: Landed) -> Json:
 
 
 def landed_from_json(data: Json, tickets: Mapping[TicketKey, Ticket]) -> Landed:
-    """Read what `landed_to_json` returned, with the tickets by key. Raise KeyError if its ticket is not among them."""
+    """Read the result of `landed_to_json`, with the tickets by key. Raise KeyError if its ticket is not among them."""
     kind, *numbers = data["ticket"]
     ticket = tickets[TicketKey(Kind(kind), *numbers)]
     return Landed(
@@ -225,7 +225,7 @@ def landed_from_json(data: Json, tickets: Mapping[TicketKey, Ticket]) -> Landed:
 
 
 def _without_prompt(rollout: Rollout) -> Json:
-    """Return a rollout as JSON, without the prompt that its ticket has."""
+    """Return a rollout as JSON, without its prompt, which the ticket contains."""
     fields = _fields(rollout)
     del fields["prompt"]
     if not rollout.observations:
@@ -238,7 +238,7 @@ def _without_prompt(rollout: Rollout) -> Json:
 
 
 def _fields(record: Any) -> Json:
-    """Return the fields of a dataclass. `types.to_json` would copy all that is in them."""
+    """Return the fields of a dataclass. `types.to_json` would copy all their contents."""
     return {name: getattr(record, name) for name in _field_names(type(record))}
 
 

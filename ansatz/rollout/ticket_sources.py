@@ -1,4 +1,4 @@
-"""Where tickets are sampled. A source has the weights that were published to it, and answers tickets.
+"""Sources that sample tickets. A source holds the weights that were published to it, and answers tickets.
 
 `LiveTickets` samples with the trainer's own weights, as a run without lag does. `StoredTickets` samples in this process
 too, with a policy of its own that loads the version that a ticket names.
@@ -23,7 +23,7 @@ OnFinished = Callable[[Rollout], None]
 
 class TicketSource(Protocol):
     def publish(self, version: int, source: WeightSource) -> str:
-        """Let tickets name this version from now on. Returns the fingerprint that their `weights` must have."""
+        """Let tickets name this version from now on. Return the fingerprint for their `weights`."""
         ...
 
     def submit(self, tickets: Sequence[Ticket]) -> None:
@@ -38,8 +38,7 @@ class TicketSource(Protocol):
         ...
 
     def metrics(self) -> Mapping[str, float]:
-        """Return what has happened to the workers so far, under the names of docs/metrics.md; nothing without
-        workers."""
+        """Return the counts of the workers so far, under the names of docs/metrics.md; nothing without workers."""
         ...
 
     def close(self) -> None:
@@ -79,7 +78,7 @@ class LiveTickets:
 
 
 class StoredTickets:
-    """Samples with `policy`, a copy of the trainer's, into which stored weights are loaded. `sampler` samples from
+    """Samples with `policy`, a copy of the trainer's. Stored weights are loaded into it. `sampler` samples from
     `policy`, or takes its weights from it. on_landed: called with everything that has been sampled."""
 
     def __init__(

@@ -33,10 +33,10 @@ MAX_SHARD_BYTES = 5_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredWeights:
-    """One version of the trained parameters, by the names that they have in the policy's module.
+    """One version of the trained parameters, by their names in the policy's module.
 
-    version: as in tickets. policy_version: number of optimizer steps, which every token sampled with these weights
-    gets. fingerprint: of the tensors; see `fingerprint`.
+    version: as in tickets. policy_version: number of optimizer steps. Every token sampled with these weights gets it.
+    fingerprint: of the tensors; see `fingerprint`.
     """
 
     version: int
@@ -47,7 +47,7 @@ class StoredWeights:
 
 class WeightStore(Protocol):
     def publish(self, version: int, source: WeightSource) -> str:
-        """Store the weights that are trained, as they are now, and return their fingerprint.
+        """Store the current trained weights, and return their fingerprint.
 
         A version that exists is replaced. Raise StorageError if the disk is full; nothing has then changed.
         """
@@ -81,7 +81,7 @@ class WeightStore(Protocol):
         ...
 
     def restore(self, folder: Path) -> None:
-        """Have exactly the versions of a folder that `save` wrote, without pins."""
+        """Replace all versions by the ones in a folder that `save` wrote, without pins."""
         ...
 
     def close(self) -> None:
@@ -206,7 +206,7 @@ class FileWeightStore(_Pins):
         remove(self.folder, ignore_errors=True)
 
     def _draft(self, version: int) -> Path:
-        """Return where a version is written. A killed process may have left something there."""
+        """Return the folder where a version is written. A killed process may have left something there."""
         return self.folder / f".version-{version:06d}.draft"
 
     def _drop(self, version: int) -> None:

@@ -1,7 +1,7 @@
 """The workers of a pool: how they start, load weights, are probed, given up and replaced.
 
-What tickets are is left to `rollout.pool`. Nothing here waits: `run_timers` does what is due, and `handle` receives the
-events of the cluster.
+Tickets are left to `rollout.pool`. Nothing here waits: `run_timers` does the work that is due, and `handle` receives
+the events of the cluster.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ansatz.cluster.health import Confirmation, Health, State, Weights, contradi
 from ansatz.errors import RolloutError
 
 _ROOM_INTERVAL_S = 1.0
-"""A worker that waits for room on the cluster is looked at in this interval."""
+"""Seconds between looks at a worker that waits for room on the cluster."""
 _ROOM_NOTICE_S = 5.0
 """A worker that has waited for this long is reported."""
 
@@ -30,7 +30,7 @@ class Limits:
     probe: to answer a probe. lease: to sample a group, at least; the limit is four times the 99th percentile of the
     durations if that is longer. start: until a worker has joined, and until it has loaded weights. idle: a worker that
     has been idle for this long is probed. restarts: of one worker within an hour (`cluster.budget`). patience: how long
-    fewer than the least number of workers may have room on the cluster.
+    there may be room on the cluster for fewer than the least number of workers.
     """
 
     probe: float = 10.0
@@ -43,7 +43,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """What a worker is doing. weights: those that it uses or loads."""
+    """The current call of a worker. weights: the weights that it uses or loads."""
 
     number: int
     method: str
@@ -55,8 +55,8 @@ class Call:
 class Slot:
     """A place for one worker. A worker that dies is replaced by another; the budget stays.
 
-    expected: what the engine must report until the next push. before: what was pushed last, and what was reported.
-    no_room: why the worker has no place on a node; empty if it has one.
+    expected: the report that the engine must give until the next push. before: the last push, and the report on it.
+    no_room: the reason why no node has a place for the worker; empty if one has.
     """
 
     index: int
@@ -72,7 +72,7 @@ class Slot:
 
 @dataclass(slots=True)
 class PoolCounts:
-    """What has happened to the workers and their answers so far."""
+    """Counts of the events of the workers and their answers so far."""
 
     deaths: int = 0
     restarts: int = 0
@@ -95,10 +95,10 @@ class WorkerRow(NamedTuple):
 
 
 class WorkerSet:
-    """num_workers: how many are started. min_workers: RolloutError when fewer are left whose budget of restarts is not
-    spent. exact: the engine gives the same bits wherever it runs.
+    """num_workers: number of workers to start. min_workers: RolloutError when fewer are left whose budget of restarts
+    is not spent. exact: the engine gives the same bits wherever it runs.
 
-    on_lost: called with a worker that is gone; returns how many tickets are open again because of that.
+    on_lost: called with a worker that is gone; returns the number of tickets that are open again because of that.
     first_weights: the weights that a worker that has just joined should load; None: not yet known.
     on_event: called with a sentence about each fault.
     """
@@ -122,7 +122,7 @@ class WorkerSet:
         self.counts = PoolCounts()
         self.published: dict[Weights, Confirmation] = {}
         self.idle: dict[Weights, dict[int, Slot]] = {}
-        """Workers that are ready and have nothing to do, by weights, then by index."""
+        """Workers that are ready and idle, by weights, then by index."""
         self._num_retired = 0
         self._short_since: float | None = None
         self._without_weights = list[Slot]()
@@ -160,7 +160,7 @@ class WorkerSet:
         self._begin(slot, "push", weights, self.limits.start, *weights)
 
     def suspect(self, worker: str, reason: str) -> None:
-        """Send a probe, which is answered after the call that runs: a worker that is only slow can be cleared."""
+        """Send a probe. It is answered after the running call, so a worker that is only slow can be cleared."""
         slot = self._slot_of.get(worker)
         if slot is not None and slot.health.state is State.READY:
             slot.health.suspect(reason, self._cluster.now())
@@ -168,7 +168,7 @@ class WorkerSet:
             self._probe(slot)
 
     def give_up(self, slot: Slot, reason: str) -> None:
-        """Kill a worker. What it still reports is ignored."""
+        """Kill a worker. Its later reports are ignored."""
         worker = slot.worker
         self._lose(slot, reason)
         self._cluster.kill(worker)
@@ -178,7 +178,7 @@ class WorkerSet:
         self.give_up(slot, reason)
 
     def rows(self) -> list[WorkerRow]:
-        """Return what every worker is doing, and for how long."""
+        """Return the current work of every worker, and its duration so far."""
         now = self._cluster.now()
         return [
             WorkerRow(
@@ -192,7 +192,7 @@ class WorkerSet:
         ]
 
     def since(self, worker: str) -> float | None:
-        """Return when the current call of a worker began."""
+        """Return the time at the beginning of a worker's current call; None if it has none."""
         slot = self._slot_of.get(worker)
         return None if slot is None or slot.call is None else slot.call.since
 
@@ -205,7 +205,7 @@ class WorkerSet:
         return self._timers[0][0]  # the probe of idle workers is always due some time
 
     def handle(self, event: Event) -> tuple[Slot, Any] | None:
-        """Handle an event of the cluster. Returns a worker and the value that it has emitted, if that is the event."""
+        """Handle an event of the cluster. Return a worker and the value that it has emitted, if that is the event."""
         slot = self._slot_of.get(event.worker)
         if slot is None:  # of a worker that was given up
             return None
@@ -242,7 +242,7 @@ class WorkerSet:
             self._confirm(slot, call, event.value)
 
     def _confirm(self, slot: Slot, call: Call, reported: Confirmation) -> None:
-        """Learn from the answer to a push or a probe which weights the engine has."""
+        """Learn the engine's weights from the answer to a push or a probe."""
         is_push = call.method == "push"
         expected = self.published.get(call.weights) if is_push else slot.expected
         if expected is None:
@@ -325,7 +325,7 @@ class WorkerSet:
         self._expect_start(slot)
 
     def _expect_start(self, slot: Slot) -> None:
-        """Begin the time to start when the worker has its place on a node. Until then, look again every second."""
+        """Begin the time to start when the worker gets its place on a node. Until then, look again every second."""
         worker, waited = slot.worker, slot.no_room
 
         def is_starting() -> bool:
@@ -350,7 +350,7 @@ class WorkerSet:
         self._at(self._cluster.now() + self.limits.start, overdue)
 
     def _check_room(self, slot: Slot) -> None:
-        """Report a worker that waits for room. RolloutError after the patience, if too few others have room."""
+        """Report a worker that waits for room. Raise RolloutError after the patience, if too few others have room."""
         now = self._cluster.now()
         if slot.no_room and self._waits_long(slot) and now - slot.health.since < _ROOM_NOTICE_S + _ROOM_INTERVAL_S:
             self._on_event(f"{slot.worker} waits for room: {slot.no_room}.")

@@ -1,13 +1,13 @@
-"""The key/value cache of the decoding slots, behind transformers' cache interface, and how many slots fit in memory.
+"""The key/value cache of the decoding slots, behind transformers' cache interface, and the slots that fit in memory.
 
 Axes: S slots, B active rows (always slots 0..B-1), K key/value heads, P cached positions, D head size, L prompt length,
 R prompts shared by several rows, C their columns, M moved rows. Token p of a row is stored at [slot, :, p]. If the row
 shares a prompt, p counts from the end of that prompt. Cells beyond a row's length hold stale values, which the caller
-masks. X are the positions under that mask: the columns of shared prompts, then those of the slot. In `WriteIndex` C are
-cells, and P places: R x K x group_size, one for each row that shares a prompt and each head (`SharedPrompts`).
+masks. X are the positions under that mask: the columns of shared prompts, then the columns of the slot. In `WriteIndex`
+C are cells, and P places: R x K x group_size, one for each row that shares a prompt and each head (`SharedPrompts`).
 
-Of both caches, transformers' models call `update`, `get_seq_length` and `get_mask_sizes`. They are given the positions,
-and in a decode step the mask, so that what the last two return only has to fit the shapes.
+Transformers' models call `update`, `get_seq_length` and `get_mask_sizes` of both caches. They are given the positions,
+and in a decode step the mask, so the results of the last two only need to fit the shapes.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class WriteIndex(NamedTuple):
 
 
 class RowPlaces(NamedTuple):
-    """What each row sees in a decode step, for `native.fused`.
+    """The positions that each row sees in a decode step, for `native.fused`.
 
     place_B: where its token is written in the row's own slot, so it sees place + 1 positions there. prompt_B: the
-    shared prompt, -1 for none. shared_B: how many positions of that prompt it sees.
+    shared prompt, -1 for none. shared_B: the number of positions of that prompt that it sees.
     """
 
     place_B: Tensor
@@ -76,16 +76,16 @@ class RowPlaces(NamedTuple):
 
 
 class SlotCache(Cache):
-    """The decode cache. `begin_step` sets the rows and positions of the next forward pass, which has one token per row.
+    """The decode cache. `begin_step` sets the rows and positions of the next forward pass of one token per row.
 
-    A pass attends to all positions of the cache, under a mask. It has what the longest row needs, or up to twice as
-    many (`resize`). A larger cache could be sliced along positions instead, but the slice is not contiguous, so every
-    batched product would copy it.
+    A pass attends to all positions of the cache, under a mask. The cache holds the positions that the longest row
+    needs, or up to twice as many (`resize`). A larger cache could be sliced along positions instead, but the slice is
+    not contiguous, so every batched product would copy it.
 
     group_size: the largest number of rows that share a prompt.
-    least_span: the cache never has fewer positions, so that a step that reads only what it needs has fixed memory.
+    least_span: least number of positions, so that a step that reads only the positions it needs has fixed memory.
     rows: see `RowPlaces`.
-    reallocations: how often stored values have moved to other memory.
+    reallocations: number of times that stored values have moved to other memory.
     position_bound: larger than every position of the current step, shared prompts included.
     """
 
@@ -110,11 +110,11 @@ class SlotCache(Cache):
 
     @property
     def prompt_columns(self) -> int:
-        """Positions stored of each shared prompt. Shorter prompts are padded to this length."""
+        """Number of positions stored of each shared prompt. Shorter prompts are padded to this length."""
         return self._prompts[0][0].shape[2] if self._prompts else 0
 
     def resize(self, span: int) -> None:
-        """Hold `span` positions per slot. A cache that has more, but at most twice as many, keeps them."""
+        """Hold `span` positions per slot. A larger cache of at most twice that size stays as it is."""
         span = max(span, self.least_span)
         if span <= self.span <= 2 * span:
             return
@@ -181,7 +181,7 @@ class SlotCache(Cache):
         return [(key[slot_M, :, :length].cpu(), value[slot_M, :, :length].cpu()) for key, value in self._kv]
 
     def copy_in(self, slot: int, layers_kv: Sequence[tuple[Tensor, Tensor]]) -> None:
-        """Write what `copy_out` gave for one slot, [K, length, D] for each layer, into a slot."""
+        """Write the result of `copy_out` for one slot, [K, length, D] for each layer, into a slot."""
         for stored, copied in zip(self._kv, layers_kv, strict=True):
             for stored_SKPD, copied_KLD in zip(stored, copied, strict=True):
                 stored_SKPD[slot, :, : copied_KLD.shape[1]] = copied_KLD
@@ -267,6 +267,6 @@ def slots_that_fit(free_bytes: int, token_bytes: int, span: int, *, requested: i
 
 
 def free_bytes(device: torch.device) -> int:
-    """Free memory of a GPU, including what torch has reserved and does not use."""
+    """Return the free memory of a GPU, including memory that torch has reserved and does not use."""
     free, _ = torch.cuda.mem_get_info(device)
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

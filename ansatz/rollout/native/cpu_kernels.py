@@ -18,19 +18,19 @@ from ansatz.models.packing import round_up
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 _PANEL = 32
-"""Columns that a panel has at most."""
+"""Largest number of columns of a panel."""
 _IN_TORCH = ("create_tensor_from_blob", "delete_tensor_object", "cpu_mm_out", "cpu_addmm_out")
 
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """Load the compiled kernels; None if this machine has no compiler that makes them."""
+    """Load the compiled kernels; None if no compiler of this machine can make them."""
     return load_kernels(SOURCE)
 
 
 @functools.cache
 def find_products(dtype: torch.dtype) -> ctypes.Array[ctypes.c_int64] | None:
-    """Return the struct `Torch` of the kernels, with torch's own products of matrices; None if this torch has none."""
+    """Return the struct `Torch` of the kernels, with torch's own products of matrices; None without these."""
     for path in Path(torch.__file__).parent.glob("lib/libtorch_cpu.*"):
         found = ctypes.CDLL(str(path))
         with contextlib.suppress(AttributeError):
@@ -50,7 +50,7 @@ def decode(
     *,
     share: int,
 ) -> None:
-    """Compute a whole decode step. layers, tensors and sizes have the order of the structs `Layer` and `Step`.
+    """Compute a whole decode step. layers, tensors and sizes are in the order of the structs `Layer` and `Step`.
 
     share: rows that a thread takes through all layers on its own; 0: all threads share each operation.
     """

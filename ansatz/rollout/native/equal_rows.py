@@ -1,4 +1,4 @@
-"""Matrix products that give a row the same bits whatever other rows are in the batch.
+"""Matrix products that give a row the same bits, whatever other rows the batch contains.
 
 A response could otherwise depend on its company. On a CPU with a compiler, weights are packed once per call and
 multiplied by `packed_products.h`, which adds up the terms of every row in one order. It is also faster for few rows.
@@ -29,7 +29,7 @@ from ansatz.rollout.native import cpu_kernels
 
 
 class Blocks(NamedTuple):
-    """rows: of every product whose sums have at least `terms` terms."""
+    """rows: number of rows of every product whose sums consist of at least `terms` terms."""
 
     rows: int
     terms: int
@@ -40,7 +40,7 @@ _OF_MKL = Blocks(rows=96, terms=1)
 """A share of 96 rows for each of 1, 2, 4, 8 or 16 threads is a multiple of 6 rows, which MKL computes alike."""
 _NOWHERE = Blocks(rows=0, terms=sys.maxsize)
 _PANELS = "panels"
-"""Where a linear layer has its packed weight."""
+"""The attribute of a linear layer for its packed weight."""
 
 
 def packs(policy: Policy) -> bool:
@@ -49,7 +49,7 @@ def packs(policy: Policy) -> bool:
 
 
 def can_pack(dtype: torch.dtype) -> bool:
-    """Tell whether this machine packs weights of a type. With AMX, torch multiplies those in bfloat16."""
+    """Tell whether this machine packs weights of a type. With AMX, torch multiplies weights in bfloat16."""
     return dtype in TYPES and cpu_kernels.library() is not None and not (dtype == torch.bfloat16 and _has_amx())
 
 
@@ -59,7 +59,7 @@ def panels_of(linear: nn.Module) -> Tensor | None:
 
 
 def blocks_of(policy: Policy) -> Blocks:
-    """Return in which blocks torch's products have to be computed."""
+    """Return the blocks for computing torch's products."""
     if policy.device.type != "cpu":
         return _NOWHERE
     if policy.dtype == torch.bfloat16:
@@ -73,8 +73,8 @@ def _has_amx() -> bool:
 
 @functools.cache
 def _depend_on_rows() -> bool:
-    """Tell whether float32 products of a few sizes give a row other bits with other numbers of rows, of which a batch
-    has at least 32."""
+    """Tell whether float32 products of a few sizes give a row other bits with other numbers of rows. A batch holds at
+    least 32 rows."""
     for terms, columns in ((64, 64), (256, 768), (768, 256), (1024, 96)):
         left_MK = torch.arange(128 * terms).sin().view(128, terms)
         weight_NK = torch.arange(columns * terms).cos().view(columns, terms)
@@ -115,8 +115,8 @@ def _multiply(linear: nn.Linear, input: Tensor) -> Tensor:
 
 
 def in_blocks(function: Callable[[Tensor], Tensor], rows: int, input: Tensor) -> Tensor:
-    """Map an input [..., K] to [..., N] by a function of rows, which always gets that many: [rows, K] -> [rows, N]. The
-    last block is filled up with zeros."""
+    """Apply a function that only takes blocks of a fixed number of rows, [rows, K] -> [rows, N], to an input [..., K].
+    The last block is filled up with zeros."""
     blocks = list[Tensor]()
     for block_MK in input.reshape(-1, input.shape[-1]).split(rows):
         missing = rows - len(block_MK)

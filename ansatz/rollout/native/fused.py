@@ -36,7 +36,7 @@ class FusedDecodeStep:
     def __call__(self, token_B: Tensor, position_B: Tensor, cache: SlotCache, mask_B11X: Tensor | None) -> Tensor:
         """Compute the last hidden states of one token per row.
 
-        mask_B11X is not needed: `SlotCache.rows` says what each row sees.
+        mask_B11X is not needed: `SlotCache.rows` says which positions each row sees.
         """
         base, layers, kernels = self.base, self.base.layers, self.kernels
         hidden_BH = nn.functional.embedding(token_B, base.embed_tokens.weight)

@@ -1,4 +1,4 @@
-"""Triton kernels of a decode step on an NVIDIA GPU: what happens between its matrix products.
+"""Triton kernels of a decode step on an NVIDIA GPU: the operations between its matrix products.
 
 Axes: B rows, H hidden, Q query heads, K key/value heads, G = Q/K, D head size, P cached positions, R prompts, C columns
 of a prompt, I intermediate. The rows of queries, keys, values, gate and up may lie apart, all else is contiguous. Sums
@@ -236,11 +236,12 @@ def attend(
     shared_B: Tensor,
     scale: float,
 ) -> Tensor:
-    """Attend [B, Q, D] with one query per row over its shared prompt, if it has one, and its own positions up to
+    """Attend [B, Q, D] with one query per row over its shared prompt, if there is one, and its own positions up to
     place_B.
 
-    cache: keys and values [slots, K, P, D]. prompts: those of shared prompts [R, K, C, D]. prompt_B: the prompt of each
-    row. shared_B: how many of its positions the row sees, 0 for none. Every position beyond is neither read nor seen.
+    cache: keys and values [slots, K, P, D]. prompts: the same of shared prompts [R, K, C, D]. prompt_B: the prompt of
+    each row. shared_B: number of its positions that the row sees, 0 for none. Positions beyond are neither read nor
+    seen.
     """
     rows, query_heads, head_dim = query_BQD.shape
     key_heads = cache[0].shape[1]

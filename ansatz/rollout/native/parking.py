@@ -1,4 +1,4 @@
-"""Where rows wait while their environments answer: outside the slots, so that other rows decode in the meantime.
+"""The waiting place of rows while their environments answer: outside the slots, so that other rows decode meanwhile.
 
 A row takes its keys and values along and gets them back, and the tokens of an observation are forced in one by one. A
 response is therefore the same, bit for bit, however long its environment takes.
@@ -21,7 +21,7 @@ _PATIENT_EVERY = 16
 
 
 class ParkingLot:
-    """The rows of `slots` whose turn has ended. calls: what asks their environments."""
+    """The rows of `slots` whose turn has ended. calls: asks their environments."""
 
     def __init__(self, slots: Slots, calls: EnvironmentCalls) -> None:
         self._slots, self._calls = slots, calls
@@ -63,7 +63,7 @@ class ParkingLot:
             self._row_of |= {row.state: row for row in slots.park(list(slot_of.values()))}
 
     def _observe(self, slot: int, answer: Observation | None) -> None:
-        """Give a row that is in its slot what its environment has answered."""
+        """Give a row that is in its slot the answer of its environment."""
         slots = self._slots
         state = slots.states[slot]
         state.observe(answer)
@@ -71,7 +71,7 @@ class ParkingLot:
             slots.column["max_tokens"][slot] = self._limit(state, int(slots.column["max_tokens"][slot]))
 
     def return_rows(self, *, wait: bool) -> Iterator[FinishedResponse]:
-        """Put rows whose environment has answered back into free slots. Yields those that have ended instead.
+        """Put rows whose environment has answered back into free slots. Yield rows that have ended instead.
 
         wait: until an environment has answered, if no row can go back before that.
         """
@@ -93,5 +93,5 @@ class ParkingLot:
             slots.unpark(returning)
 
     def _limit(self, state: ResponseState, max_tokens: int) -> int:
-        """Return `max_tokens` of a row after an observation, which a call of `generate` never leaves incomplete."""
+        """Return `max_tokens` of a row after an observation. A call of `generate` never leaves one incomplete."""
         return min(max(max_tokens, state.num_tokens_with_forced), self._slots.sampling.max_response_tokens)

@@ -1,4 +1,4 @@
-"""What enters and leaves the decoding batch."""
+"""The requests that enter the decoding batch, and the responses that leave it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ansatz.types import Finish, Problem, Prompt, Rollout
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialResponse:
-    """The tokens that an unfinished rollout already has. Fields as in `Rollout`."""
+    """The tokens of an unfinished rollout so far. Fields as in `Rollout`."""
 
     token_ids: tuple[int, ...]
     behavior_logps: tuple[float, ...]
@@ -36,12 +36,12 @@ class SampleRequest:
 
     @property
     def prefix_ids(self) -> tuple[int, ...]:
-        """The response tokens that it already has."""
+        """The response tokens so far."""
         return self.partial.token_ids if self.partial else ()
 
     @property
     def context_ids(self) -> tuple[int, ...]:
-        """Return what the cache must hold before the next token is sampled."""
+        """The tokens that the cache must hold before the next one is sampled."""
         return self.prompt_ids + self.prefix_ids
 
 

@@ -35,8 +35,8 @@ class NativeSampler:
 
     max_concurrent: decoding slots, at least the samples of one prompt. It bounds the cache and changes no result. On a
         GPU the number is lower if responses of maximum length would not fit in free memory; 0 means as many as fit.
-    environment: what responses interact with; None: a response is one turn.
-    capture: how decode steps are captured; on a GPU the default is CUDA graphs.
+    environment: answers the turns of responses; None: a response is one turn.
+    capture: captures decode steps; on a GPU the default is CUDA graphs.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class NativeSampler:
     def load_weights(self, source: WeightSource) -> None:
         """Take the version. The trainer has updated the shared weights in place, so there is nothing to copy.
 
-        Raises ModelError for any source but `LiveWeights` of this sampler's own model.
+        Raise ModelError for any source except `LiveWeights` of this sampler's own model.
         """
         if not (isinstance(source, LiveWeights) and source.policy.model is self.policy.model):
             raise ModelError(
@@ -126,7 +126,7 @@ class NativeSampler:
     def _max_slots(self, requests: Sequence[SampleRequest], sampling: Sampling) -> int:
         """Return the number of slots. On a GPU, no more than fit in free memory.
 
-        A slot needs room for a response and its row's share of a prompt, which a group stores once. Where the cache
+        A slot needs room for a response and its row's share of a prompt, which a group stores once. If the cache
         holds latents (multi-head latent attention), every row stores the prompt itself.
         """
         if not self._token_bytes:
@@ -181,7 +181,7 @@ def decode(
     capture: Capture | None = None,
     on_tokens: Callable[[Sequence[int]], object] | None = None,
 ) -> Iterator[FinishedResponse]:
-    """Yield each response as soon as it ends. calls: what answers the turns of responses; None without environment.
+    """Yield each response as soon as it ends. calls: answers the turns of responses; None without environment.
 
     capture: makes graphs of decode steps; None: they run as they are.
     """

@@ -52,8 +52,8 @@ _COLUMNS = (
 class ParkedRow:
     """A row that waits outside the slots for its environment. values: its entries of `Slots.column`.
 
-    token_N, logp_N, num_candidates_N: what has been sampled so far. layers_kv: keys and values of its own slot, each
-    [K, P, D], in the host's memory.
+    token_N, logp_N, num_candidates_N: the tokens so far. layers_kv: keys and values of its own slot, each [K, P, D], in
+    the host's memory.
     """
 
     state: ResponseState
@@ -77,10 +77,10 @@ class ParkedRow:
 
 
 class Slots:
-    """The rows of the batch. `column` has the integers of each slot (see _COLUMNS), `token_SN`, `logp_SN` and
-    `num_candidates_SN` what has been sampled so far.
+    """The rows of the batch. `column` holds the integers of each slot (see _COLUMNS), and `token_SN`, `logp_SN` and
+    `num_candidates_SN` its tokens so far.
 
-    states: one per active row if the call has rules. Without rules it is empty, and no row is handled on its own.
+    states: one per active row if the call uses rules. Without rules it is empty, and no row is handled on its own.
     parked: rows that have left their slots for as long as their environments take (`parking.ParkingLot`).
     """
 
@@ -120,7 +120,7 @@ class Slots:
         self.end_ids = torch.tensor(policy.end_ids, device=device)
         self.column = {name: torch.zeros(num_rows, dtype=torch.long, device=device) for name in _COLUMNS}
         self.column["prompt"].fill_(-1)
-        # The last column takes what rows compute that are not going.
+        # The last column takes the results of rows that are not going.
         self.token_SN = torch.zeros(num_rows, sampling.max_response_tokens + 1, dtype=torch.long, device=device)
         self.num_candidates_SN = torch.zeros_like(self.token_SN)
         self.logp_SN = torch.zeros(num_rows, sampling.max_response_tokens + 1, device=device)
@@ -193,7 +193,7 @@ class Slots:
         self.column["shared"][slot_B] = length_R[source_B].masked_fill(~is_group_B, 0)
 
     def _store_prompts(self, added_R: Tensor, prefill: PrefillCache | None = None) -> int:
-        """Keep the prompts that rows share, append those of a prefill, and return how many were kept."""
+        """Keep the prompts that rows share, append prompts of a prefill, and return how many were kept."""
         prompt_B = self._prompts_of_rows()
         kept_R = prompt_B[prompt_B >= 0].unique()
         self.cache.set_prompts(kept_R, added_R, prefill)
@@ -277,7 +277,7 @@ class Slots:
             ]
 
     def _restore(self, slot: int, partial: PartialResponse) -> None:
-        """Write what an unfinished rollout already has into its slot."""
+        """Write the tokens of an unfinished rollout into its slot."""
         stores = (self.token_SN, self.logp_SN, self.num_candidates_SN)
         fields = (partial.token_ids, partial.behavior_logps, partial.num_candidates)
         for store_SN, values in zip(stores, fields, strict=True):
@@ -286,7 +286,7 @@ class Slots:
     def decode(self) -> None:
         """Sample one more token for each active row that is going.
 
-        Rows that only round the batch up compute on what they last held, and nothing reads their results.
+        Rows that only round the batch up compute on their last values, and nothing reads their results.
         """
         num_rows = round_up(self.active, self.row_step)
         position_bound = self._make_room()
@@ -300,13 +300,13 @@ class Slots:
         self._steps += 1
 
     def _advance(self, num_rows: int, position_bound: int, *, num_sampled: int) -> None:
-        """Do what a step changes in the memory of a device, for the first num_sampled rows."""
+        """Make the changes of a step in the memory of a device, for the first num_sampled rows."""
         drawn = self._next_tokens(num_rows, position_bound, num_sampled=num_sampled)
         self.column["length"][:num_sampled] += self.column["going"][:num_sampled]
         self._store(torch.arange(num_sampled, device=drawn[0].device), *drawn)
 
     def _make_room(self) -> int:
-        """Let the cache hold one more token of each active row. Returns a bound of their positions.
+        """Let the cache hold one more token of each active row. Return a bound of their positions.
 
         If there is room for all positions, the GPU need not be asked.
         """
@@ -318,9 +318,9 @@ class Slots:
         return round_up(ends[0] + 1, 8 * SPAN_STEP)  # the rotary tables are small, so large steps are cheap
 
     def _next_tokens(self, num_rows: int, position_bound: int, *, num_sampled: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what `sample_tokens` returns for the first num_sampled rows. It changes nothing but the cache."""
+        """Return the result of `sample_tokens` for the first num_sampled rows. Only the cache is changed."""
         length_B, shared_B = self.column["length"][:num_rows], self.column["shared"][:num_rows]
-        # In the row's own slot. Without the bound, rows that are not going could have a place beyond its end.
+        # In the row's own slot. Without the bound, the place of a row that is not going could be beyond its end.
         position_B = (length_B - shared_B).clamp(max=self.cache.span - 1)
         mask_B11X = self._begin_step(length_B, shared_B, position_B, position_bound)
         token_B, length_B = self.column["last_token"][:num_rows], length_B.clamp(max=position_bound - 1)
@@ -334,12 +334,12 @@ class Slots:
         return token_B, logp_B, num_candidates_B
 
     def _begin_step(self, length_B: Tensor, shared_B: Tensor, position_B: Tensor, position_bound: int) -> Tensor | None:
-        """Set in the cache what the rows of this step write and see. Returns the mask of a step that needs one."""
+        """Set the cells that the rows of this step write and see. Return the mask of a step that needs one."""
         prompt_B = self.column["prompt"][: len(length_B)]
         if self.reads_lengths:
             self.cache.rows, self.cache.position_bound = RowPlaces(position_B, prompt_B, shared_B), position_bound
             return None
-        # Attention sees the columns of the shared prompts, numbered up to -1, then those of the row's own slot, from 0.
+        # Attention sees the columns of the shared prompts, numbered up to -1, then the row's own slot, from 0.
         # Every prompt begins at the first column, so the last ones of a shorter prompt are masked.
         column_X = torch.arange(-self.cache.prompt_columns, self.cache.span, device=position_B.device)
         in_prompt_BX = column_X < (shared_B - self.cache.prompt_columns)[:, None]
@@ -412,14 +412,14 @@ class Slots:
         return None
 
     def _logits(self, hidden_CH: Tensor) -> Tensor:
-        """Compute logits over the temperature. Within `equal_rows`, a row has the same bits in every batch."""
+        """Compute logits over the temperature. Within `equal_rows`, a row gets the same bits in every batch."""
         temperature = self.sampling.temperature or 1.0
         if temperature == 1.0 and self.policy.softcap is None and hidden_CH.is_cuda and kernels_on(hidden_CH.device):
             return nn.functional.linear(hidden_CH, self.policy.head.weight)  # which the kernels read as float32
         return finish_logits(self.policy.head(hidden_CH), temperature, self.policy.softcap)
 
     def _draw(self, slots: Tensor | slice, logits_BV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what `sample_tokens` returns for the next token of these slots."""
+        """Return the result of `sample_tokens` for the next token of these slots."""
         position_B = self.column["num_tokens"][slots]
         seed_B22 = draw_seeds(self.column["noise_key"][slots], position_B)
         sampling = self.sampling
@@ -437,7 +437,7 @@ class Slots:
         )
 
     def _store(self, slot_B: Tensor, token_B: Tensor, logp_B: Tensor, num_candidates_B: Tensor) -> None:
-        """Append to rows that are going the sampled tokens, or those that the rules force."""
+        """Append to rows that are going the sampled tokens, or the tokens that the rules force."""
         num_tokens_B, going_B = self.column["num_tokens"][slot_B], self.column["going"][slot_B]
         if self.rules:
             forced_B = self.column["forced"][slot_B]

@@ -1,4 +1,4 @@
-"""Which forward pass decodes a model: each faster one is tried on a few tokens before it is used."""
+"""Chooses the forward pass that decodes a model: each faster one is tried on a few tokens before it is used."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MLP = ("gate_proj", "up_proj", "down_proj")
 def choose_decode_step(policy: Policy) -> DecodeStep:
     """Choose the fast path if this model gives the same bits with it, otherwise the reference path.
 
-    Where there are kernels for it, the fused step replaces the fast path, from which it may differ by rounding.
+    If there are kernels for it, the fused step replaces the fast path. It may differ from that path by rounding.
     """
     reference = ReferenceDecodeStep(policy)
     if not _has_llama_layout(policy.model.base_model):
@@ -76,7 +76,7 @@ def _choose_fused(policy: Policy) -> DecodeStep | None:
 
 
 def _are_alike(policy: Policy) -> bool:
-    """Tell whether all layers have the same shapes, and all parameters the policy's type and rows side by side."""
+    """Tell whether all layers share their shapes, and all parameters are contiguous and of the policy's type."""
     base = policy.model.base_model
     shapes = [[(name, each.shape) for name, each in layer.named_parameters()] for layer in base.layers]
     is_plain = all(each.dtype == policy.dtype and each.is_contiguous() for each in base.parameters())
@@ -84,7 +84,7 @@ def _are_alike(policy: Policy) -> bool:
 
 
 def _has_llama_layout(base: Any) -> bool:
-    """Tell whether a model has Llama's modules, each of the plain kind. How it combines them is left to `_probe`."""
+    """Tell whether a model consists of Llama's modules, all plain. `_probe` checks how it combines them."""
     parts = (getattr(base, name, None) for name in ("embed_tokens", "layers", "norm", "rotary_emb"))
     if any(part is None for part in parts) or not layer_operations.is_installed(base.norm):
         return False

@@ -16,17 +16,17 @@ EXTENSION = "ansatz.rollout.vllm.transfer.Extension"
 
 
 class EngineLost(Exception):
-    """The engine is dead, hangs, or may have wrong weights. The caller kills it and starts a new one."""
+    """The engine is dead, hangs, or may hold wrong weights. The caller kills it and starts a new one."""
 
 
 class Engine(Protocol):
     """A running vLLM. Every method except `start` and `kill` raises EngineLost if the engine is no longer running.
 
-    The four methods of a weight update have the names and arguments that vLLM's own clients expect.
+    The names and arguments of the four methods of a weight update are the ones that vLLM's own clients expect.
     """
 
     def start(self) -> None:
-        """Start with the weights of the model's folder. Raises RolloutError if the engine does not start."""
+        """Start with the weights of the model's folder. Raise RolloutError if the engine does not start."""
         ...
 
     def run(self, work: EngineWork) -> None:
@@ -42,7 +42,7 @@ class Engine(Protocol):
     def finish_weight_update(self, weight_version: str | None = None) -> None: ...
 
     def reset_prefix_cache(self) -> bool:
-        """Empty the prefix cache. False: some of what was computed with older weights is still there."""
+        """Empty the prefix cache. False: some values computed with older weights are still there."""
         ...
 
     def weight_version(self) -> str:
@@ -62,7 +62,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """What vLLM is started with. options: further arguments of vLLM, which override ours."""
+    """The arguments that vLLM is started with. options: further arguments of vLLM, which override ours."""
 
     model: str
     dtype: str

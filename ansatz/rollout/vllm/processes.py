@@ -56,7 +56,7 @@ def shared_memory(processes: Iterable[Any]) -> set[Path]:
 
 
 def end(processes: Iterable[Any], segments: Iterable[Path]) -> None:
-    """Kill the processes and remove the files. What is already gone is not an error."""
+    """Kill the processes and remove the files. A process or file that is already gone is not an error."""
     psutil = importlib.import_module("psutil")
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):

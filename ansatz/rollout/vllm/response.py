@@ -1,8 +1,8 @@
-"""One response while a vLLM engine samples it: what to request next, and how to take in the output.
+"""One response while a vLLM engine samples it: its next request, and the reading of the output.
 
-An engine continues token ids. It knows nothing of thinking budgets, tools or our rules for stop strings. Its outputs
-are therefore read token by token by the rules of `rollout.response_rules`; what the engine sampled after an end, or
-after the place of a forced token, is dropped.
+An engine continues token ids. It knows nothing of thinking budgets, tools or our rules for stop strings. The rules of
+`rollout.response_rules` therefore read its outputs token by token. Tokens that the engine sampled after an end, or
+after the place of a forced token, are dropped.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class EngineRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOutput:
-    """The tokens that an engine sampled. For each: its log-prob, and how many of the most likely tokens that the engine
-    reports have a probability above 0.
+    """The tokens that an engine sampled. For each: its log-prob, and the number of tokens with a probability above 0
+    among the most likely ones that the engine reports.
 
     masked: the engine has reported every token that its filters have left.
     """
@@ -51,7 +51,7 @@ def shared_params(
 ) -> dict[str, Any]:
     """Return the settings that all requests of one call share.
 
-    logprobs: how many of the most likely tokens the engine reports besides the sampled one. It is enough to count the
+    logprobs: number of most likely tokens that the engine reports besides the sampled one. It is enough to count the
     candidates under top_k, ties included.
     """
     reported = min(sampling.top_k + TIES, vocab_size) if sampling.top_k > 0 and sampling.temperature > 0 else 0
@@ -100,7 +100,7 @@ class PendingResponse:
         return self.state.ended or len(self.state.token_ids) >= self._limit
 
     def request(self) -> EngineRequest:
-        """Return what to sample next: up to the thinking budget if it is not reached yet, otherwise up to the limit."""
+        """Return the next request: up to the thinking budget if it is not reached yet, otherwise up to the limit."""
         num_tokens = len(self.state.token_ids)
         room = self._limit - num_tokens
         if num_tokens < self._rules.thinking_budget:
@@ -112,7 +112,7 @@ class PendingResponse:
     def take(self, output: EngineOutput) -> None:
         """Append the tokens of an output up to the first end or forced token, then the forced tokens.
 
-        Raises RolloutError if the output has no tokens.
+        Raise RolloutError if the output contains no tokens.
         """
         if not output.token_ids:
             raise RolloutError("vLLM answered a request without any tokens. Its log says why.")
@@ -133,7 +133,7 @@ class PendingResponse:
         return (state.episode, state.turn_text) if state.waiting and state.episode else None
 
     def observe(self, answer: Observation | None) -> None:
-        """Append what the environment has answered to the turn. None: the response is done."""
+        """Append the environment's answer to the turn. None: the response is done."""
         self.state.observe(answer)
         max_tokens = self._sampling.max_response_tokens
         self._limit = min(max(self._limit, self.state.num_tokens_with_forced), max_tokens)

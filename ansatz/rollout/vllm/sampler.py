@@ -1,8 +1,8 @@
 """The `Sampler` over a vLLM engine.
 
 An engine that dies is killed with all its processes and started again. It receives the published weights and continues
-with the requests that were not answered; finished rollouts are kept. Every push of weights has a tag, and every call
-ends by asking the engine which tag it has.
+with the requests that were not answered; finished rollouts are kept. Every push of weights carries a tag, and every
+call ends by asking the engine for its tag.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _MAX_SEED = (1 << 63) - 1  # vLLM's seeds are signed 64-bit integers that are no
 class VllmSampler:
     """policy: its tokenizer and end tokens are used, and its weights until `load_weights` is called.
 
-    seeded: each response has its own noise, with the key of the native sampler (but with other numbers).
-    max_restarts: how often the engine is restarted within one call.
+    seeded: each response gets its own noise, with the key of the native sampler (but with other numbers).
+    max_restarts: number of times that the engine is restarted within one call.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class VllmSampler:
         self._started = False
 
     def load_weights(self, source: WeightSource) -> None:
-        """Publish the weights and push them; the engine has them when this returns. They need the policy's names."""
+        """Publish the weights and push them; the engine holds them when this returns. They need the policy's names."""
         self._publish(source)
         self._with_engine(lambda: None)
 
@@ -165,9 +165,9 @@ class VllmSampler:
         self._publisher.publish(source.tensors(), tag=self._tag)
 
     def _with_engine(self, work: Callable[[], None]) -> None:
-        """Do the work with a running engine that has the published weights; repeat it with a new engine if it is lost.
+        """Do the work with a running engine and the published weights; repeat it with a new engine if one is lost.
 
-        Raises RolloutError once the engine has been lost more often than max_restarts.
+        Raise RolloutError once the engine has been lost more often than max_restarts.
         """
         for restarts in range(self._max_restarts + 1):
             try:

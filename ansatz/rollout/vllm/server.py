@@ -58,7 +58,7 @@ class ServerEngine:
 
     @property
     def processes(self) -> frozenset[int]:
-        """The server, whose id is also that of its process group, and its descendants right after the start."""
+        """The server, whose id is also the id of its process group, and its descendants right after the start."""
         return frozenset(child.pid for child in self._children) | ({self._process.pid} if self._process else set())
 
     def start(self) -> None:

@@ -66,7 +66,7 @@ class FileTransfer(WeightTransferEngine):
 
 
 class Extension:
-    """vLLM imports this class in each worker, and thereby this module, which registers the transfer `file`."""
+    """vLLM imports this class in each worker, and with it this module, which registers the transfer `file`."""
 
 
 WeightTransferEngineFactory.register_engine("file", FileTransfer)

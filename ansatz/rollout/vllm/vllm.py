@@ -43,15 +43,15 @@ def vllm(
         GPUs.
     max_concurrent: rollouts decoded at the same time.
     max_context: tokens of a prompt and its response together. 0: the model's context.
-    seeded: each response has its own noise. Without it vLLM is a little faster, and no run can be repeated.
-    transfer: how weights reach vLLM: through a file, by ipc (on one GPU) or by nccl (between GPUs).
+    seeded: each response gets its own noise. Without it vLLM is a little faster, and no run can be repeated.
+    transfer: the way of weights to vLLM: through a file, by ipc (on one GPU) or by nccl (between GPUs).
     folder: where weights are written with transfer = file. Empty: /dev/shm if it is writable, otherwise the temporary
         folder.
     sleep: free the engine's memory between calls. Only with mode = colocated.
-    devices: CUDA_VISIBLE_DEVICES of the server. Empty: that of the trainer. Only with mode = server.
+    devices: CUDA_VISIBLE_DEVICES of the server. Empty: the same as for the trainer. Only with mode = server.
     timeout_s: seconds until an unanswered request means that the server is lost. Only with mode = server.
     start_timeout_s: seconds until a server that does not answer has failed to start. Only with mode = server.
-    max_restarts: how often an engine that dies is restarted within one call.
+    max_restarts: number of times that an engine that dies is restarted within one call.
     options: further arguments of vLLM's engine.
     """
     refuse_found(folder, kind="rollout.engine.folder")

@@ -32,7 +32,7 @@ class Publisher(Protocol):
         ...
 
     def push(self, engine: Engine) -> None:
-        """Send the published weights. Raises EngineLost if that fails, because the engine may be half updated."""
+        """Send the published weights. Raise EngineLost if that fails, because the engine may be half updated."""
         ...
 
     def close(self) -> None: ...
@@ -77,7 +77,7 @@ class FilePublisher:
 
 
 def _remove_abandoned(parent: Path) -> None:
-    """Remove the folders of publishers whose processes have ended. What is not ours or has no lock file stays."""
+    """Remove the folders of publishers whose processes have ended. Folders of others or without a lock file stay."""
     for folder in parent.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             if (about := folder.lstat()).st_uid != os.geteuid() or not stat.S_ISDIR(about.st_mode):
@@ -90,7 +90,7 @@ def _remove_abandoned(parent: Path) -> None:
 class DevicePublisher:
     """Sends weights from GPU to GPU with vLLM's own trainer side: `ipc` on one GPU, `nccl` between GPUs. Untested.
 
-    Nothing is copied: an engine that restarts receives what the trainer's tensors hold at that time.
+    Nothing is copied: an engine that restarts receives the trainer's tensors at that time.
     """
 
     def __init__(self, transfer: Literal["ipc", "nccl"]) -> None:
@@ -138,7 +138,7 @@ class _Tagged:
 
 
 def confirm_push(engine: Engine, tag: str) -> None:
-    """Empty the prefix cache and check the tag. Raises EngineLost if either fails. Every push ends with this."""
+    """Empty the prefix cache and check the tag. Raise EngineLost if either fails. Every push ends with this."""
     if not engine.reset_prefix_cache():
         raise EngineLost("the prefix cache still holds values computed with older weights and could not be reset")
     if (engine_tag := engine.weight_version()) != tag:

@@ -1,7 +1,7 @@
-"""The responses of one call while an engine samples them: which requests it gets next, and who waits for a tool.
+"""The responses of one call while an engine samples them: its next requests, and the responses that wait for a tool.
 
-A response whose environment takes its time has no request at the engine until the answer has come, so the others are
-sampled meanwhile. An environment that answers at once is asked in place.
+A response whose environment takes its time is not requested from the engine until the answer has come, so the others
+are sampled meanwhile. An environment that answers at once is asked in place.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ansatz.rollout.vllm.response import EngineOutput, EngineRequest, PendingRes
 
 
 class EngineWork:
-    """calls: what answers the turns of responses; None without an environment. finish: called with the index of each
+    """calls: answers the turns of responses; None without an environment. finish: called with the index of each
     response that has ended, in the thread that calls `take` and `add_output`."""
 
     def __init__(
@@ -28,14 +28,14 @@ class EngineWork:
 
     @property
     def waits_for_environments(self) -> bool:
-        """Tell whether a response waits for its environment, so that `take` can have a request at any time."""
+        """Tell whether a response waits for its environment, so that `take` can give a request at any time."""
         return self._num_asked > 0
 
     def take(self, *, wait: bool) -> dict[int, EngineRequest]:
         """Take the requests that have become ready, by response.
 
         wait: until there is one, if an environment can still answer. Empty with wait: all responses have ended, except
-        those whose requests are running.
+        the ones whose requests are running.
         """
         self._take_answers(wait=False)
         while wait and not self._ready and self._num_asked:
