@@ -56,7 +56,7 @@ class AdvantageRule:
         state_T: Tensor,
         extra: Mapping[str, Tensor | None],
     ) -> Advantages:
-        """Compute `Objective.advantages`. Components see the tokens of state_T; the result has those of mask_T."""
+        """Compute `Objective.advantages`. Components see the tokens of state_T; the result covers only mask_T."""
         state_segment_T = segment_T[state_T]
         inputs: dict[str, Any] = {
             **masked(extra, state_T),
@@ -102,7 +102,7 @@ class AdvantageRule:
         )
 
     def _advantage(self, inputs: Mapping[str, Any], count: int, of: str) -> Tensor:
-        """Return what the component gives. Raise UserCodeError if the user's gives something else than numbers."""
+        """Return the component's result. Raise UserCodeError if a user's component gives anything else than numbers."""
         value: Any = self.advantage(inputs)
 
         def is_right() -> bool:

@@ -1,4 +1,4 @@
-"""Advantages of rollouts: how much better a response is than what was expected for its prompt.
+"""Advantages of rollouts: how much better a response is than expected for its prompt.
 
 Axes: N rollouts, S groups, K reward components; `group_N` labels the prompt of each rollout with any integers. Every
 token of a rollout gets the rollout's advantage; `token_advantages` has the components that distinguish tokens.
@@ -8,7 +8,7 @@ group (except `prior_mean`, `leave_one_out_std`, `gdpo` with that as its normali
 `log_partition`), and a constant added to all rewards changes nothing (except in `mean_ratio`, `pass_at_k` and `gpg`).
 `single: keep` is an exception to all three.
 
-"Unbiased" below means: the expected gradient is that of the mean reward, up to a positive constant.
+"Unbiased" below means: the expected gradient equals the gradient of the mean reward, up to a positive constant.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def filtered_bc(reward_N: Tensor, *, solved: float = 0.5) -> Tensor:
 def group_mean(reward_N: Tensor, group_N: Tensor, *, single: Single = "zero") -> Tensor:
     """The reward minus the mean of its group: unbiased, scaled by (n - 1) / n (Dr. GRPO, arXiv:2503.20783).
 
-    single: what the only rollout of a group gets: "zero", or "keep", its reward unchanged.
+    single: the advantage of the only rollout of a group: "zero", or "keep", its reward unchanged.
     """
     index_N, num_groups = segments.renumbered(group_N)
     return _keep_singles(segments.centered(reward_N, index_N, num_groups), reward_N, index_N, num_groups, single)
@@ -269,7 +269,7 @@ def opo(reward_N: Tensor, group_N: Tensor, length_N: Tensor, *, single: Single =
 @ADVANTAGES.register("remax", "greedy_baseline")
 @formula("A = r - reward of a greedy rollout of the prompt")
 def remax(reward_N: Tensor, baseline_N: Tensor) -> Tensor:
-    """The reward minus that of a greedy rollout of the same prompt, baseline_N: unbiased (ReMax, arXiv:2310.10505)."""
+    """The reward minus baseline_N, the reward of a greedy rollout of the prompt: unbiased (ReMax, arXiv:2310.10505)."""
     return reward_N - baseline_N
 
 

@@ -44,7 +44,7 @@ COMPONENTS: dict[str, Registry[Any]] = {
     "likelihood_weights": WEIGHTS,
 }
 PROJECT_SPEC = "ansatz.objectives.projects:project_spec"
-"""What translates the defaults of a project. Only a recipe with `defaults_of` imports it."""
+"""The function that translates the defaults of a project. Only a recipe with `defaults_of` imports it."""
 LISTS = ("correction", "masks")
 """Keys that take a list of components."""
 OPTIONAL = ("reward_whiten", "whiten", "kl_control", "penalty_weights", "value", "likelihood_weights", "advantage_clip")

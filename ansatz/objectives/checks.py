@@ -1,4 +1,4 @@
-"""What an objective cannot train on: a preset without its inputs, or groups that give no advantage."""
+"""Checks that an objective can train: a preset gets its inputs, and groups give advantages."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ansatz.objectives.objective import Objective
 
 STEP_INPUTS = frozenset({"step_reward_T", "step_end_T"})
 TRAINING_INPUTS = frozenset(INPUTS) - STEP_INPUTS
-"""The inputs that every training run supplies to the components that can have them (`components.INPUTS_OF`). Those of
-steps need a reward that rewards reasoning steps."""
+"""The inputs that every training run supplies to the components that can take them (`components.INPUTS_OF`). The inputs
+of steps need a reward that rewards reasoning steps."""
 
 
 def missing_inputs(objective: Objective, supplied: Collection[str]) -> list[tuple[Component, str]]:

@@ -30,8 +30,8 @@ def adaptive(
 ) -> Tensor:
     """Proportional control of the KL to the reference (Ziegler et al., arXiv:1909.08593, sec. 2.2).
 
-    target: nats of a whole response, or of a token if `per` is "token", as in verl. horizon: rollouts over which the
-    coefficient responds in full. Inputs and result are float64 numbers without axes.
+    target: nats of a whole response, or of a token if `per` is "token", as in verl. horizon: number of rollouts until
+    the coefficient has responded in full. Inputs and result are float64 numbers without axes.
     """
     observed = rollout_kl if per == "rollout" else token_kl
     return kl_coef * (1 + (observed / target - 1).clamp(-0.2, 0.2) * num_rollouts / horizon)

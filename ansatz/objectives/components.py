@@ -26,7 +26,7 @@ from ansatz.registry import Registry, check_result, settings_of, suggest
 
 
 class Clipped(NamedTuple):
-    """What a component that clips returns: a value per token, and the tokens that it clipped.
+    """The result of a component that clips: a value per token, and the tokens that it clipped.
 
     A token counts as clipped where the clipped branch was taken, so that its gradient through the ratio is cut. low_T:
     the ratio was below its interval; high_T: above.
@@ -44,7 +44,7 @@ F = TypeVar("F", bound=ClippingFunction)
 _TABLE: dict[str, Any] = read_yaml(Path(__file__).with_name("inputs.yaml"))
 INPUTS: dict[str, str] = _TABLE["words"]  # what an error calls each input
 INPUTS_OF: dict[str, list[str]] = _TABLE["of_kind"]
-"""What a component of each kind can have as inputs in a training run."""
+"""The possible inputs of a component of each kind in a training run."""
 
 
 Words = Mapping[str, Mapping[Any, str] | Callable[[Any], str]]
@@ -55,8 +55,8 @@ Notes = Mapping[str, str | Mapping[Any, str]]
 class FormulaWords:
     """A formula with names of settings in braces. Every setting that changes a number must be in its text or notes.
 
-    words: what stands for a value that reads badly as it is (None, True). notes: what is added to the text for the
-    value of a setting; a text is added for every value except None, False, and 0 if it is the default.
+    words: replacements of values that read badly as they are (None, True). notes: additions to the text for the value
+    of a setting; a text is added for every value except None, False, and 0 if it is the default.
     """
 
     text: str
@@ -169,7 +169,7 @@ class Component:
         return f"({text.format(**self.settings)})" if text else f"(the gradient of {self.name})"
 
     def __call__(self, inputs: Mapping[str, Any]) -> Tensor:
-        """Apply the function to those of `inputs` that it has. Raise a ConfigError that describes a missing input."""
+        """Apply the function to its inputs among `inputs`. Raise a ConfigError that describes a missing input."""
         return self.clipping(inputs).value_T
 
     def clipping(self, inputs: Mapping[str, Any]) -> Clipped:

@@ -1,7 +1,7 @@
 """Corrections: a factor on each token's surrogate, without gradient. The denominators of the weights do not change.
 
 Axes: T response tokens. Sampler and trainer are two programs and compute slightly different log-probs. `truncate`,
-`mask_outside` and `drop_outside` correct for this with w = old / behavior. Their `level` says what w belongs to: a
+`mask_outside` and `drop_outside` correct for this with w = old / behavior. Their `level` is the unit of w: a
 "token", a "sequence" (the product over the rollout) or its "mean" (the geometric mean over the rollout). They always
 see all tokens that the policy sampled: the weight of a rollout must not depend on which of its tokens a mask rejects.
 """

@@ -1,4 +1,4 @@
-"""What a loss reports besides its value: sums that add up over microbatches and ranks, and maxima.
+"""The reports of a loss besides its value: sums that add up over microbatches and ranks, and maxima.
 
 Axes: T response tokens. Every microbatch reports the same keys, including sums that are 0.
 """
@@ -10,8 +10,8 @@ from torch import Tensor
 
 
 def ratio_sums(log_ratio_T: Tensor, clipped_low_T: Tensor, clipped_high_T: Tensor) -> dict[str, Tensor]:
-    """Sum what is measured of ratios over tokens: tokens; ratio; clipped_low and clipped_high: tokens that a
-    component clipped; approx_kl: -log ratio, the k1 estimate of KL(anchor || policy)."""
+    """Sum measurements of ratios over tokens: tokens; ratio; clipped_low and clipped_high: tokens that a component
+    clipped; approx_kl: -log ratio, the k1 estimate of KL(anchor || policy)."""
     log_ratio_T = log_ratio_T.detach()
     return {
         "tokens": torch.ones_like(log_ratio_T).sum(),

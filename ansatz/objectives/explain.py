@@ -1,8 +1,7 @@
 """An objective in words: its formula, and the gradient coefficient of a token.
 
-The gradient of every method here is a sum over tokens of coefficient x grad log policy(token); methods differ in
-where the tokens come from, what rewards them, and the coefficient (DeepSeekMath's unified view, arXiv:2402.03300 sec.
-5.2.1).
+The gradient of every method here is a sum over tokens of coefficient x grad log policy(token). Methods differ in the
+source of the tokens, their reward, and the coefficient (DeepSeekMath's unified view, arXiv:2402.03300 sec. 5.2.1).
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class KLSettings:
     weight: a factor with gradient. "on_policy" is policy / constant(policy): its value is 1, and it adds the
     score-function part that makes the gradient unbiased on-policy. "ratio" (the objective's rho) and "behavior"
     (policy / behavior) also correct for off-policy tokens.
-    straight_through: keep the value, but use the gradient of k2, which on-policy is that of the KL itself.
+    straight_through: keep the value, but use the gradient of k2, which on-policy equals the gradient of the KL.
     """
 
     clamp_in: float | None = None
@@ -114,7 +114,7 @@ def k1(x_T: Tensor, *, at_least: float | None = None) -> Tensor:
 @formula("log(policy / reference)^2 / 2", _gradient("log(policy / reference)"), notes=_NOTES)
 @_sampled
 def k2(x_T: Tensor) -> Tensor:
-    """x^2 / 2: a biased value, whose gradient on-policy is that of the KL itself."""
+    """x^2 / 2: a biased value, whose gradient on-policy equals the gradient of the KL."""
     return x_T.square() / 2
 
 

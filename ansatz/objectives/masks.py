@@ -39,7 +39,7 @@ def rejection(
     low: float | None = None,
     high: float | None = 0.1,
 ) -> Tensor:
-    """Reject tokens on which sampler and trainer disagree too much (verl's rollout correction).
+    """Reject tokens whose log-probs differ too much between sampler and trainer (verl's rollout correction).
 
     estimator, of x = log(old / behavior): "k1", -x; "k2", x^2 / 2; "k3", exp(x) - 1 - x. level: "token", or the "sum",
     "mean" or "max" over a rollout, which is then kept or rejected as a whole.

@@ -241,7 +241,7 @@ class Objective:
         group_N: Tensor | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> Tensor | None:
-        """Return the weights of the KL and entropy terms, None if they are those of the surrogate."""
+        """Return the weights of the KL and entropy terms, None if they equal the weights of the surrogate."""
         if self.penalty_weights is None:
             return None
         return _weights(self.penalty_weights, segment_T, mask_T, num_rollouts, group_N).to(dtype)
@@ -274,7 +274,7 @@ class Objective:
         """Compute the loss of a microbatch: policy, KL, entropy and likelihood terms, each a weighted sum over its
         tokens.
 
-        entropy_coef: that of an adaptive bonus; None: the objective's own.
+        entropy_coef: coefficient of an adaptive bonus; None: the objective's own.
         """
         entropy_coef = self.entropy_coef if entropy_coef is None else entropy_coef
         inputs = self._inputs(batch, policy_logp_T, entropy_T, full_kl_T)
@@ -337,8 +337,8 @@ class Objective:
     def _mismatch_weights(self, batch: TokenBatch) -> Tensor:
         """Return the factor that corrects for sampler mismatch, at the tokens of `batch.sampled_mask_T`.
 
-        It is computed over all sampled tokens, before masks reject any. What a correction computes over a rollout or
-        over the minibatch therefore includes rejected tokens. 1 without such corrections.
+        It is computed over all sampled tokens, before masks reject any. A correction over a rollout or over the
+        minibatch therefore includes rejected tokens. 1 without such corrections.
         """
         mask_T = batch.sampled_mask_T
         names = ("old_logp_T", "behavior_logp_T", "advantage_T", "segment_T")

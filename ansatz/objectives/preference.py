@@ -54,7 +54,7 @@ def js(gain_P: Tensor) -> Tensor:
 def alpha_divergence(gain_P: Tensor, *, alpha: float = 0.5) -> Tensor:
     """f'(u) = u^(alpha - 1) / (alpha - 1), up to a constant; alpha 0 is the forward KL, alpha 1 the reverse KL.
 
-    The limit alpha -> 1 is taken of score differences, in which the diverging constant cancels.
+    The limit alpha -> 1 is taken of score differences, because the diverging constant cancels in them.
     """
     if abs(alpha - 1) < 1e-6:
         return gain_P

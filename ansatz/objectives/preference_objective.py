@@ -43,7 +43,7 @@ class _Pairs(Protocol):
 
 @runtime_checkable
 class PairBatch(Protocol):
-    """What a batch has besides the tokens: the pair of each rollout, and which of the two is the chosen one."""
+    """A batch that knows the pair of each rollout, and which of the two is the chosen one."""
 
     @property
     def packed(self) -> _Pairs: ...
@@ -85,8 +85,8 @@ class PreferenceObjective(Objective):
     ) -> LossParts:
         """Compute the loss of a microbatch of whole pairs.
 
-        sums: also pairs, and the numbers of docs/metrics.md over pairs; of labelled responses, those of each label
-        (chosen, rejected) are over their number, which has that name.
+        sums: also pairs, and the numbers of docs/metrics.md over pairs. For labelled responses, the numbers of each
+        label (chosen, rejected) are over the count of its responses, which is named after the label.
         """
         assert isinstance(batch, PairBatch), "a preference objective needs to know the pair of each rollout"
         inputs = self._inputs_of_pairs(batch, batch.packed, policy_logp_T)
@@ -110,7 +110,7 @@ class PreferenceObjective(Objective):
         )
 
     def _inputs_of_pairs(self, batch: TokenBatch, pairs: _Pairs, policy_logp_T: Tensor) -> dict[str, Tensor]:
-        """Return what the losses can have as inputs, and weight_P: the weight of each pair in the minibatch."""
+        """Return all inputs of losses, and weight_P: the weight of each pair in the minibatch."""
         mask_T, segment_T = batch.mask_T, batch.segment_T[batch.mask_T]
         num_rollouts = len(pairs.reward_N)
         length_N = segments.count(segment_T, num_rollouts)
@@ -144,9 +144,9 @@ def _sides(pairs: _Pairs) -> tuple[Tensor, Tensor]:
 
 
 def _pair_sums(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Sum what is measured of pairs over those that count.
+    """Sum the measurements of pairs over the pairs that count.
 
-    The margin is that of the gains, or without a reference that of the log-probs.
+    The margin is taken of the gains, or without a reference of the log-probs.
     """
     counted_P = (inputs["weight_P"] > 0).to(inputs["chosen_logp_P"].dtype)
     kind = "gain" if "chosen_gain_P" in inputs else "logp"
@@ -163,7 +163,7 @@ def _pair_sums(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _labelled_sums(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Sum what is measured of labelled responses: those that are desirable (chosen) and the others (rejected).
+    """Sum the measurements of labelled responses: desirable ones (chosen) and the others (rejected).
 
     The margin is the difference of their mean gains, if there are both.
     """

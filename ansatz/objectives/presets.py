@@ -5,7 +5,7 @@ A component is written as a name ("group_mean"), as a mapping with a name and se
 `correction` and `masks` also accept lists, or "none". A user's own row is a YAML file or a mapping in a Python file:
 `preset: path/to/mine.yaml`, `preset: path/to/mine.py:row`. Its key `preset` names the row that it starts from.
 
-What a component computes is said in the file of its kind: `advantages.py`, `ratios.py`, `kl.py` (where k1, k2 and k3
+The file of a kind says what its components compute: `advantages.py`, `ratios.py`, `kl.py` (where k1, k2 and k3
 are estimators of a token's KL from its sampled log-probs) and so on.
 """
 

@@ -1,12 +1,12 @@
 """Importance ratios: log rho, policy over anchor, per token or shared by a rollout.
 
-Axes: T tokens that count in the loss, N their rollouts. `anchor_logp_T`: log-probs before the update, those of the
-sampler, or those of the policy itself without gradient (recipe key `anchor`: old, behavior, policy).
+Axes: T tokens that count in the loss, N their rollouts. `anchor_logp_T`: log-probs before the update, the sampler's
+log-probs, or the policy's own without gradient (recipe key `anchor`: old, behavior, policy).
 
 As in every component, the parameters before `*` are inputs, which a step passes by name, and those after it are
-settings of the recipe. `register` gives the names that a recipe can use for it. `formula` is what `ansatz explain`
-prints, and `notes` what it adds for a setting that is not off. `Objective.ratio` is a `components.Component`: one of
-these functions with its settings, called with a mapping that has its inputs. `segments` has sums and counts by rollout.
+settings of the recipe. `register` gives the names that a recipe can use for it. `ansatz explain` prints the `formula`,
+and adds the `notes` for settings that are not off. `Objective.ratio` is a `components.Component`: one of these
+functions with its settings, called with a mapping of its inputs. `segments` contains sums and counts by rollout.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from ansatz.objectives.preference import bradley_terry
 
 
 def pairs_of_groups(label_N: Tensor, group_N: Tensor) -> tuple[Tensor, Tensor]:
-    """Return (better_P, worse_P): every pair of responses to one prompt of which the first has the higher label."""
+    """Return (better_P, worse_P): every pair of responses to one prompt with different labels, the higher first."""
     same_NN = group_N[:, None] == group_N
     better_P, worse_P = (same_NN & (label_N[:, None] > label_N)).nonzero(as_tuple=True)
     return better_P, worse_P

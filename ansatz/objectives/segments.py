@@ -53,7 +53,7 @@ def padded_index(segment_T: Tensor) -> tuple[Tensor, int]:
 
 
 def discounted_sum(value_T: Tensor, segment_T: Tensor, factor: float | Tensor) -> Tensor:
-    """Compute y[t] = x[t] + factor * y[t + 1] within each segment, shape T: the sum of what is still to come.
+    """Compute y[t] = x[t] + factor * y[t + 1] within each segment, shape T: the sum of all values still to come.
 
     factor: a number, or one per segment (shape S).
     """

@@ -139,7 +139,7 @@ def rollouts(
     eps_in: EpsIn = "var",
     mean_eps: float = 0.0,
 ) -> Tensor:
-    """The same over rollouts, each of which counts once; for components with one number per rollout."""
+    """The same over rollouts. Each counts once; for components with one number per rollout."""
     return _whitened(advantage_N, center, mean_eps) / _divisor(advantage_N, scale, ddof, eps, eps_in, mean_eps)
 
 
@@ -148,7 +148,7 @@ def _whitened(values: Tensor, center: bool, mean_eps: float) -> Tensor:
 
 
 def _divisor(values: Tensor, scale: bool, ddof: int, eps: float, eps_in: EpsIn, mean_eps: float) -> Tensor:
-    """Return what whitening divides by: 1 without `scale`, and where there is neither spread nor eps."""
+    """Return the divisor of whitening: 1 without `scale`, and where there is neither spread nor eps."""
     centered, count = _centered(values, mean_eps), len(values)
     if not scale:
         return torch.ones_like(values)

@@ -71,7 +71,7 @@ def advantage(options: Options) -> dict[str, Any]:
 
 
 def critic_advantage(options: Options) -> dict[str, Any]:
-    """The estimator whose returns are the critic's targets: its lambda is not that of the policy (VAPO)."""
+    """The estimator whose returns are the critic's targets: its lambda differs from the policy's lambda (VAPO)."""
     lam = options["gae_lambda_value"]
     return _gae(options, options["gae_lambda"] if lam is None else lam, 0)
 

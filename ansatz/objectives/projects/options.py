@@ -1,4 +1,4 @@
-"""A project's options, and a record of which of them a mapping has used.
+"""A project's options, and a record of the options that a mapping has used.
 
 A mapping reads an option only in the branch where the project uses it. An option that was set but not used is refused,
 so no option can be ignored by accident. Options that the project itself ignores in a branch are declared as such.
@@ -18,7 +18,7 @@ from ansatz.files import read_yaml
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of a project, by its dotted name. meaning: what it becomes here, or why it is refused."""
+    """An option of a project, by its dotted name. meaning: its form here, or why it is refused."""
 
     name: str
     default: Any
@@ -65,7 +65,7 @@ class Options(Mapping[str, Any]):
         self._used.update(self._path + key for key in keys)
 
     def overlaid(self, values: Mapping[str, Any]) -> Options:
-        """The same options with some values replaced or added; both share the record of what was used."""
+        """Return the same options with some values replaced or added; both share the record of used options."""
         return Options({**self._values, **values}, used=self._used, path=self._path)
 
     def unused(self, defaults: Mapping[str, Any]) -> dict[str, Any]:

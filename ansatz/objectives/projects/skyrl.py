@@ -111,7 +111,7 @@ def _trust_region(options: Options) -> list[dict[str, Any]]:
 
 
 def _off_policy(options: Options) -> list[dict[str, Any]]:
-    """Each is a factor: the denominators of the reduction do not see what is dropped."""
+    """Each is a factor: the denominators of the reduction do not see dropped tokens."""
     components: list[dict[str, Any]] = []
     level = options["tis_ratio_type"]
     if level is not None:
