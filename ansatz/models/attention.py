@@ -30,7 +30,8 @@ class SharedPrompts:
 
     A row and a key/value head form a pair; there are B x K pairs and R x K x M places.
     pair_P: the pair that asks in each place. place_P: the place of each pair.
-    unshared_B: rows without a shared prompt. Their places belong to other rows, so what they read is masked.
+    unshared_B: rows without a shared prompt. Their places belong to other rows, so the values that they read are
+    masked.
     """
 
     key_RKCD: Tensor
@@ -108,7 +109,7 @@ def attend(
     One query per row with an additive mask: decoding. shared_prompts in kwargs gives each layer's `SharedPrompts`,
         window_mask the mask of layers with a sliding window.
     Otherwise: transformers' scaled dot-product attention.
-    softcap, s_aux and sliding_window in kwargs are what transformers passes for the layers that have them.
+    transformers passes softcap, s_aux and sliding_window in kwargs to the layers that use them.
     """
     packed: PackedInputs | None = kwargs.pop("packed", None)
     shared_prompts: Callable[[int], SharedPrompts | None] | None = kwargs.pop("shared_prompts", None)
@@ -154,8 +155,7 @@ def attend_single_query(
     scoring: Scoring,
     shared: SharedPrompts | None = None,
 ) -> Tensor:
-    """Attend [B, Q, D] with one query per row over X = C + L positions, first those of the shared prompt, then the
-    row's own.
+    """Attend [B, Q, D] with one query per row over X = C + L positions: the shared prompt's, then the row's own.
 
     mask_B11X: additive, of 0 and -inf. Without shared prompts X = L.
     """

@@ -57,7 +57,7 @@ def _function(library: ctypes.CDLL | None, name: str, kinds: tuple[type, ...]) -
 
 
 def _cache_folder() -> Path:
-    """Return a folder that only its owner can write to, because what lies in it is executed."""
+    """Return a folder that only its owner can write to, because the files in it are executed."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ansatz" / "kernels"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     found = folder.stat()

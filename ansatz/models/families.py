@@ -1,6 +1,6 @@
-"""The families of models that Ansatz trains, and what of them it refuses by name before any weights are read.
+"""The families of models that Ansatz trains, and the features that it refuses by name before any weights are read.
 
-docs/models.md lists the families with what was tested. A model type that is not in `FAMILIES` is refused: its log-probs
+docs/models.md lists the families with their tests. A model type that is not in `FAMILIES` is refused: its log-probs
 have not been compared with transformers'.
 """
 
@@ -19,7 +19,7 @@ from ansatz.links import read_bytes
 from ansatz.model_config import is_wrapper, text_config
 
 FAMILIES: dict[str, str] = read_yaml(Path(__file__).with_suffix(".yaml"))
-"""transformers' model types, with the names under which people know them."""
+"""transformers' model types, with their usual names."""
 
 WINDOWED = ("gemma2", "gemma3_text", "gpt_oss", "mistral", "phi3", "qwen2", "qwen3", "qwen3_moe", "smollm3")
 """Model types that pass their sliding window to the attention function, see tests/models/test_family_shapes.py."""
@@ -34,13 +34,13 @@ MISSING = {
     **dict.fromkeys(("llama4", "llama4_text"), "attention in chunks"),
     "paligemma": "attention in both directions within a prompt",
 }
-"""What Ansatz lacks for some model types that people ask for."""
+"""The features that Ansatz lacks for some model types that people ask for."""
 
 
 def check_family(folder: Path, *, key: str) -> None:
     """Raise ModelError for a family, a layer or stored weights that are refused, before any weights are read.
 
-    key: what the folder is the value of, for messages. Loading reports a config.json that is broken.
+    key: the key whose value the folder is, for messages. Loading reports a config.json that is broken.
     """
     try:
         stored = parse_json(read_bytes(folder / "config.json"))

@@ -25,7 +25,7 @@ BLOCK, SCALE_BLOCK = 64, 256
 TABLE_BYTES = 4 * (16 + 256)
 """Of the 16 values of NF4 and the 256 values of the scales, which all layers share."""
 LEAST_ERROR = 0.08
-"""Rounding changes normally distributed weights by 0.092 of their size, and those of heavier tails by more. Weights
+"""Rounding changes normally distributed weights by 0.092 of their size, and weights with heavier tails by more. Weights
 that it changes less were made from 4-bit values. Of a change of 2 % on top of such weights, 98 % is lost."""
 
 
@@ -41,9 +41,9 @@ def bitsandbytes(*, advice: str) -> Any:
 
 
 def check_four_bit(*, has_adapters: bool) -> None:
-    """Check what `model.quantize` needs, before a model is loaded.
+    """Check the requirements of `model.quantize`, before a model is loaded.
 
-    ConfigError without adapters, MissingExtraError without bitsandbytes.
+    Raise ConfigError without adapters, and MissingExtraError without bitsandbytes.
     """
     if not has_adapters:
         raise ConfigError(
@@ -57,8 +57,9 @@ def quantize_linears(model: nn.Module, *, head: nn.Module, path: str, device: to
     """Replace every linear layer except `head`, the output embedding, by one of 4 bits on `device`, in place.
 
     path: of the model, for messages.
-    ModelError, before anything has changed, if most weights are not in linear layers, if bitsandbytes does not support
-    the device, or if the model was made from weights of 4 bits: rounding would undo what was learned on top of them.
+    Raise ModelError, before anything has changed, if most weights are not in linear layers, if bitsandbytes does not
+    support the device, or if the model was made from weights of 4 bits: rounding would undo the training on top of
+    them.
     """
     linears = {
         name: module for name, module in model.named_modules() if isinstance(module, nn.Linear) and module is not head
@@ -130,7 +131,7 @@ class _Product(torch.autograd.Function):
 
 
 class Linear4bit(nn.Linear):
-    """A linear layer whose frozen weights have 4 bits. They stay on the device on which they were quantised."""
+    """A linear layer whose frozen weights are stored in 4 bits, on the device that quantised them."""
 
     def __init__(self, linear: nn.Linear, stored: _Stored) -> None:
         nn.Module.__init__(self)  # nn.Linear's would allocate the weights

@@ -1,7 +1,7 @@
 """Operations of a decoder layer in training: RMS norm, gate, and rotation of queries and keys.
 
-On a CPU, each runs in one pass over memory: `layer_operations.cpp`. Its kernels have the bits of torch's operations,
-with which they are compared at their type and size. Torch's own run where there is no compiler, where the bits differ
+On a CPU, each runs in one pass over memory: `layer_operations.cpp`. Its kernels give the bits of torch's operations,
+and are compared with them at their type and size. Torch's own run where there is no compiler, where the bits differ
 (on other processors, or with another version of torch), within compiled layers, and without gradients.
 
 The norm has a hand-written backward pass, which takes a quarter of autograd's time also without kernels. With
@@ -319,8 +319,8 @@ def normalise_backward(grad_X: Tensor, weight_X: Tensor, normal_X: Tensor, inver
 
 
 def rotate(x_BTHD: Tensor, cosine_BTD: Tensor, sine_BTD: Tensor, *, back: bool) -> Tensor:
-    """Rotate the two halves of each vector by the angles of its token. back: compute the gradient of x from that of the
-    result."""
+    """Rotate the two halves of each vector by the angles of its token. back: compute the gradient of x from the
+    gradient of the result."""
     out_BTHD = torch.empty_like(x_BTHD)
     sizes = x_BTHD.shape[:2].numel(), *x_BTHD.shape[2:]
     call(library(), "rotate", x_BTHD, x_BTHD, cosine_BTD, sine_BTD, out_BTHD, int(back), *sizes)

@@ -47,7 +47,7 @@ class Policy:
 
     base: the model without its adapters, on the same weights (`models.lora`); None for a model without adapters.
     sharded: the root of the model if its weights are sharded over ranks (`train.fsdp`).
-    text_part: a sentence about what was left out of a folder of which only the text part is used; None for others.
+    text_part: a sentence about the weights that were left out if only the text part is used; None for others.
     """
 
     model: Any
@@ -148,13 +148,13 @@ class Policy:
 
     @property
     def caches_latents(self) -> bool:
-        """Tell whether the cache holds what keys and values are computed from (multi-head latent attention)."""
+        """Tell whether the cache holds the inputs of keys and values (multi-head latent attention)."""
         return bool(getattr(self.model.config, "kv_lora_rank", None))
 
 
 @functools.cache
 def _cache_argument(model: type) -> str:
-    """Return what a model calls the keys and values of earlier tokens. The name changed in transformers 5.24."""
+    """Return a model's name for the keys and values of earlier tokens. The name changed in transformers 5.24."""
     return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 
 
@@ -292,8 +292,8 @@ TEXT_NAMES = {
 
 
 def text_part(folder: Path) -> str | None:
-    """Return a sentence about a folder of which only the text part is used, with the number of weights that are left
-    out; None for other folders."""
+    """Return a sentence about a folder if only its text part is used, with the number of weights that are left out;
+    None for other folders."""
     if not is_wrapper(stored := read_config(folder)):
         return None
     names = {name for file in folder.glob("model*.safetensors") for name in _weight_names(file)}
@@ -368,7 +368,7 @@ def check_folder(name: str | Path, *, key: str = "model.path") -> Path:
 
 @contextmanager
 def load_errors(path: str | Path) -> Iterator[None]:
-    """Turn what transformers raises for the files of a model into a ModelError."""
+    """Turn errors of transformers about the files of a model into a ModelError."""
     try:
         yield
     except pickle.UnpicklingError as error:
@@ -385,8 +385,8 @@ def load_errors(path: str | Path) -> Iterator[None]:
 
 
 def check_end_tokens(configured: Any, tokenizer: Any, *, size: int, path: str) -> tuple[int, ...]:
-    """Return the tokens that end a response: those of the generation config and the tokenizer, and the one that ends
-    a turn in the chat template. Raise ModelError for an id that no token has, and if there is none.
+    """Return the tokens that end a response: from the generation config and the tokenizer, and the one that ends a turn
+    in the chat template. Raise ModelError for an id without a token, and if there is no end token.
 
     configured: eos_token_id of the generation config. size: the number of embeddings.
     """

@@ -216,7 +216,7 @@ def chunked_kl(
 
 
 def token_logps(policy: Policy, packed: PackedTokens, *, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Compute (policy_logp_T, entropy_T) of the tokens in sampled_mask_T, given what precedes them in their segment; 0
+    """Compute (policy_logp_T, entropy_T) of the tokens in sampled_mask_T, given the earlier tokens of their segment; 0
     elsewhere."""
     return policy.run(lambda: _token_logps(policy, packed, temperature))
 

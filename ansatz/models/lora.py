@@ -62,7 +62,7 @@ def bind_adapters(
 ) -> Callable[[Policy], Policy] | None:
     """Return the function that adds the adapters of `model.lora` to a policy; None without `model.lora`.
 
-    path: the folder of an adapter that is continued; None: new ones. `model.lora.path` is that of the run's start only.
+    path: the folder of an adapter that is continued; None: new ones. `model.lora.path` counts only at the run's start.
     base: the name of the model that the adapters belong to, for their files; empty: the policy's folder.
     Raises ConfigError for an unknown setting, MissingExtraError without peft.
     """
@@ -95,9 +95,9 @@ def add_adapters(
         the head of a reward model.
     seed: for the random values of A.
 
-    There is no dropout: with it, the update's log-probs would not be those of the model that sampled. Raise ConfigError
-    if a target is not a linear layer of the model, ModelError for an adapter that does not fit the model, and
-    MissingExtraError without peft.
+    There is no dropout: with it, the log-probs of update and sampling would come from different models. Raise
+    ConfigError if a target is not a linear layer of the model, ModelError for an adapter that does not fit the model,
+    and MissingExtraError without peft.
     """
     peft, model = _peft(), policy.model
     stored = None if path is None else read_adapter(path)
@@ -136,7 +136,7 @@ def are_new(policy: Policy) -> bool:
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StoredAdapter:
     """An adapter in a folder. name: of the folder, for messages. weights: float32, by the names of a policy's
-    parameters. dropout: with which it was trained elsewhere."""
+    parameters. dropout: the rate of its earlier training elsewhere."""
 
     name: str
     rank: int
@@ -148,7 +148,7 @@ class StoredAdapter:
 def read_adapter(name: str | Path, *, settings: Mapping[str, Any] | None = None) -> StoredAdapter:
     """Read an adapter that peft has written. The base that it names is not read.
 
-    settings: `model.lora`, whose rank and alpha must be those of the adapter if they are given.
+    settings: `model.lora`. If its rank and alpha are given, they must equal the adapter's.
     Raise ModelError unless it is an adapter of linear layers with one rank, and has no features besides.
     """
     folder, where = local_folder(name, key="model.lora.path"), f"model.lora.path = {str(name)!r}"
@@ -256,7 +256,7 @@ def merge_adapters(policy: Policy, base: Mapping[str, Tensor], weights: Mapping[
     Float32, CPU.
 
     base: the parameters of `policy.base` by name; its weights of 4 bits are added to them. weights: the trained
-    tensors by parameter name: those of the adapters, and of the head of a reward model, which replace the base's.
+    tensors by parameter name: of the adapters, and of the head of a reward model. They replace the base's.
     """
     settings = policy.model.peft_config[_NAME]
     scale = settings.lora_alpha / settings.r

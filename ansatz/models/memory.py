@@ -4,9 +4,9 @@ Letters in the formulas: P parameters, C trained parameters of a critic, b bytes
 layers, H hidden, I intermediate, Q = query heads x head size, K = key heads x head size, V vocabulary, S rollouts
 decoded at the same time, T tokens of a microbatch, padding included, Z weights of 4 bits.
 
-The activations of a microbatch are what autograd saves, counted for `models.attention`, `models.layer_operations` and
-transformers' own layers on a GPU; a CPU also keeps the probabilities of attention if rows are short. The parts of a
-phase are added up although they peak at different moments, so the sum is an upper bound.
+The activations of a microbatch are the tensors that autograd saves, counted for `models.attention`,
+`models.layer_operations` and transformers' own layers on a GPU; a CPU also keeps the probabilities of attention if rows
+are short. The parts of a phase are added up although they peak at different moments, so the sum is an upper bound.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class MemoryPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What the arithmetic needs to know about a recipe.
+    """The facts about a recipe that the arithmetic needs.
 
     dtype_bytes: per number of the compute type.
     rollouts: how many are decoded at the same time.
@@ -189,7 +189,7 @@ def _critic(work: Workload) -> list[MemoryPart]:
 
 
 def _trained(work: Workload, trained: int, *, letter: str, owner: str = "") -> list[MemoryPart]:
-    """List what the optimizer and the gradients of `trained` parameters need. letter: theirs in the formulas."""
+    """List the memory for the optimizer and the gradients of `trained` parameters. letter: theirs in the formulas."""
     dtype_bytes, offloaded = work.dtype_bytes, work.optimizer == "adamw_offload"
     held: Phase = "host" if offloaded else "always"
     parts: list[MemoryPart] = []
@@ -243,7 +243,7 @@ def rollout_parts(work: Workload) -> list[MemoryPart]:
 def update_parts(work: Workload) -> list[MemoryPart]:
     """List the parts of an update.
 
-    The activations are those of the policy or of the critic, whichever has more: one is updated after the other.
+    The activations of the policy or of the critic count, whichever has more: one is updated after the other.
     """
     shape, dtype_bytes, tokens = work.shape, work.dtype_bytes, work.microbatch_tokens * work.parallel_microbatches
     shapes = [shape] if work.critic is None else [shape, work.critic]

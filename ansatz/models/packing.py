@@ -1,7 +1,7 @@
 """Layouts of flat tokens in attention. Only attention pads tokens to rows; no other layer computes on padding.
 
 Axes: T flat tokens, C the tokens that a layout places in cells, K additional copies, P places, E empty places, N rows
-(or all their cells), L columns, H heads, D head size, X what is moved.
+(or all their cells), L columns, H heads, D head size, X the moved values.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Heads(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaddedLayout:
-    """Flat tokens in cells of padded rows: in each row, all columns of the first head, then those of the next one.
+    """Flat tokens in cells of padded rows: in each row, all columns of the first head, then all of the next one.
 
     cells: the token in each cell. tokens: the cell of each token, its first one if it is in several.
     copied_K, copy_cell_K: tokens that occur in further cells, and those cells. Example: the prompt of a group is one
@@ -113,7 +113,7 @@ class SharedPromptLayout:
     the prompt's keys, padded on the left to a common column, followed by its own.
 
     start_N: the first column of each row of `keys` that holds a token.
-    queries: the cells of `prompts`, then those of `responses`.
+    queries: the cells of `prompts`, then the cells of `responses`.
     """
 
     prompts: PaddedLayout
@@ -125,10 +125,10 @@ class SharedPromptLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedInputs:
-    """What is computed of a flat batch.
+    """The part of a flat batch that is computed, and its layouts.
 
     padded: one row per segment. shared: the layout for shared prompts; None if no prompt is shared.
-    num_tokens: the length of the flat axis that is computed: that of the tokens, rounded up to a multiple.
+    num_tokens: the length of the flat axis that is computed: the number of tokens, rounded up to a multiple.
     computed_T: the flat tokens to compute, ascending; None: all. source_T: for each flat token, the index of its value
         among the computed ones.
     """

@@ -1,4 +1,4 @@
-"""What the arithmetic of memory needs to know about a recipe: the model's shape, the workload, the hardware."""
+"""The facts about a recipe that the arithmetic of memory needs: the model's shape, the workload, the hardware."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ def recipe_shape(config: Config) -> ModelShape:
 def _critic_shape(config: Config, policy: ModelShape) -> ModelShape:
     """Return the shape of the critic's transformer.
 
-    That of a reward model of the run has the extra layers, and is counted as if all of its layers were trained.
+    A critic that starts from the run's reward model has its extra layers too, and is counted as if all of its layers
+    were trained.
     """
     path = config.train.critic.path
     if path is None:

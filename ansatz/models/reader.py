@@ -1,4 +1,4 @@
-"""What is known of a model without its weights: how it reads text, and how much of it.
+"""The facts about a model without its weights: how it reads text, and how much of it.
 
 This is enough to check every prompt and every demonstration of a run before anything is loaded or written.
 """
@@ -43,7 +43,7 @@ class TextReader:
 def reader_of(name: str | Path, *, key: str = "model.path") -> TextReader:
     """Return the reader of a model's folder or hub name.
 
-    Raise what `load_policy` raises for everything but its weights.
+    Raise the errors of `load_policy` for everything except its weights.
 
     key: of the recipe, for a folder that is missing.
     """

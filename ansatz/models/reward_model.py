@@ -4,7 +4,7 @@ An outcome model is a folder for AutoModelForSequenceClassification with one lab
 score of a whole response. A process model is a folder for AutoModelForTokenClassification with one label: its logit at
 the last token of a reasoning step is the log-odds that the step is right.
 
-Axes: T flat tokens, M tokens at which a score is read, H channels of a policy's residual stream, W additional channels,
+Axes: T flat tokens, M tokens with a score, H channels of a policy's residual stream, W additional channels,
 V tokens of the vocabulary.
 """
 
@@ -37,7 +37,7 @@ from ansatz.models.load import (
 )
 
 Reads = Literal["response", "step"]
-"""What gets a score: the whole response (an outcome model), or each of its reasoning steps (a process model)."""
+"""The unit of a score: the whole response (an outcome model), or each of its reasoning steps (a process model)."""
 CLASSIFIERS: dict[Reads, str] = {
     "response": "AutoModelForSequenceClassification",
     "step": "AutoModelForTokenClassification",
@@ -50,7 +50,7 @@ HEAD = "score"
 OUTPUTS = ("o_proj", "down_proj")
 """How the names of the weights begin whose products a layer's attention and MLP add to the residual stream."""
 CODE_SIZE = 0.03
-"""The norm of what the new channels hold of a token, in norms of its embedding: too small to change the norms of the
+"""The norm of a token's code in the new channels, in norms of its embedding: too small to change the norms of the
 policy's layers by more than a thousandth."""
 LARGEST_CHANGE = 0.01
 """How much the residual stream of the policy may differ in a reward model with extra layers, relative to its norm."""
@@ -112,7 +112,7 @@ def load_reward_model(
 
 
 def classifier_of(path: str | Path) -> tuple[Reads, int] | None:
-    """What a reward model's folder scores, and how many of its last layers are extra ones; None for other models."""
+    """Return the unit that a reward model's folder scores, and its number of extra layers; None for other models."""
     config = read_object(check_folder(path) / "config.json", error=ModelError, advice=f"{path} is not a model.")
     architecture, extra_layers = str((config.get("architectures") or [""])[0]), int(config.get(EXTRA_LAYERS, 0))
     if architecture.endswith("ForSequenceClassification"):
@@ -145,12 +145,13 @@ def _classifier(folder: Path, reads: Reads) -> tuple[Any, list[str]]:
 def _with_extra_layers(model: Any, *, layers: int, width: int, folder: Path) -> Any:
     """The model with `layers` more decoder layers and `width` more channels in its residual stream.
 
-    The policy computes what it did, in its own channels. The first half of the new channels holds a random projection
-    of the embedding of the token, which the policy's layers neither read nor change: in its own channels they hide the
-    token that they have read, because they predict the next one. The new layers read all channels and write to the
-    second half of the new ones. So they can compare what the policy expected with what was written. They start from
-    random weights, the same ones for every seed. Where the architecture has attention windows and the policy does not
-    use them, the first of them sees only a token and the one before it, at which the policy expected it.
+    The policy's computation in its own channels stays the same. The first half of the new channels holds a random
+    projection of the embedding of the token. The policy's layers neither read nor change it: in its own channels they
+    hide the token that they have read, because they predict the next one. The new layers read all channels and write to
+    the second half of the new ones. So they can compare the token that the policy expected with the one that was
+    written. They start from random weights, the same ones for every seed. If the architecture supports attention
+    windows and the policy does not use them, the first new layer sees only a token and the one before it, where the
+    policy expected it.
 
     Norms are rescaled, because they average over all channels. In the new layers they bring all kinds of channels to
     the same size. Raise ModelError if the policy would compute something else.
@@ -234,7 +235,7 @@ def _seen_by_last_norm(model: Any) -> tuple[Tensor, Tensor]:
 
 
 def _some_tokens(vocab_size: int) -> Tensor:
-    """Ids [T] from the whole vocabulary, on which hidden states are measured."""
+    """Return ids [T] from the whole vocabulary, for measuring hidden states."""
     return torch.randperm(vocab_size, generator=torch.Generator().manual_seed(0))[:NUM_TOKENS]
 
 
@@ -262,8 +263,8 @@ def _train_only_extra_layers(model: Any, count: int) -> None:
 def written_channels(model: Policy) -> dict[str, Tensor]:
     """The channels that extra layers may write to, as a mask for each of their weights that not all of them write to.
 
-    Channels that extra layers do not write to at first are never written to, so that each layer can read in them what
-    the policy expected and the token. Empty for a model without extra layers.
+    Channels that extra layers do not write to at first are never written to, so that each layer can read the policy's
+    expectation and the token in them. Empty for a model without extra layers.
     """
     parameters = dict(model.model.named_parameters())
     if model.base is not None or all(parameter.requires_grad for parameter in parameters.values()):

@@ -50,7 +50,7 @@ def _untrained(model: nn.Module) -> dict[str, Tensor]:
 def save_chat_template(folder: Path, *, before: str, after: str) -> None:
     """Write a chat template that renders the last message between two texts.
 
-    Its token ids are those of the rendered text, also if the tokenizer puts a first token before every text.
+    It gives the token ids of the rendered text, also if the tokenizer puts a first token before every text.
     """
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     begins = tokenizer.bos_token_id is not None and tokenizer.encode("1")[:1] == [tokenizer.bos_token_id]
@@ -91,7 +91,7 @@ def _jinja(value: Any) -> str:
 def export_dtype(name: str, model: str | Path) -> torch.dtype:
     """Return the precision that `save.dtype` names.
 
-    auto: that of the weights where training began, a folder or a model of the hub. Raise ModelError as
+    auto: the precision of the weights where training began, a folder or a model of the hub. Raise ModelError as
     `hub.local_folder` does.
     """
     return stored_dtype(local_folder(model)) if name == "auto" else _BY_NAME[name]
@@ -100,9 +100,9 @@ def export_dtype(name: str, model: str | Path) -> torch.dtype:
 def stored_dtype(folder: Path) -> torch.dtype:
     """Return the type of most weights in a model folder.
 
-    Without safetensors files: that of its config, otherwise float32.
+    Without safetensors files: the type in its config, otherwise float32.
 
-    Types that Ansatz does not write, such as those of quantised weights, do not count.
+    Types that Ansatz does not write, such as types of quantised weights, do not count.
     """
     sizes = Counter[torch.dtype]()
     for path in sorted(folder.glob("model*.safetensors")):

@@ -1,10 +1,10 @@
 """How many bytes the processes of a run on several devices need: trainer ranks with sharded weights, and workers.
 
-Letters as in `models.memory`, and n for the ranks over which weights are sharded. The arithmetic follows
-`train.fsdp`. A rank keeps its share of the float32 weights, moments and gradients. It gathers the weights of one
-layer, and of the next one ahead of time, in the compute type. The embeddings stay gathered during an update. Before
-gradients are summed over ranks, those of one layer are whole: once in the compute type and once in float32.
-Activations are those of its own microbatch.
+Letters as in `models.memory`, and n for the ranks that share the weights. The arithmetic follows `train.fsdp`. A rank
+keeps its share of the float32 weights, moments and gradients. It gathers the weights of one layer, and of the next one
+ahead of time, in the compute type. The embeddings stay gathered during an update. Before gradients are summed over
+ranks, the gradients of one layer are whole: once in the compute type and once in float32. Activations belong to the
+rank's own microbatch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ROWS = 32
 
 
 def rank_parts(work: Workload, ranks: int) -> tuple[MemoryPart, ...]:
-    """List the parts of a trainer rank. ranks: over which the weights are sharded. It does not sample."""
+    """List the parts of a trainer rank, which does not sample. ranks: number of ranks that share the weights."""
     held = work.shape.num_parameters + work.adapters
     parts = [
         part("float32 weights", _share(4 * held, ranks), "4 P / n", "always"),
@@ -37,7 +37,7 @@ def rank_parts(work: Workload, ranks: int) -> tuple[MemoryPart, ...]:
 
 
 def _gathered(work: Workload) -> list[MemoryPart]:
-    """Return what is gathered of the policy or of the critic, whichever has more: one is updated after the other."""
+    """Return the gathered parts of the policy or of the critic, the larger one: one is updated after the other."""
     shapes = [work.shape] if work.critic is None else [work.shape, work.critic]
     layer = max(shape.layer_parameters for shape in shapes)
     root = max(shape.num_parameters - shape.num_layers * shape.layer_parameters for shape in shapes)
@@ -54,7 +54,7 @@ def _gathered(work: Workload) -> list[MemoryPart]:
 def worker_parts(work: Workload, *, devices: int = 1) -> tuple[MemoryPart, ...]:
     """List the parts of one device of a worker, which has a whole model and samples `work.rollouts` at the same time.
 
-    devices: over which its engine divides the model (vLLM's tensor parallelism); the native engine uses one.
+    devices: number of devices that its engine divides the model over (vLLM's tensor parallelism); native: one.
     """
     parts = [*weight_parts(dataclasses.replace(work, reference=False)), *rollout_parts(work)]
     return tuple(
@@ -63,7 +63,7 @@ def worker_parts(work: Workload, *, devices: int = 1) -> tuple[MemoryPart, ...]:
 
 
 def with_fitting_rollouts(work: Workload, *, devices: int, usable: int) -> Workload:
-    """Return the workload of a worker whose sampler lowers the number of concurrent rollouts to what fits."""
+    """Return the workload of a worker whose sampler lowers the number of concurrent rollouts until they fit."""
     for rollouts in range(round_up(work.rollouts, _ROWS), 0, -_ROWS):
         fewer = dataclasses.replace(
             work, rollouts=min(rollouts, work.rollouts), prefilled=min(work.prefilled, rollouts)

@@ -15,7 +15,7 @@ from ansatz.trial import check_trial
 def token_counter(name: str | Path) -> Callable[[str], int]:
     """Return a function from a text to its number of tokens, special tokens not counted. name: a folder, or a hub name.
 
-    Raise ModelError if the folder has no tokenizer that loads, and what `hub.local_folder` raises.
+    Raise ModelError if no tokenizer loads from the folder, and the errors of `hub.local_folder`.
     """
     folder = local_folder(name, key="--tokenizer", weights=False)
     try:

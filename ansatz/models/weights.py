@@ -47,7 +47,7 @@ class SelfStoringWeights(Protocol):
 
     @property
     def num_bytes(self) -> int:
-        """The approximate size of what `store` writes."""
+        """The approximate size of the files that `store` writes."""
         ...
 
     def store(self, folder: Path, *, max_shard_bytes: int) -> str:
