@@ -1,6 +1,6 @@
 """Rewards: text in, Score out; no torch.
 
-base      what a reward is, and how it is found: `ansatz/rewards/<name>.py` holds a function `<name>`
+base      the form of a reward, and its place: `ansatz/rewards/<name>.py` holds a function `<name>`
 grader    the weighted rewards of a recipe, applied to rollouts
 """
 

@@ -1,4 +1,4 @@
-"""What a reward is, what a grader is, and how a recipe's name finds a reward.
+"""The form of rewards and graders, and how a recipe's name finds a reward.
 
 A reward is a function over the rollouts of ONE prompt, so it may compare them with one another:
 
@@ -9,7 +9,7 @@ found by name: `ansatz/rewards/<name>.py` (or a package) holds a function `<name
 name with a colon refers to the user's own code: `path/to/file.py:function` or `package.module:function`, which can also
 have one of the forms of `rewards.signatures` and return numbers, or None for a response that it does not apply to. A
 built-in reward also accepts an empty group: it then
-checks its settings and what it needs, so that a wrong recipe fails before the run starts.
+checks its settings and requirements, so that a wrong recipe fails before the run starts.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ VERDICTS = ("verdicts", "all_verdicts")
 INJECTED = ("step", "pool", *VERDICTS)
 """Parameters that a reward can declare and the grader fills in. step: the step of RL (int, from 1; 0 outside training).
 pool: processes for work that might not end, such as algebra. verdicts: one Verdict per rollout, from the first reward
-of the recipe that gives it one. all_verdicts: by name, those of each reward that grades every rollout of the prompt. A
-reward that takes verdicts runs after all that do not."""
+of the recipe that gives it one. all_verdicts: by name, the verdicts of each reward that grades every rollout of the
+prompt. A reward that takes verdicts runs after all others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardResult:
-    """What one reward gives one rollout. value: finite, unweighted. verdict: only from rewards that grade answers.
+    """The result of one reward for one rollout. value: finite, unweighted. verdict: only if the reward grades answers.
 
     steps: only from rewards of reasoning steps: (characters of the response up to the end of a step, its reward), in
     rising order. `rewards.reasoning_steps.step_ends` gives the ends.
@@ -52,8 +52,8 @@ class RewardResult:
 
 
 class Grader(Protocol):
-    """What a training loop needs: scores in the order of the input. `score` can be called from several threads at once,
-    usefully from as many as `threads` says. `close` ends processes and can be called twice."""
+    """Gives a training loop scores in the order of the input. `score` can be called from several threads at once,
+    usefully from up to `threads` of them. `close` ends processes and can be called twice."""
 
     @property
     def threads(self) -> int: ...
@@ -93,7 +93,7 @@ class RewardRegistry:
         return bind(function, settings, what=f"reward {name!r}")
 
     def injected(self, name: str) -> frozenset[str]:
-        """Return those of `INJECTED` that the reward declares."""
+        """Return the parameters in `INJECTED` that the reward declares."""
         return frozenset(INJECTED) & settings_of(self.get(name)).keys()
 
     def can_hang(self, name: str) -> bool:

@@ -160,7 +160,7 @@ class ChatClient:
         return content
 
     def _beginning(self, data: bytes) -> str:
-        """Return the first characters of what the server sent, for a message. Some servers repeat a key that they
+        """Return the first characters of the server's answer, for a message. Some servers repeat a key that they
         refuse."""
         return self._without_key(data.decode(errors="replace"))[:200]
 

@@ -1,4 +1,4 @@
-"""Programs in responses: fenced code blocks, of which those that several responses have in common run once."""
+"""Programs in responses: fenced code blocks. A block that several responses share runs once."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Runs the code of a test in a process of its own, apart from the program that is tested.
 
-What the test takes from the program is a call to the other process, which answers with plain values (`plain_calls`). So
+A test uses the program by calls to the other process, which answers with plain values (`plain_calls`). So
 the program sees the arguments of each call and nothing else: not the expected value, not the comparison, not the frame
 of the test. Standard library only: the sandbox loads it.
 """
@@ -18,7 +18,7 @@ PASSED, FAILED, RAISED = "passed", "failed", "raised"
 
 
 def serve(calls: Any, send: Callable[[str], None], receive: Callable[[], str]) -> None:
-    """Answer each line, which is a test: its code, what runs before it, and the names that are the program's."""
+    """Answer each line, which is a test: its code, the code before it, and the names that are the program's."""
     with contextlib.suppress(EOFError):
         while True:
             job = json.loads(receive())

@@ -1,4 +1,4 @@
-"""The forms of tests of programs that data sets use, and what each needs from the program.
+"""The forms of tests of programs that data sets use, and their requirements on the program.
 
 printed   {"stdin": text, "stdout": text}; also "input" and "output", and lists of both (APPS, TACO)
 call      {"fn_name": name, "inputs": [[arguments], ...], "outputs": [value, ...]} (APPS, TACO)
@@ -82,8 +82,8 @@ class CompareTest:
 
 @dataclass(frozen=True, slots=True)
 class CheckedTest:
-    """Code for the checker. prelude: the setup's imports and classes, which the program gets too. names: what the code
-    takes from the program. classes: those of the setup; their instances are passed by their attributes. calls:
+    """Code for the checker. prelude: the setup's imports and classes, which the program gets too. names: names that the
+    code takes from the program. classes: classes of the setup; their instances are passed by their attributes. calls:
     expressions that run the functions of the code."""
 
     test: str
@@ -249,7 +249,7 @@ def _comparison(tree: ast.Module, names: frozenset[str] | set[str]) -> CompareTe
 
 
 def _calls(tree: ast.Module, entry: Any, test: str) -> tuple[str, ...]:
-    """Return what has to be called for the assertions to run: `check`, or functions whose names begin with test."""
+    """Return the calls that run the assertions: of `check`, or of functions whose names begin with test."""
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     at_top = {
         node.func.id

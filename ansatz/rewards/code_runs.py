@@ -35,8 +35,8 @@ class PeerEnded(Exception):
 
 
 class MessagePeer(SandboxProcess):
-    """A process that answers messages, each a line. max_message: bytes of one. Only the time for which its answers are
-    waited for counts."""
+    """A process that answers messages, each a line. max_message: bytes of one. Only the time of waiting for its answers
+    counts."""
 
     def __init__(self, role: Role, source: str, *, max_message: int = _MAX_MESSAGE, **settings: Any) -> None:
         super().__init__(role, source, **settings)
@@ -89,7 +89,7 @@ class MessagePeer(SandboxProcess):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """What all runs of a reward have in common."""
+    """The settings that all runs of a reward share."""
 
     limits: SandboxLimits
     packages: bool

@@ -1,4 +1,4 @@
-"""What the code of a test takes from the program, and which tests are refused because the program could forge them."""
+"""The names that a test takes from the program, and the tests that are refused because the program could forge them."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def refuse_channels(tree: ast.Module, test: str) -> None:
 
 
 def refuse_oracles(tree: ast.Module, names: set[str], test: str) -> None:
-    """Raise UnsafeTest for tests in which the program itself would say whether a value is right."""
+    """Raise UnsafeTest for tests that would let the program itself say whether a value is right."""
     judged = _find_judged_names(tree, names)
     for node in ast.walk(tree):
         match node:
@@ -123,7 +123,7 @@ def refuse_oracles(tree: ast.Module, names: set[str], test: str) -> None:
 
 
 def _find_judged_names(tree: ast.Module, names: set[str]) -> set[str]:
-    """Return the variables that hold what a function of the program has returned."""
+    """Return the variables that hold results of the program's functions."""
     judged = set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and _has_result(node.value, names, judged):
@@ -132,8 +132,8 @@ def _find_judged_names(tree: ast.Module, names: set[str]) -> set[str]:
 
 
 def _has_result(node: ast.expr, names: set[str], judged: set[str]) -> bool:
-    """Return whether a part is a value that the program has computed. What its classes construct is an argument like
-    others: `is_balanced(Node(1))`."""
+    """Tell whether a part is a value that the program has computed. An instance of its classes is an argument like any
+    other: `is_balanced(Node(1))`."""
     for part in ast.walk(node):
         if isinstance(part, ast.Name) and part.id in judged:
             return True

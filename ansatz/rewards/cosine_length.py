@@ -24,7 +24,7 @@ def cosine_length(
     """Return half a cosine from the short to the long value over lengths 0 to max_tokens (arXiv:2502.03373, sec. 4.2).
 
     Correct answers are better short. Wrong answers are better long, because more thought might find the answer.
-    exceeded: the value from max_tokens on, for correct and wrong answers. The defaults are those of the authors'
+    exceeded: the value from max_tokens on, for correct and wrong answers. The defaults are taken from the authors'
     experiments. This reward already includes accuracy, so give math_answer weight 0 next to it.
     """
     return [

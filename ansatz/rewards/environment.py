@@ -9,11 +9,11 @@ from ansatz.types import Reason, Rollout, Verdict
 
 
 def environment(rollouts: Sequence[Rollout], *, correct_from: float = 1.0, failed: float = 0.0) -> list[RewardResult]:
-    """Return what the environment gave the response: a number in [0, 1], or the value of a RewardResult.
+    """Return the environment's reward for the response: a number in [0, 1], or the value of a RewardResult.
 
-    correct_from: numbers from here on count as correct in the verdict. A RewardResult can have a verdict of its own.
+    correct_from: numbers from here on count as correct in the verdict. A RewardResult can bring its own verdict.
     failed: the value if the environment gave no reward because of an error or a missed deadline. The verdict then says
-    crashed or timeout, and `environment_reward.explanation` of the stored rollout says what happened.
+    crashed or timeout, and `environment_reward.explanation` of the stored rollout names the cause.
     A response that the environment leaves to the recipe gets 0 from this reward, and the verdict of another one.
     """
     return [_result(rollout, correct_from=correct_from, failed=failed) for rollout in rollouts]

@@ -30,7 +30,7 @@ from ansatz.rewards.results import as_results
 from ansatz.types import UNGRADED, Problem, Reason, Rollout, Score, ScoredRollout, Verdict
 
 _FOR_CHECK: dict[str, Any] = {"step": 0, "pool": None, "verdicts": (), "all_verdicts": {}}
-"""What a built-in reward gets, with an empty group, to check its settings."""
+"""The arguments of a built-in reward, with an empty group, to check its settings."""
 _ASYNC_THREADS = 64
 """Problems that are graded at the same time if a reward is asynchronous. Their threads only wait."""
 _DEADLINE_S = 600.0
@@ -138,7 +138,7 @@ class RewardGrader:
     def score(self, rollouts: Sequence[Rollout], *, step: int = 0) -> list[ScoredRollout]:
         """Return one ScoredRollout per rollout, in the same order. The rollouts of a problem are graded together.
 
-        The verdict is that of the first reward that gives one. If none does, a value above 0 counts as correct. A
+        The verdict comes from the first reward that gives one. If none does, a value above 0 counts as correct. A
         reward that does not apply to a rollout (None) adds nothing to its value.
         Raise RewardError if a reward raises, does not return in time, or returns something other than finite numbers.
         """
@@ -234,7 +234,7 @@ class RewardGrader:
         return Score(value=value, parts=parts, verdict=verdict, steps=self._steps(results))
 
     def _steps(self, results: Mapping[str, RewardResult]) -> tuple[tuple[int, float], ...]:
-        """Return the weighted rewards of the steps; those of the whole response are added to the last one."""
+        """Return the weighted rewards of the steps; rewards of the whole response are added to the last one."""
         reward_of_end = defaultdict[int, float](float)
         parts = [part for part in self._parts if part.name in results]
         for part in parts:

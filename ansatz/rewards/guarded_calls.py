@@ -1,8 +1,8 @@
 """Calls of functions that might never return: a user's reward, or a request to another machine.
 
 Python cannot end a thread. Each function therefore runs in a daemon thread, which does not keep the process alive, and
-whoever called it waits no longer than until the deadline, or until the calls are cancelled. Coroutines of all calls run
-in one event loop, so that those of a step wait for other machines at the same time.
+the caller waits no longer than until the deadline, or until the calls are cancelled. Coroutines of all calls run
+in one event loop, so that all coroutines of a step wait for other machines at the same time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class GuardedCalls:
         self._running: set[Future[object]] = set()
 
     def call(self, function: Callable[[], T], *, deadline_s: float | None) -> T:
-        """Return what the function returns or raises. Raise DeadlineMissed after deadline_s (None: no deadline),
+        """Return the function's result, or raise its error. Raise DeadlineMissed after deadline_s (None: no deadline),
         or CallsCancelled after `cancel`."""
         outcome: Future[T] = Future()
 
@@ -71,10 +71,10 @@ class GuardedCalls:
 
 
 def await_all(value: Any) -> Any:
-    """Return what a function returned. If that is a coroutine, or a list of them, wait for all of them together.
+    """Return a function's value. If it is a coroutine, or a list of them, wait for all of them together.
 
     They run in an event loop that lasts as long as the process, because clients and semaphores of the user's module
-    belong to the loop in which they are first used.
+    belong to the loop of their first use.
     """
     is_list = isinstance(value, list)
     values = cast("list[Any]", value) if is_list else [value]

@@ -1,9 +1,9 @@
 """Scores an answer with a scorer of reasoning-gym, in a process that ends with it. Runs in a worker of `pool`.
 
-Some of these scorers evaluate the answer as Python, or with sympy, which does so too. What the policy wrote could then
+Some of these scorers evaluate the answer as Python, or with sympy, which does so too. The policy's text could then
 change the scorer, read the gold answer, or never end. So each answer is scored in a fork of the worker, which has
-imported the package, restricts itself like a program in the sandbox, and can be killed; and what is evaluated there is
-a list or a formula, which can name nothing but mathematics.
+imported the package, restricts itself like a program in the sandbox, and can be killed. Only lists and formulas are
+evaluated there, and they can name nothing but mathematics.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ansatz.types import Reason
 
 MEMORY_MB = 2048
 _EVALUATING = ("reasoning_gym", "sympy")
-"""Packages whose modules evaluate what the policy wrote."""
+"""Packages whose modules evaluate the policy's text."""
 _MATHEMATICS = ("sympy.core.", "sympy.functions.")
 _BUILTINS = ("abs", "complex", "float", "int", "list", "max", "min", "pow", "round", "set", "str", "sum", "tuple")
 _REFUSED = (
@@ -67,7 +67,7 @@ def score(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _wait_for_reply(read: int, limit: OwnTime) -> dict[str, Any]:
-    """Return what the child has written, which ends with a line end unless the child died first."""
+    """Return the child's reply. It ends with a line end unless the child died first."""
     poll, text = select.poll(), b""
     poll.register(read, select.POLLIN)
     while not text.endswith(b"\n"):

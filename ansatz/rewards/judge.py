@@ -280,7 +280,7 @@ def _reach(client: ChatClient, max_tokens: int) -> None:
 
 
 def _refuse_found(**settings: str | None) -> None:
-    """Refuse settings that a recipe of somebody else names: its server would see what you grade and your key, and its
+    """Refuse settings that a recipe of somebody else names: its server would see your responses and your key, and its
     cache could be a file of yours."""
     for name, text in settings.items():
         refuse_found(text or "", kind=f"rewards.judge.{name}")

@@ -17,8 +17,8 @@ def kimi_length(
 
     arXiv:2501.12599, sec. 2.3.3. Values in [-0.5, 0.5]; 0 for all if all are equally long.
     from_step: 0 for all before this training step. The paper warms the reward up late, because it slows early learning,
-    and does not say when. ramp_steps: steps over which it grows linearly to its full size, which it has from
-    from_step + ramp_steps on. With 4, it has a fifth of it at from_step, and all of it four steps later; 0: at once.
+    and does not say when. ramp_steps: steps of linear growth to its full size, which it reaches at from_step +
+    ramp_steps. With 4, it is a fifth of the full size at from_step, and all of it four steps later; 0: at once.
     """
     strength = ramp(step, from_step=from_step, ramp_steps=ramp_steps)
     if not rollouts or strength == 0:

@@ -45,7 +45,7 @@ def rewards_with(recipe: Recipe, model: str) -> Recipe:
 
 
 class OutcomeModel(Protocol):
-    """What a learned reward needs from a model. It must be callable from several threads."""
+    """The model of a learned reward. It must be callable from several threads."""
 
     def score(self, rollouts: Sequence[Rollout]) -> Sequence[float]:
         """One finite number per rollout, in order; higher is better. All rollouts have the same prompt."""

@@ -70,8 +70,7 @@ def cosine_length(
 
 
 def relative_length(lengths: Sequence[float], rewards: Sequence[float], *, weight: float) -> list[float]:
-    """Return weight x mean reward x length / longest: what to subtract from the rewards of a prompt. 0 if all are
-    wrong."""
+    """Return weight x mean reward x length / longest, to subtract from the rewards of a prompt. 0 if all are wrong."""
     longest = max(lengths)
     if longest <= 0:
         return [0.0] * len(lengths)

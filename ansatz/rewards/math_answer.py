@@ -1,4 +1,4 @@
-"""The reward for a correct final answer. What is correct is decided by the package `ansatz_verify`."""
+"""The reward for a correct final answer. The package `ansatz_verify` decides whether an answer is correct."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def math_answer(
 ) -> list[RewardResult]:
     """`correct` if the answer of the response equals the gold answer of the problem, else `wrong` (such as +5 and -5).
 
-    settings: those of `verify` (mode, join_boxes, ...) and the fields of `Options`. A recipe sets each by its name.
+    settings: the settings of `verify` (mode, join_boxes, ...) and the fields of `Options`. A recipe sets each by name.
     """
     try:
         options_from({name: value for name, value in settings.items() if name in _OPTIONS})

@@ -1,7 +1,7 @@
 """Calls between two processes that do not trust each other: only plain values cross, never behaviour.
 
 A plain value is made of numbers, text, bytes, None, the builtin containers, and a few types of the standard library. It
-is rebuilt from its content on the other side, where `==`, `-`, `in`, `len`, `sorted` and all else are those of the
+is rebuilt from its content on the other side, where `==`, `-`, `in`, `len`, `sorted` and all else belong to the
 builtin types. A value of another type stays where it is, and the other side gets a `Remote`: its attributes, items and
 calls are asked for, but it cannot be compared, hashed or counted with. Standard library only: the sandbox loads it.
 """
@@ -49,16 +49,15 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 class Refused(BaseException):
-    """What was asked cannot be answered by a plain value. Not an Exception: code that handles errors must not hide
-    it."""
+    """No plain value can answer the question. Not an Exception: code that handles errors must not hide it."""
 
 
 class Peer:
     """One side. send, receive: a message as text; receive raises EOFError when the other side has gone.
 
-    namespace: where the other side can look up names, and where instances of `classes` (names) are rebuilt: those are
-    sent by their attributes. open: whether the other side can use what it gets a reference to; otherwise it can only
-    call it.
+    namespace: where the other side can look up names, and where instances of `classes` (names) are rebuilt. Instances
+    are sent by their attributes. open: whether the other side can use an object that it gets a reference to; otherwise
+    it can only call the object.
     """
 
     def __init__(
@@ -78,8 +77,7 @@ class Peer:
         """The last exception that came from the other side."""
 
     def ask(self, operation: str, *operands: Any) -> Any:
-        """Return the other side's answer, as a plain value or a Remote. Raise what it raised, if that is a builtin
-        error."""
+        """Return the other side's answer, as a plain value or a Remote. Raise its error, if that is a builtin one."""
         self._send(json.dumps({"ask": operation, **self._packed(list(operands))}))
         while "ask" in (message := self._message()):
             self._answer(message)
@@ -195,8 +193,8 @@ class Peer:
             raise self.refuse("not a plain value") from error
 
     def _unpack(self, packed: Any, instances: list[Any]) -> Any:
-        """Return the value that `_pack` has packed. The other side can send anything: what a constructor gets is of the
-        type that `_pack` sends, as a text could be a number that takes years to compute."""
+        """Return the value that `_pack` has packed. The other side can send anything, so constructors only get the type
+        that `_pack` sends: a text could be a number that takes years to compute."""
         if type(packed) is list:
             return [self._unpack(item, instances) for item in packed]
         if type(packed) is not dict:
@@ -258,7 +256,7 @@ class Peer:
 
 class Remote:
     """Something of the other side. The other side answers each operation on it with a plain value or another Remote.
-    What could decide a comparison without one is refused."""
+    Operations that could decide a comparison without one are refused."""
 
     def __init__(self, peer: Peer, reference: Any) -> None:
         object.__setattr__(self, "_peer", peer)

@@ -47,7 +47,7 @@ def process(
     of a step is the log-odds of the step; null: the newest reward model of this run, from the stage reward_model.
     step_end: where a step ends: line, blank_line, sentence or {marker: TEXT}, as in the section reward_model; null: as
     the stage reward_model has trained the model, and a line for any other model.
-    What an environment has answered is read by the model but is not a step, and a step ends before it.
+    The model reads an environment's answer, but the answer is not a step, and a step ends before it.
     whole: how the probabilities of the steps become the value of the response; 0 for a response without a step.
     batch_size, device: of the forward passes.
     """

@@ -1,4 +1,4 @@
-"""Program of thought: the response is a Python program, and the answer is what it computes."""
+"""Program of thought: the response is a Python program, and its result is the answer."""
 
 from __future__ import annotations
 

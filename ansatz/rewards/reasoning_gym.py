@@ -17,7 +17,7 @@ from ansatz.types import Problem, Reason, Rollout, Verdict
 
 _STAGE = "reasoning_gym"
 _IMPORT_S = 60.0
-"""Own time that a worker has beyond that of an answer: the package imports much when the first answer comes."""
+"""Extra own time of a worker beyond the time of an answer: the package imports much when the first answer comes."""
 
 
 def reasoning_gym(

@@ -1,4 +1,4 @@
-"""The reasoning steps of a response: where they end, which of them are right, and the tokens at which they end.
+"""The reasoning steps of a response: where they end, whether they are right, and their last tokens.
 
 A step is by default a line of the response that is not blank, together with the line ends after it. For example,
 "12+3=15\\n15*2=30\\n\\\\boxed{30}" has three steps, which end at the characters 8, 16 and 26.
@@ -32,7 +32,7 @@ _PATTERNS = {
         " ",
     ),
 }
-"""By name: a step, and what separates steps that are joined."""
+"""By name: a step, and the separator of joined steps."""
 COMMUTATIVE = "+*"
 
 
@@ -96,8 +96,8 @@ def exact_labels(problem: Problem, text: str) -> list[bool]:
 
 
 def first_wrong_character(problem: Problem, text: str) -> int | None:
-    """The index of the first character that is not that of the true solution, see `exact_labels`; None if every step is
-    right. A step that ends too early is wrong from the line end after it, or from the last character of the text."""
+    """Return the index of the first character that differs from the true solution, see `exact_labels`; None if every
+    step is right. A step that ends too early is wrong from the line end after it, or from the text's last character."""
     true_lines = [_ways_to_write(*equation) for equation in problem.meta["steps"]]
     true_lines.append([rf"\boxed{{{golds_of(problem.answer)[0]}}}"])
     for index, match in enumerate(_steps(_LINE, text)):
@@ -112,7 +112,7 @@ def first_wrong_character(problem: Problem, text: str) -> int | None:
 
 
 def _common_start(left: str, right: str) -> int:
-    """The number of characters with which both begin."""
+    """Count the characters of the common beginning."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False)))
 
 

@@ -22,7 +22,7 @@ def repetition(
     """Return -(repeated - allowed) / (1 - allowed) if the repeated fraction of n-grams exceeds `allowed`, else 0; in
     (-1, 0].
 
-    ngram: length in tokens; the default is that of the metric rollout/repetition.
+    ngram: length in tokens; the default is the same as in the metric rollout/repetition.
     """
     fracs = [repeated_frac(rollout.token_ids, ngram=ngram) for rollout in rollouts]
     return [RewardResult(value=min((allowed - frac) / (1 - allowed), 0.0)) for frac in fracs]

@@ -1,4 +1,4 @@
-"""What a reward returned, as one RewardResult per rollout. Numbers are accepted, and None from a reward that does not
+"""Values of rewards, as one RewardResult per rollout. Numbers are accepted, and None from a reward that does not
 apply to a rollout; anything else is named in an error."""
 
 from __future__ import annotations

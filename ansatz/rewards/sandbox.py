@@ -1,10 +1,10 @@
-"""Runs a Python program that a model wrote where it can do no harm: in a process with limits and without access.
+"""Runs a program that a model wrote where it can do no harm: in a Python process with limits and without access.
 
 Each run is a fresh interpreter without site packages, in an empty folder, with an empty environment and no open files
 except its three streams. Before the program starts, the process restricts itself (Linux; no privileges needed):
 
 limits     CPU seconds, address space, no file growth, few descriptors, no core file         setrlimit
-privileges those of root are given up; a crash starts no handler of crashes                  capset, prctl
+privileges root's are given up; a crash starts no handler of crashes                         capset, prctl
 files      no writing; reading only the standard library and shared libraries                Landlock, kernel 5.13
 calls      no network, no processes or threads, no signals, no change of limits              seccomp, a list of calls
 parent     watches the time and the output, and kills the whole process group
@@ -82,7 +82,7 @@ class SandboxLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramRun:
-    """What a program did. seconds: wall time."""
+    """The outcome of a program. seconds: wall time."""
 
     ended: Ended
     stdout: str
@@ -140,7 +140,7 @@ def check_disk(error: OSError) -> None:
 
 
 def require(isolation: Isolation) -> None:
-    """Raise ConfigError, saying what is missing, if this machine lacks that isolation. Runs one program to find out.
+    """Raise ConfigError, naming the missing part, if this machine lacks that isolation. Runs one program to find out.
 
     Raise UntrustedCodeError if a recipe that the user has not given asks for less than full isolation.
     """
@@ -169,7 +169,7 @@ def _try_isolation(isolation: Isolation) -> None:
 def job_of(
     role: Role, source: str, limits: SandboxLimits, *, cpu_s: float, packages: bool, isolation: Isolation
 ) -> dict[str, Any]:
-    """Return what `sandbox_child` gets as JSON. role: see there. cpu_s: CPU time in all."""
+    """Return the job for `sandbox_child`, sent as JSON. role: see there. cpu_s: CPU time in all."""
     restrictions = {"limits": _rlimits(limits, cpu_s), "full": isolation == "full", **_access(packages)}
     return {"role": role, "source": source, "parent": os.getpid(), **restrictions}
 

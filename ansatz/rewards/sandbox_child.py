@@ -3,11 +3,11 @@
 argv: [a descriptor with the job as JSON, a descriptor that gets one byte when all restrictions are in place]. No
 restriction needs privileges, and the program cannot remove any of them.
 
-The job's role says what happens next. run: the source is executed. session: each line of the standard input is a
+The job's role decides the next step. run: the source is executed. session: each line of the standard input is a
 program as JSON. All run in one namespace, as the cells of a notebook do, and after each the second descriptor gets
 another byte. program: prelude and source are executed, and then answer calls (`plain_calls`); instances of the named
 classes are passed by their attributes. checker: tests call such a program (`code_checker`). For the last two, input and
-output carry messages, and what the code prints goes nowhere.
+output carry messages, and printed text goes nowhere.
 """
 
 from __future__ import annotations
@@ -188,8 +188,8 @@ def _drop_capabilities() -> None:
 
 
 def _restrict_files(listable: list[str], readable: list[str]) -> None:
-    """Allow no writing from here on, and reading only of what is under `readable` (Landlock). Folders under
-    `listable` can be listed."""
+    """Allow no writing from here on, and reading only under `readable` (Landlock). Folders under `listable` can be
+    listed."""
     version = _checked(_libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1))
     rights = _ALL_RIGHTS | sum(right for since, right in _RIGHTS_SINCE if version >= since)
     attributes = struct.pack("Q", rights)

@@ -21,8 +21,8 @@ from ansatz.temporary import folder_of_program
 class SandboxProcess:
     """One process with the restrictions of `sandbox.run`, its input and its output.
 
-    role, source, classes, prelude: see `sandbox_child`. limits: of each request, except that the memory is that of the
-    process. cpu_s: CPU seconds of the process.
+    role, source, classes, prelude: see `sandbox_child`. limits: of each request, except that the memory limit applies
+    to the process. cpu_s: CPU seconds of the process.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class SandboxProcess:
             return os.read(self._done, 1) != b""
 
     def _read_available(self) -> bytes:
-        """Return what has been written and not read yet, a little more than is allowed at most."""
+        """Return the output that has not been read yet, at most a little more than is allowed."""
         parts: list[bytes] = []
         while sum(map(len, parts)) <= self._limits.output_bytes:
             try:
@@ -135,7 +135,7 @@ class SandboxSession(SandboxProcess):
     The process ends when a program uses up its time, writes too much, exits or crashes, or when the CPU time of the
     session is used up. It has to be started again then, without the earlier variables.
 
-    limits: of each program, except that the memory is that of the process. cpu_s: CPU seconds of all programs together.
+    limits: of each program, except that the memory limit applies to the process. cpu_s: CPU seconds of all programs.
     """
 
     def __init__(
@@ -144,8 +144,8 @@ class SandboxSession(SandboxProcess):
         super().__init__("session", "", limits=limits, cpu_s=cpu_s, packages=packages, isolation=isolation)
 
     def run(self, source: str) -> ProgramRun:
-        """Return what the program printed (with its errors, in order, in `stdout`) and how it ended. EXIT_OK: the
-        session continues. Works from any thread, one call at a time; no program makes it raise."""
+        """Return the program's output (with its errors, in order, in `stdout`) and how it ended. EXIT_OK: the session
+        continues. Works from any thread, one call at a time; no program makes it raise."""
         begin = time.monotonic()
         try:
             ended, text = self._run(json.dumps(source).encode() + b"\n")

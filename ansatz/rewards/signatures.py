@@ -66,7 +66,7 @@ def over_rollouts(function: Callable[..., Any], *, name: str, injected: Sequence
 
 
 def columns(problem: Problem) -> dict[str, Any]:
-    """Return what a reward can ask for by name about a problem.
+    """Return the values about a problem that a reward can ask for by name.
 
     These are question, answer (the gold answer; also as ground_truth), solution (the worked solution, or the gold
     answer if the source has none), id, source, split, level, and everything in the problem's meta.
@@ -153,7 +153,7 @@ def _reads_messages(function: Callable[..., Any]) -> bool:
 
 
 def _arguments(function: Callable[..., Any], known: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return what `known` has for the function's parameters, and everything if it takes **kwargs."""
+    """Return the values in `known` for the function's parameters, and everything if it takes **kwargs."""
     parameters = inspect.signature(function).parameters
     settings = {key for key, parameter in parameters.items() if parameter.kind is inspect.Parameter.KEYWORD_ONLY}
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
