@@ -1,4 +1,4 @@
-"""The conversation around a question: the turns before it, and what may follow it.
+"""The conversation around a question: the turns before it, and the turns that may follow it.
 
 A policy gives one response, to the last user turn. All turns before that one are its context, which the template `chat`
 renders. Nothing is left out silently: a row whose conversation does not have this form cannot be used. For SFT, the
@@ -72,10 +72,10 @@ def response_turns(row: Row, keys: Iterable[str | None]) -> list[dict[str, Any]]
 
 
 def template_fields(row: Row) -> dict[str, Any]:
-    """Return what a row gives to the chat template besides messages, as TRL names it, by the key of a problem's `meta`.
+    """Return a row's values for the chat template besides messages, as TRL names them, by the key of `Problem.meta`.
 
-    tools: JSON schemas of functions. chat_template_kwargs: arguments of the template. Both can also be JSON text. Of
-    another form, they are fields like any other.
+    tools: JSON schemas of functions. chat_template_kwargs: arguments of the template. Both can also be JSON text. In
+    any other form, they are ordinary fields.
     """
     return {
         name: value
@@ -149,7 +149,7 @@ def check_turns_after(row: Row, question_key: str, worked_keys: tuple[str | None
 
 
 def check_one_response(row: Row, key: str | None) -> None:
-    """Raise RowError if the field is a chat with several turns, of which only the last one would be used."""
+    """Raise RowError if the field is a chat with several turns: only the last one would be used."""
     turns = turns_of(row.find(key)) if key else None
     if key is not None and turns:
         _check_calls_answered(row, key, turns)

@@ -1,6 +1,6 @@
 """Countdown puzzles: combine numbers with + - * / to reach a target. Levels 1 to 4 have 3 to 6 numbers.
 
-`meta` holds `nums` and `target`, with which the reward `countdown` checks any expression; `answer` is one solution.
+`meta` holds `nums` and `target`, so that the reward `countdown` can check any expression; `answer` is one solution.
 Levels and numbers follow TinyZero (https://github.com/Jiayi-Pan/TinyZero), which uses 3 and 4 numbers up to 99.
 """
 
@@ -26,7 +26,7 @@ _QUESTION = (
 
 @generator(max_level=MAX_LEVEL)
 def countdown(rng: KeyedRandom, level: int) -> Task:
-    """Pose a puzzle that has a solution in which all intermediate results are positive integers."""
+    """Pose a puzzle that can be solved with positive integers as all intermediate results."""
     while True:
         numbers = [rng.between(1, LARGEST_NUMBER) for _ in range(level + 2)]
         tree = _solved(rng, numbers)

@@ -100,11 +100,11 @@ class CurriculumSettings:
     """The settings of a recipe's data.curriculum.
 
     sampler: a name in `samplers`, or `path/to/file.py:function`.
-    discount: factor in (0, 1] by which the counts of correct and wrong responses decay per step; 1 keeps them.
+    discount: decay factor in (0, 1] of the counts of correct and wrong responses per step; 1 keeps them.
     prior: number of correct and of wrong responses that the posterior starts with.
-    drop_after_solved: drop a problem after N consecutive visits in which every response was correct; 0: never.
-    pause_after_failed: pause a problem for `pause_steps` steps after N consecutive visits in which no response was
-    correct; 0: never. If a step has nothing else to take, paused problems return early, and then dropped ones.
+    drop_after_solved: drop a problem after N consecutive visits with only correct responses; 0: never.
+    pause_after_failed: pause a problem for `pause_steps` steps after N consecutive visits without a correct response;
+    0: never. If a step has nothing else to take, paused problems return early, and then dropped ones.
     pause_steps: length of such a pause, in steps.
     dynamic_sampling: maximum number of extra sampling rounds per step that replace groups whose rewards are all equal
     (arXiv:2503.14476, sec. 3.2); 0: off.
@@ -233,8 +233,8 @@ class Curriculum:
         self._taken = {self._problems[index].id: index for index in state["taken"]}
 
     def inherit(self, state: Mapping[str, Any]) -> None:
-        """Begin with what a finished curriculum over the same problems knows, whatever its settings were: the counts of
-        correct and wrong responses, visits, pauses and dropped problems."""
+        """Begin with the knowledge of a finished curriculum over the same problems, whatever its settings were: the
+        counts of correct and wrong responses, visits, pauses and dropped problems."""
         self._step = int(state["step"])  # pauses end at a step
         for column in self._columns:
             column[:] = 0

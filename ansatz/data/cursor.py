@@ -39,7 +39,7 @@ class ProblemStream:
 
     @property
     def max_extra_rounds(self) -> int:
-        """Return the maximum number of extra sampling rounds in which a step can replace groups without a signal: the
+        """Return the maximum number of extra sampling rounds of a step, to replace groups without a signal: the
         recipe's `data.curriculum.dynamic_sampling`, 0 without a curriculum."""
         return self._curriculum.settings.dynamic_sampling if self._curriculum else 0
 
@@ -97,8 +97,8 @@ class ProblemStream:
         self._order = self._order_of(self._epoch)
 
     def inherit(self, state: Mapping[str, Any]) -> None:
-        """Begin with what the curriculum of a finished stream over the same problems knows. No effect if one of the two
-        has no curriculum."""
+        """Begin with the knowledge of a finished stream's curriculum over the same problems. No effect if one of the
+        two has no curriculum."""
         if self._curriculum is not None and "curriculum" in state:
             self._curriculum.inherit(state["curriculum"])
 

@@ -116,8 +116,8 @@ def whole_of(file: Path) -> bytes:
 
 
 def check_expansion(file: Path, num_bytes: int) -> None:
-    """Raise DataError for a compressed file of which num_bytes of content have been read, if that is more than real
-    rows can become. A few megabytes could otherwise fill the memory."""
+    """Raise DataError if num_bytes of content have been read from a compressed file, and that is more than real rows
+    can become. A few megabytes could otherwise fill the memory."""
     if num_bytes > _ALWAYS_ALLOWED_BYTES and num_bytes > _MAX_EXPANSION * (size := file.stat().st_size):
         raise DataError(
             f"{file} holds {size:,} bytes, which expand to more than {_MAX_EXPANSION} times as many. No real data "
@@ -155,7 +155,7 @@ def open_bytes(file: Path) -> IO[bytes]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[str]]:
-    """Do what `ansatz.files.replacing` does, but raise DataError if the folder is not writable."""
+    """Replace a file as `ansatz.files.replacing` does, but raise DataError if the folder is not writable."""
     with ExitStack() as stack:
         try:
             file = stack.enter_context(atomic_file(path))

@@ -1,4 +1,4 @@
-"""Generated problems as a lazy sequence: what all generators share.
+"""Generated problems as a lazy sequence: the part that all generators share.
 
 Problem i depends only on (source, seed, split, i) and on the source's settings. A hash of the mathematical content of a
 problem assigns it to one split, and a problem that is assigned to the other split is drawn again. So the splits are
@@ -22,7 +22,7 @@ HELDOUT_FRAC = 1 / 8  # expected fraction of all contents that are held out
 
 
 def split_of(content: str) -> str:
-    """Return the only split in which this content can appear, whatever the seed."""
+    """Return the only split that can contain this content, whatever the seed."""
     digest = hashlib.blake2b(content.encode(), digest_size=8).digest()
     return "heldout" if int.from_bytes(digest, "big") < HELDOUT_FRAC * 2**64 else "train"
 

@@ -1,4 +1,4 @@
-"""Rows that a stage learns from as they are: those of a file, or of a data set of the hub.
+"""Rows that a stage learns from as they are: rows of a file, or of a data set of the hub.
 
 The stages `preference` and `reward_model` read pairs and labelled responses from them (`data.pair_files`,
 `data.label_files`).

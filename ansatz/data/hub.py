@@ -35,7 +35,7 @@ hub = row_source("hub", _open_hub)
 
 
 def dataset_name(dataset: str) -> str:
-    """Return the `source` of the problems of a data set: its name without the owner, or that of its folder."""
+    """Return the `source` of the problems of a data set: its name without the owner, or its folder's name."""
     return dataset.rstrip("/").rpartition("/")[2]
 
 
@@ -44,7 +44,7 @@ def read_rows(
 ) -> Iterator[Row]:
     """Yield the rows of a data set, in order. setting: the one that names the split, for errors.
 
-    Raise what the source `hub` raises.
+    Raise the errors of the source `hub`.
     """
     for number, value in enumerate(_load(name, split, config, revision, setting), start=1):
         yield row_of(f"{name} ({split})", number, json_value(value), unit="row")

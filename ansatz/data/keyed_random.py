@@ -1,7 +1,7 @@
 """Random draws that are the same in every process and every Python version.
 
 Everything is derived from `random.Random(str).random()`. The language guarantees its sequence for a given seed. It does
-not guarantee that of `randrange`, `choice` or `shuffle`, and `hash()` differs between processes.
+not guarantee the sequences of `randrange`, `choice` or `shuffle`, and `hash()` differs between processes.
 """
 
 from __future__ import annotations

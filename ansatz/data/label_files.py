@@ -61,7 +61,7 @@ def read_labelled_responses(given: GivenRows) -> list[Problem]:
 def read_labelled_steps(given: GivenRows, *, join: Callable[[Sequence[str]], str]) -> list[Problem]:
     """Return the responses of the rows that a recipe names, with a label for each step, as solutions of problems.
 
-    join: makes a response of its steps; raise DataError if they would not be found in it again. Errors are those of
+    join: makes a response of its steps; raise DataError if they would not be found in it again. Errors as in
     `read_labelled_responses`.
     """
     return list(read_each(given.rows(), lambda row: _problem(row, _steps(row), given.name, join)))
@@ -70,7 +70,7 @@ def read_labelled_steps(given: GivenRows, *, join: Callable[[Sequence[str]], str
 def read_unpaired(given: GivenRows) -> list[Problem]:
     """Return the responses of the rows that a recipe names, each labelled 1 or 0, and pairs as they are.
 
-    Errors are those of `read_labelled_responses` and of `read_pairs`.
+    Errors as in `read_labelled_responses` and `read_pairs`.
     """
 
     def read(row: Row) -> Problem | None:
@@ -89,7 +89,7 @@ def read_unpaired(given: GivenRows) -> list[Problem]:
 def with_mismatched(problems: Iterable[Problem]) -> list[Problem]:
     """Pair each labelled response with a response to another prompt, for `rejected_of`. A pair counts as two responses.
 
-    Response k of the n to a prompt gets the k-th that follows these n in the order of the prompts, the first of which
+    Response k of the n to a prompt gets the k-th that follows these n in the order of the prompts. The first prompts
     follow the last: (prompt 1, response 2), (prompt 2, response 3), (prompt 3, response 1) if there is one for each.
     Raise DataError if all prompts or all labels are equal.
     """

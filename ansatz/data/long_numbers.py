@@ -23,7 +23,7 @@ _LOSSES = ("Then {p} sells {a}.", "Then {p} loses {a}.", "Then {p} gives away {a
 def long_numbers(
     *, split: str, count: int = 50_000, seed: int = 0, max_steps: int = 2, digits: int = 3, call_rate: float = 0.2
 ) -> Sequence[Problem]:
-    """Return stories about a product of two long numbers and what is then added or taken away, each computed when
+    """Return stories about a product of two long numbers and later additions or subtractions, each computed when
     accessed.
 
     count: number of problems. seed: another seed gives other problems.

@@ -24,7 +24,7 @@ class MappedProblems(ComputedProblems):
 
 
 def inner_source(of: Mapping[str, Any], *, split: str, what: str) -> Sequence[Problem]:
-    """Return the problems of the source that `of: {source, ...}` names. what: the outer source, for error messages."""
+    """Return the problems of the source that `of: {source, ...}` names. `what` names the outer source in errors."""
     settings = dict(of)
     source = settings.pop("source", None)
     if not isinstance(source, str):

@@ -84,7 +84,7 @@ def mixture(
 
 
 class Mixture(ComputedProblems):
-    """The problems of the mixture in order. counts: number of rows per cell. names: what the parts add to
+    """The problems of the mixture in order. counts: number of rows per cell. names: the additions of the parts to
     the `meta` of their problems.
     in_turns: one row of each cell after the other, instead of rows that are spread evenly."""
 
@@ -165,7 +165,7 @@ def _source(part: Mapping[str, Any], place: int, split: str) -> Sequence[Problem
 
 
 def _texts(part: Mapping[str, Any], place: int) -> dict[str, str]:
-    """Return what a part adds to the `meta` of its problems: its name and its template, where it has them."""
+    """Return a part's additions to the `meta` of its problems: its name and its template, if they are given."""
     for key in ("name", "template"):
         if not isinstance(part.get(key, "-"), str) or part.get(key) == "":
             raise ConfigError(f"mixture: part {place} has {key} = {part[key]!r}, expected a text.")

@@ -35,7 +35,7 @@ def pair_of(problem: Problem, *, name: str, chosen: str, rejected: str) -> Probl
 
 
 def _pair_samples(problem: Problem, *, name: str, chosen: Answered, rejected: Answered) -> Problem:
-    """Return the pair of two sampled responses, with what of them an environment has answered."""
+    """Return the pair of two sampled responses, with the environment's answers in them."""
     pair = pair_of(
         problem.answered(chosen.text, chosen.observations, chosen.token_ids),
         name=name,

@@ -42,12 +42,12 @@ CONVERSATIONS, WORKED, SYSTEM, THOUGHTS, _TURN, _MARKS, _LABELS, _CONTENT = (
     _flatten(_TABLE[key])
     for key in ("conversations", "worked", "system", "thoughts", "turn", "marks", "labels", "content")
 )
-"""Fields that hold a chat; a worked solution or a whole response, in which the answer has to be searched for; a system
+"""Fields that hold a chat; a worked solution or a whole response, where the answer has to be searched for; a system
 prompt outside of the messages; the thought of a turn."""
 _MEDIA, _MEDIA_MARK = (re.compile(_TABLE[key], re.IGNORECASE) for key in ("media", "media_marks"))
 FIELDS = {what: _flatten(names) for what, names in _TABLE["fields"].items()}
 FIELDS["answer"] = tuple(dict.fromkeys((*GOLDS, *WORKED)))
-"""Field names by what they hold, in order of preference. Upper and lower case are not distinguished."""
+"""Field names by their content, in order of preference. Upper and lower case are not distinguished."""
 HINTS: dict[str, list[str]] = _TABLE["hints"]
 """Other common names, which an error message suggests. They are ambiguous, so a setting must name them."""
 META: tuple[str, ...] = _flatten(_TABLE["meta"])
@@ -65,8 +65,8 @@ _LONG_TEXT = 8
 class Turn(NamedTuple):
     """role: "user", "assistant", "tool", or any other as it is written, such as "system".
 
-    fields: what the turn has besides, as chat templates take it: `tool_calls` of an assistant, each with its function's
-    name and arguments; `tool_call_id` and `name` of a tool.
+    fields: the other fields of the turn, as chat templates take them: `tool_calls` of an assistant, each with its
+    function's name and arguments; `tool_call_id` and `name` of a tool.
     """
 
     role: str
@@ -93,7 +93,7 @@ def find_lost_texts(values: Any, kept: Collection[str], *, of_turn: bool = False
     training that asks for anything else than the whole loss.
 
     Labels, such as a source or a subject, and texts of one or two words are not lost: nobody reads them. values: the
-    fields that nothing uses. of_turn: they are those of a turn of a chat.
+    fields that nothing uses. of_turn: they belong to a turn of a chat.
     """
     for name, value in cast("dict[str, Any]", values).items() if isinstance(values, dict) else ():
         folded = str(name).casefold()
@@ -249,7 +249,7 @@ def _object_of(value: Any) -> Any:
 
 
 def no_text_of(turn: Any) -> str | None:
-    """Return what a turn of a chat holds that cannot be used, such as "image_url"; None if there is no such thing."""
+    """Return the part of a chat's turn that cannot be used, such as "image_url"; None if there is no such part."""
     if _calls_of(turn) is None:
         return "tool_calls of an unknown form"
     content = _field(turn, *_TEXT_OF_TURN)

@@ -56,7 +56,7 @@ FIRST_ROWS = 20  # rows from which the form of the answers is determined
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSettings:
-    """Which field of a row holds what. Keys that are None are recognised from the first row of the file.
+    """The meaning of a row's fields. Keys that are None are recognised from the first row of the file.
 
     question_key: field of the question; dots select nested fields, as in all keys. answer_key: field of the answer.
     level_key: field of the level of difficulty. solution_key: field of the worked solution.
@@ -65,8 +65,8 @@ class RowSettings:
     last "The answer is" (MetaMath). "auto" uses the form that most of the first 20 rows show. If the answer is
     extracted from a worked solution, that solution is the problem's solution unless solution_key names another one.
     id_key: if None, the field `id`, `uuid` or `unique_id`; a row without one has file and line as its id.
-    keep_earlier_turns: False leaves out the system prompt and all other turns before the question, and what the row
-    gives to the chat template (`tools`, `chat_template_kwargs`).
+    keep_earlier_turns: False leaves out the system prompt and all other turns before the question, and the row's values
+    for the chat template (`tools`, `chat_template_kwargs`).
     each_response: True adds a problem for every earlier response of a conversation, with the turns before it as its
     context, so that SFT teaches all of them. Earlier responses have no gold answer, so this is only for data.sft.
     limit: maximum number of rows to read.
@@ -351,8 +351,8 @@ def row_source(
 ) -> Callable[..., Iterator[Problem]]:
     """Return a data source from a function (*, split, ...settings) -> [(rows, source name), ...], one pair per file.
 
-    The source takes the settings of the function and those of `RowSettings`. Both are part of its signature, which is
-    the schema of the recipe's data entry.
+    The source takes the settings of the function and of `RowSettings`. Both are part of its signature, which is the
+    schema of the recipe's data entry.
     """
 
     def source(*, split: str, **settings: Any) -> Iterator[Problem]:

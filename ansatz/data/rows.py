@@ -1,11 +1,11 @@
 """One row of a problem file: access to its fields, with error messages that name the file and the line.
 
 A field name can be a path with dots ("reward_model.ground_truth"). Upper and lower case are not distinguished.
-Text that holds JSON is read as what it holds where a file has no types (CSV), and where only a chat can be meant.
+Text that holds JSON is parsed where a file has no types (CSV), and where only a chat can be meant.
 Everywhere else a text is a text: a gold answer can be JSON.
-An answer can be text, a number, or a list of them, any of which is right.
-A question can be text, or a chat, of which the last user turn counts. A solution can be text, a list of solutions, of
-which the first counts, or a chat, of which the last assistant turn counts.
+An answer can be text, a number, or a list of them; then any item is right.
+A question can be text, or a chat; its last user turn counts. A solution can be text, a list of solutions, with the
+first one counting, or a chat; its last assistant turn counts.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _EXPECTED = {"####": "'#### ANSWER' at its end", "boxed": "\\boxed{ANSWER} in it
 
 
 class Row:
-    """The values of a row and its position in the file. unit: what the file is counted in, "line" or "row". typed:
-    False if the file only has texts, as CSV."""
+    """The values of a row and its position in the file. unit: the unit of positions, "line" or "row". typed: False if
+    the file only holds texts, as CSV."""
 
     def __init__(
         self, file: str | Path, line: int, values: dict[str, Any], *, unit: str = "line", typed: bool = True
@@ -62,8 +62,8 @@ class Row:
         raise RowError(UnfitRow(self.place, message))
 
     def find(self, key: str) -> Any:
-        """Return the value of the field, or ABSENT. The text of a chat is read as such, and that of an object in which
-        a field is named; without types also that of another object or list."""
+        """Return the value of the field, or ABSENT. The text of a chat is parsed, and the text of an object if one of
+        its fields is named; without types also the text of another object or list."""
         value: Any = self.values
         for part in [key] if key in self.values else key.split("."):
             value = structured(value)
@@ -147,7 +147,7 @@ class Row:
 
     def answer_texts(self, key: str) -> list[str]:
         """Return the text of the answer field; of a chat, the text that counts; of a Countdown puzzle, its target; of a
-        list, the text of each item, any of which is right."""
+        list, the text of each item: any of them is right."""
         value = self._find_stated(key)
         if (puzzle := puzzle_of(value)) is not None:
             return [str(puzzle[1])]

@@ -15,7 +15,7 @@ from ansatz.types import Problem, gold_value, joined_golds, to_json
 
 
 def write_problems(path: Path, problems: Iterable[Problem]) -> int:
-    """Write the file atomically and return the number of problems. Raise what `stored_lines` raises."""
+    """Write the file atomically and return the number of problems. Raise the errors of `stored_lines`."""
     count = 0
     with replacing(path) as file:
         for line in stored_lines(problems):

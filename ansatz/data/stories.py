@@ -16,9 +16,9 @@ from ansatz.files import read_yaml
 
 
 class Saying(NamedTuple):
-    """A sentence, and the state of the story after it: who holds ("p", "q") what ("o", "r", "bags").
+    """A sentence, and the state of the story after it: the holder ("p", "q") and the things held ("o", "r", "bags").
 
-    only: the value of {a} for which the sentence can be used; None for any value.
+    only: the only value of {a} that fits the sentence; None for any value.
     """
 
     text: str

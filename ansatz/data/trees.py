@@ -62,7 +62,7 @@ def joined(left: Tree, op: str, right: Tree) -> Tree | None:
 def random_tree(
     rng: KeyedRandom, size: int, *, ops: str, number: Callable[[KeyedRandom], Fraction], fits: Callable[[Tree], bool]
 ) -> Tree:
-    """Return a tree of `size` operations in which `fits` holds for every subtree with an operation."""
+    """Return a tree of `size` operations such that `fits` holds for every subtree with an operation."""
     if size == 0:
         return Tree(number(rng))
     while True:

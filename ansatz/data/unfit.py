@@ -89,8 +89,8 @@ def describe_lost(fields: Mapping[str, int], *, total: int) -> str:
 
 
 def read_each(rows: Iterable[In], read: Callable[[In], Out]) -> Iterator[Out]:
-    """Yield read(row) of each row. Within `collect_unfit`, rows for which it raises RowError are recorded there and
-    left out."""
+    """Yield read(row) of each row. Within `collect_unfit`, rows that make it raise RowError are recorded there and left
+    out."""
     unfit = unfit_rows()
     for row in rows:
         try:
@@ -110,7 +110,7 @@ def unfit_message(rows: Sequence[UnfitRow], *, total: int, what: str) -> str:
     """Return the message for unfit rows: their number, the first five with gold and reason, and how to remove them. A
     reason that holds for all rows is given once, because removing them would leave nothing.
 
-    total: the number of rows read. what: where they come from, such as "data.train".
+    total: the number of rows read. `what` names their origin, such as "data.train".
     """
     if len(rows) == total > 1 and len({_form(row.reason) for row in rows}) == 1:
         return f"{what}: {total} of {total} rows cannot be used, all for the same reason. The first: {rows[0]}"

@@ -47,9 +47,9 @@ def load_taskset(name: str, arguments: Mapping[str, Any] | None = None) -> tuple
     """Return a `verifiers.v1.Taskset` and its first task, loaded once per process.
 
     name: the id of an installed taskset, or `path/to/file.py:Name`, a subclass of Taskset or a function that returns a
-    taskset. arguments: the fields of the taskset's configuration, or those of the function. Raise MissingExtraError
-    without the package. Raise ConfigError if it cannot be loaded, and UntrustedCodeError for text that may not name
-    code: the package imports what the name and the arguments name.
+    taskset. arguments: the fields of the taskset's configuration, or of the function. Raise MissingExtraError without
+    the package. Raise ConfigError if it cannot be loaded, and UntrustedCodeError for text that may not name code: the
+    package imports the code that the name and the arguments name.
     """
     for text in (name, *texts_of(arguments or {})):
         require(text, kind="verifiers environment")

@@ -62,7 +62,7 @@ class BenchmarkTexts:
     Call `count` with every training problem first: the weights of trigrams depend on the training set. Then call
     `overlap` for each problem. Memory depends only on the test problems.
 
-    ngram: words per n-gram. shortest_graded: words from which a test question is compared by its n-grams.
+    ngram: words per n-gram. shortest_graded: least words of a test question that is compared by its n-grams.
     """
 
     least_frac = PARAPHRASE
@@ -163,8 +163,8 @@ class BenchmarkTexts:
 
 
 class NgramTexts(BenchmarkTexts):
-    """The test problems, indexed by their n-grams, one of which makes an overlap. All weigh the same, so nothing has to
-    be counted before, and shared_frac is the fraction of a test question's n-grams that the row contains.
+    """The test problems, indexed by their n-grams. One shared n-gram makes an overlap. All weigh the same, so nothing
+    has to be counted before, and shared_frac is the fraction of a test question's n-grams that the row contains.
 
     Raises ConfigError for an `ngram` below 3.
     """

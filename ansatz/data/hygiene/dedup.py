@@ -50,7 +50,7 @@ class Duplicate(NamedTuple):
 class Dedup:
     """Remembers all new problems; `find(problem)` returns the earlier problem that it repeats.
 
-    threshold: Jaccard similarity from which two problems are near duplicates (0.6 to 1). ngram: words or signs per
+    threshold: least Jaccard similarity of two near duplicates (0.6 to 1). ngram: words or signs per
     n-gram. near: False finds exact duplicates only. embeddings: if given, also finds paraphrases. An exact duplicate
     counts even if its answer differs; `same_answer` is then False. Memory: under 1 kB for a problem of 50 words, plus
     0.6 kB with embeddings of 384 dimensions. Raises ConfigError for a setting outside its range.

@@ -39,7 +39,7 @@ Pair = TypeVar("Pair", bound=tuple[Any, Problem])
 class EmbeddingIndex:
     """The vectors of the problems that were kept, with 8 bits per dimension. Cosines are accurate to 0.01.
 
-    threshold: cosine from which two problems are paraphrases (0.85 to 1). ConfigError outside this range.
+    threshold: least cosine of two paraphrases (0.85 to 1). Raises ConfigError outside this range.
     """
 
     def __init__(self, encode: Encode, *, threshold: float = 0.95) -> None:
@@ -69,7 +69,7 @@ class EmbeddingIndex:
     def closest(self, vector: Any, context: int) -> tuple[int, float] | None:
         """Return (index, cosine) of the first kept problem, in the order of keeping, that reaches the threshold.
 
-        context: a hash of what must be equal.
+        context: a hash of the values that must be equal.
         """
         for index in self._table.rows_with(_bands(vector, context)):
             similarity = cosine(np.frombuffer(self._vectors[index], np.int8), vector)
@@ -119,7 +119,7 @@ def sentence_encoder(name: str) -> Encode:
 
 
 def _check_modules(folder: Path) -> None:
-    """Raise ConfigError for a model with parts of another package: sentence-transformers would import what it names."""
+    """Raise ConfigError for a model with parts of another package: sentence-transformers would import them."""
     path = folder / "modules.json"
     parts: Any = parse_json(path.read_bytes()) if path.is_file() else []
     kinds = [str(part.get("type")) if isinstance(part, Mapping) else repr(part) for part in parts]
@@ -136,7 +136,7 @@ def _quantize(vector: Any) -> Any:
 
 
 def _bands(vector: Any, context: int) -> Any:
-    """Return a 64-bit key for each band: on which sides of its planes the vector lies."""
+    """Return a 64-bit key for each band: the sides of its planes that the vector lies on."""
     sides = (_planes(len(vector)) @ vector.astype(np.float32) > 0).reshape(BANDS, PLANES)
     bands = np.arange(BANDS, dtype=np.uint64) << np.uint64(PLANES)
     return mixed(bands + sides @ (1 << np.arange(PLANES, dtype=np.uint64)), context)

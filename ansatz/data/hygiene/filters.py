@@ -1,4 +1,4 @@
-"""Finds problems by their text for which a verifier of final answers cannot give fair rewards."""
+"""Finds problems, by their text, that a verifier of final answers cannot reward fairly."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _PARTS = re.compile(r"\((?:a|i)\)"), re.compile(r"\((?:b|ii)\)")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSummary:
     """question_lengths, solution_lengths: the QUANTILES in the unit of the counter; empty if there are no such texts.
-    subjects, sources: what the rows say of themselves (SUBJECT_KEYS, SOURCE_KEYS). suspicious: (line, id, reason)."""
+    subjects, sources: the rows' own statements (SUBJECT_KEYS, SOURCE_KEYS). suspicious: (line, id, reason)."""
 
     rows: int
     question_lengths: tuple[int, ...]

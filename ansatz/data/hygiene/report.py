@@ -1,4 +1,4 @@
-"""The report next to a file that an `ansatz data` verb wrote: what was done, and every dropped row.
+"""The report next to a file that an `ansatz data` verb wrote: the work done, and every dropped row.
 
 The report is one JSON object with the settings, the counts, the `sha256` of the written file, and `before`: the same
 for every verb that the rows went through earlier, oldest first. `dropped_rows` comes last with one row per line, so
@@ -82,7 +82,7 @@ def decontaminations(file: Path) -> list[Json]:
 
 
 def provenance(section: Mapping[str, Any]) -> list[Json]:
-    """Return {path, decontaminated} for every problem file that a `data` entry names, including those of its parts."""
+    """Return {path, decontaminated} for every problem file that a `data` entry or one of its parts names."""
     return [{"path": path, "decontaminated": decontaminations(Path(path))} for path in paths_in(section)]
 
 

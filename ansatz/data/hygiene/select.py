@@ -38,7 +38,7 @@ class Candidate:
 
 
 Reject = Callable[[Candidate], str | None]
-"""A filter: the reason for which it rejects a response, in one word, or None."""
+"""A filter: its reason to reject a response, in one word, or None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ THRESHOLD = 2.0
 MOST = 2
 """How often a pattern counts at most in one text."""
 ARITHMETIC, OTHER = "arithmetic", "other"
-"""OTHER: the topic of a problem to which no rule applies."""
+"""OTHER: the topic of a problem that no rule applies to."""
 
 _CASE_MATTERS = ("geometry",)  # points are capital letters
 
