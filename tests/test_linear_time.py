@@ -118,6 +118,11 @@ def test_reading_takes_a_time_that_grows_with_the_length_on_every_pattern(name: 
     assert too_slow(READERS[name], list(patterns(NUMBER)), (2_000, 8_000, 32_000, 128_000)) == []
 
 
+@pytest.mark.parametrize("opening", ["\\[", "\\(", "\\begin{a}", "$$x", "```x", "\\boxed{", "`x", "<|x", "$x "])
+def test_openings_that_nothing_closes_cost_no_look_at_all_that_follows(opening: str):
+    assert too_slow(READERS["windows of words"], [lambda size: opening * (size // len(opening))], (2_000, 8_000)) == []
+
+
 def test_a_square_is_found():
     assert too_slow(
         lambda text: [re.search("(?:a|aa)b", text[at:]) for at in range(len(text))], [lambda size: "a" * size], (4_000,)

@@ -108,11 +108,12 @@ def _identifier() -> Any:
     return untyped.LanguageIdentifier.from_model_file(untyped.MODEL_FILE, norm_probs=True)
 
 
-# Each alternative starts at its opening and stops at the first closing or at a bound: linear time on hostile text.
+# Each alternative starts at its opening and stops at the first closing, at the next opening or at a bound: linear time
+# on hostile text. Without the stop at an opening, each of many openings would look at all characters up to the bound.
 _CODE = re.compile(r"```.{0,20000}?(?:```|\Z)|`[^`\n]{1,500}`", re.DOTALL)
 _MATHEMATICS = re.compile(
-    r"\\begin\{([a-z]{1,20}\*?)\}.{0,2000}?\\end\{\1\}"
-    r"|\$\$.{0,2000}?\$\$|\\\[.{0,2000}?\\\]|\\\(.{0,1000}?\\\)"
+    r"\\begin\{([a-z]{1,20}\*?)\}(?:(?!\\begin\{\1\}).){0,2000}?\\end\{\1\}"
+    r"|\$\$.{0,2000}?\$\$|\\\[(?:(?!\\\[).){0,2000}?\\\]|\\\((?:(?!\\\().){0,1000}?\\\)"
     r"|(?<!\\)\$(?=\S)[^$\n]{0,500}?(?<=[^\s\\])\$(?!\d)"  # `$5 and $6` is money
     r"|\\(?:boxed|fbox)\{[^{}]{0,500}(?:\{[^{}]{0,200}\}[^{}]{0,200}){0,10}\}",
     re.DOTALL,
