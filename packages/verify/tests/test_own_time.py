@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
-
 import pytest
 from ansatz_verify import own_time
 from ansatz_verify.own_time import OwnTime
 from ansatz_verify.pool import WorkerPool
 
-
-@pytest.fixture
-def busy_machine() -> Iterator[None]:
-    """Four processes for each processor that this one may use."""
-    spin = [sys.executable, "-c", "while True: pass"]
-    others = [subprocess.Popen(spin) for _ in range(4 * len(os.sched_getaffinity(0)))]
-    try:
-        yield
-    finally:
-        for other in others:
-            other.kill()
-            other.wait()
+from tests.cpu_time import busy_machine
 
 
-@pytest.mark.usefixtures("busy_machine")
 def test_on_a_busy_machine_a_worker_gets_its_whole_time() -> None:
     pool = WorkerPool("pool_jobs:run", timeout_s=1.6)
     try:
-        assert pool.call({"kind": "spin", "seconds": 0.4})["wall_s"] >= 0.4  # its own time, whatever the wall shows
+        with busy_machine():
+            assert pool.call({"kind": "spin", "seconds": 0.4})["wall_s"] >= 0.4  # its own time, whatever the wall shows
     finally:
         pool.close()
 
