@@ -21,16 +21,19 @@ from tools import (
     component_reference,
     config_reference,
     option_reference,
+    page_words,
     paradigm_reference,
     preset_reference,
 )
 
 DOCS = REPOSITORY / "docs"
-PAGES = [REPOSITORY / "README.md", *sorted(DOCS.rglob("*.md"))]
+NOTES = REPOSITORY / "notes"
+LOG = sorted((NOTES / "log").glob("*.md"))
+PAGES = [REPOSITORY / "README.md", *sorted(DOCS.rglob("*.md")), *sorted(set(NOTES.rglob("*.md")) - set(LOG))]
 GUIDES = [
     REPOSITORY / "README.md",
     DOCS / "quickstart.md",
-    *(DOCS / "design").glob("*.md"),
+    *(NOTES / "design").glob("*.md"),
     *(DOCS / "how-to").glob("*.md"),
 ]
 WIDTH = 100
@@ -83,7 +86,7 @@ def test_lines_have_at_most_100_characters(page):
     assert [f"line {number}: {len(line)}" for number, line in long if not line.startswith("# ")] == []
 
 
-@pages
+@pytest.mark.parametrize("page", [*PAGES, *LOG], ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_relative_links_lead_to_files_and_headings(page):
     text = without_code(page.read_text(encoding="utf-8"))
     broken = []
@@ -111,16 +114,22 @@ def test_commands_of_a_page_are_executed_by_a_test_or_the_page_says_why_not(page
     assert not shown_commands(page) or marked != (page in (*EXECUTED, IN_A_CLONE)), advice
 
 
-def test_every_figure_and_older_entry_of_the_log_has_a_commit_and_a_processor():
-    text = (DOCS / "experiments" / "origins.md").read_text(encoding="utf-8")
-    rows = dict(re.findall(r"^\| (.+?) \| [0-9a-f]{7} \| (.+) \|$", text, flags=re.M))
-    figures = {f"`{path.name}`" for path in (DOCS / "figures").glob("*.svg")}
-    log = (DOCS / "experiments" / "LOG.md").read_text(encoding="utf-8")
-    heads = re.findall(r"^## (.*)$", log, flags=re.M)
-    entries = {re.sub(r"^[\d-]{10}: ", "", head) for head in heads if head < "2026-11-24"}
-    assert len(figures) > 10
-    assert len(entries) > 20
-    assert set(rows) == figures | entries
+def test_every_figure_has_a_commit_and_a_processor():
+    text = (NOTES / "origins.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(.+?)` \| [0-9a-f]{7} \| .+ \|$", text, flags=re.M)
+    assert len(rows) > 10
+    assert sorted(rows) == sorted(path.name for path in (DOCS / "figures").glob("*.svg"))
+
+
+def test_the_words_by_hand_are_counted_without_the_parts_of_programs(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# A b\n\nc d\n<!-- written by `x` -->\ne f g\n<!-- end -->\nh\n", encoding="utf-8")
+    assert page_words.words_by_hand(page) == 6
+    page.write_text("# A b\n\nThis page is generated from\nthe code by `make docs`.\n", encoding="utf-8")
+    assert page_words.words_by_hand(page) == 0
+    counted = dict(page_words.pages())
+    assert counted["docs/config.md"] == counted["notes/log/2026-11-20.md"] == 0 < counted["README.md"]
+    assert counted.keys() >= page_words.FOR_USERS
 
 
 READ_BY_USERS = [

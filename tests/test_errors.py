@@ -18,7 +18,7 @@ from ansatz.config.load import load_recipe
 from ansatz.errors import install_command
 
 EXTRAS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-SAYS_WHAT_TO_DO_AT_A_RELEASE = {"ansatz/errors.py", "ansatz/cli/model_card.py", "docs/releasing.md"}
+SAYS_WHAT_TO_DO_AT_A_RELEASE = {"ansatz/errors.py", "ansatz/cli/model_card.py", "notes/releasing.md"}
 
 
 def names(requirements: list[str]) -> set[str]:
@@ -51,7 +51,15 @@ def test_a_model_card_and_all_pages_name_the_package_only_if_it_is_published(mon
     config = load_recipe("tiny_arithmetic_grpo_cpu")
     files = [
         file
-        for pattern in ("*.md", "docs/**/*.md", "ansatz/**/*.py", "ansatz/**/*.yaml", "examples/*", "notebooks/*")
+        for pattern in (
+            "*.md",
+            "docs/**/*.md",
+            "notes/*.md",
+            "ansatz/**/*.py",
+            "ansatz/**/*.yaml",
+            "examples/*",
+            "notebooks/*",
+        )
         for file in REPOSITORY.glob(pattern)
         if file.is_file() and file.name != "CHANGELOG.md"
     ]

@@ -1,7 +1,7 @@
 """CPU threads: several pieces of work in parallel with one thread each, or one piece of work with all threads.
 
 The operations of a small model are short, and two threads per operation spend most of their time waiting for each
-other. One thread per microbatch took half the time (docs/experiments/LOG.md), and another process on the machine slows
+other. One thread per microbatch took half the time, and another process on the machine slows
 it down less.
 """
 

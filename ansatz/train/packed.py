@@ -1,7 +1,7 @@
 """PackedRollouts: the samples of a step on one flat token axis, and the division of that axis into microbatches.
 
 Axes: N rollouts, T flat tokens (the prompt and the response of each rollout, one rollout after the other; why they are
-not a padded matrix: docs/design/flat_axis.md), M response tokens, G groups, U units of rollouts that stay together, K
+not a padded matrix: notes/design/flat_axis.md), M response tokens, G groups, U units of rollouts that stay together, K
 reward components; in `_pack_steps` K steps. Rollouts of one prompt are neighbours, so that a microbatch computes their
 prompt once. The longest come first, so that a microbatch needs little padding. No result depends on the order.
 """

@@ -280,7 +280,7 @@ def test_rare_tokens_of_a_large_vocabulary_are_as_frequent_as_they_should_be() -
 
 def test_slightly_different_logits_change_hardly_more_tokens_than_they_must() -> None:
     """The least possible share is the total variation between the two distributions; inverting the cumulative
-    distribution changes two to three times as many (docs/design/noise_keys.md)."""
+    distribution changes two to three times as many (notes/design/noise_keys.md)."""
     generator = torch.Generator().manual_seed(0)
     logits_BV = torch.randn(4000, 300, generator=generator) * 4
     other_BV = logits_BV + torch.randn(4000, 300, generator=generator) * 0.1

@@ -135,7 +135,7 @@ def _page(finding: Finding, figures: Sequence[str]) -> str:
         listed = ", ".join(finding.changed)
         parts.append(_fill(f"*Exploratory*: changed since the first result was registered: {listed}."))
     if figures:
-        origins = "*[Commit and processor](../experiments/origins.md) are at the end of this page.*"
+        origins = "*[Commit and processor](../../notes/origins.md) are at the end of this page.*"
         parts.append("\n".join([*(f"![{name}]({name})" for name in figures), origins]))
     parts += ["## Arms", _arms(finding)]
     if sweep.guards:
