@@ -133,8 +133,7 @@ def _check_row(row: Row, result: Problem | RowError) -> tuple[UnfitRow | None, b
     from ansatz_verify.parse import parse_gold
     from ansatz_verify.values import Text
 
-    from ansatz.data.rows import short
-    from ansatz.data.unfit import RowError, UnfitRow
+    from ansatz.data.unfit import RowError, UnfitRow, short
     from ansatz.rewards.code_forms import has_tests, read_forms
     from ansatz.rewards.code_safety import UnsafeTest
     from ansatz.rewards.exact_json import is_structure

@@ -93,8 +93,7 @@ def _text_filter(
     """Return a function from a problem to why its text or its gold answer drops it, or None."""
     from ansatz.data.hygiene.filters import why_dropped
     from ansatz.data.hygiene.row_filter import unreadable
-    from ansatz.data.rows import short
-    from ansatz.data.unfit import UnfitRow
+    from ansatz.data.unfit import UnfitRow, short
     from ansatz.rewards.math_answer import unreadable_golds
 
     names = [name for name in drop if name not in (GUESSED, UNREADABLE)]

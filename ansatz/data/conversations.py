@@ -21,7 +21,8 @@ from ansatz.data.record_formats import (
     turns_of,
     without_instructions,
 )
-from ansatz.data.rows import ABSENT, Row, short, structured
+from ansatz.data.rows import ABSENT, Row, structured
+from ansatz.data.unfit import short
 from ansatz.types import SYSTEM_ROLES, Problem
 
 FIELD = "earlier_turns"

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ansatz.data.files import lines_of, read_as
 from ansatz.data.row_problems import file_source
-from ansatz.data.rows import Row, row_of, short
+from ansatz.data.rows import Row, row_of
+from ansatz.data.unfit import short
 from ansatz.errors import DataError
 from ansatz.json_text import parse_json
 

@@ -26,8 +26,8 @@ from ansatz.data.pair_files import RESPONSES as SCORED
 from ansatz.data.pairs import REJECTED, pair_with, rejected_of
 from ansatz.data.record_formats import CONVERSATIONS, turns_of
 from ansatz.data.row_problems import find_lost_fields
-from ansatz.data.rows import ABSENT, Row, short, worked_text
-from ansatz.data.unfit import note_lost, read_each
+from ansatz.data.rows import ABSENT, Row, worked_text
+from ansatz.data.unfit import note_lost, read_each, short
 from ansatz.errors import DataError
 from ansatz.types import Problem
 

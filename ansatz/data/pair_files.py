@@ -20,8 +20,8 @@ from ansatz.data.given_rows import GivenRows
 from ansatz.data.pairs import pair_of
 from ansatz.data.record_formats import turns_of
 from ansatz.data.row_problems import find_lost_fields
-from ansatz.data.rows import ABSENT, Row, short, worked_text
-from ansatz.data.unfit import note_lost, read_each
+from ansatz.data.rows import ABSENT, Row, worked_text
+from ansatz.data.unfit import note_lost, read_each, short
 from ansatz.types import Problem
 
 PROMPTS = ("prompt", "question", "instruction", "problem", "query")

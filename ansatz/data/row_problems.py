@@ -42,8 +42,8 @@ from ansatz.data.record_formats import (
     recognised,
     turns_of,
 )
-from ansatz.data.rows import ABSENT, EXTRACT, Row, short, worked_text
-from ansatz.data.unfit import RowError, UnfitRow, note_lost, unfit_rows
+from ansatz.data.rows import ABSENT, EXTRACT, Row, worked_text
+from ansatz.data.unfit import RowError, UnfitRow, note_lost, short, unfit_rows
 from ansatz.errors import ConfigError, DataError
 from ansatz.registry import settings_of
 from ansatz.types import Problem, golds_of

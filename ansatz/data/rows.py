@@ -30,7 +30,7 @@ from ansatz.data.record_formats import (
     turns_of,
     without_instructions,
 )
-from ansatz.data.unfit import RowError, UnfitRow
+from ansatz.data.unfit import RowError, UnfitRow, short
 from ansatz.errors import DataError
 from ansatz.json_text import parse_json
 from ansatz.python_text import parse_literal
@@ -245,12 +245,6 @@ def json_value(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     return value if value is None or isinstance(value, str | bool | int | float) else str(value)
-
-
-def short(value: object) -> str:
-    """Return the value as an error message shows it, at most 60 characters."""
-    shown = repr(value.strip() if isinstance(value, str) else value)
-    return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
 def first_item(value: Any) -> Any:

@@ -40,6 +40,12 @@ class RowError(DataError):
         self.row = row
 
 
+def short(value: object) -> str:
+    """Return the value as an error message shows it, at most 60 characters."""
+    shown = repr(value.strip() if isinstance(value, str) else value)
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."
+
+
 _collected: ContextVar[list[UnfitRow] | None] = ContextVar("unfit rows", default=None)
 
 

@@ -8,18 +8,21 @@ pairs.report.json    the number of pairs, and of the problems and responses that
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ansatz.config.schema import Config
+from ansatz.data.given_rows import GivenRows
 from ansatz.data.pairs import REJECTED, Answered, PairSettings, make_pairs, rejected_of
+from ansatz.data.unfit import collect_lost, collect_unfit, describe_lost
 from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.responses import Response
 from ansatz.loop.context import RunContext
 from ansatz.loop.lengths import LengthChecker
+from ansatz.loop.run_sources import RunSources
 from ansatz.loop.selection import (
     PAIRS_FILE,
     as_if_graded,
@@ -29,6 +32,7 @@ from ansatz.loop.selection import (
     sampling_options,
     write_taught,
 )
+from ansatz.loop.unfit import Check
 from ansatz.rollout.base import Sampling
 from ansatz.types import Problem, Reason, Verdict
 
@@ -59,6 +63,23 @@ def check_lengths(lengths: LengthChecker, pairs: Sequence[Problem]) -> None:
     """Check that prompts and responses, of pairs both, are within the limits, with `check_demonstrations`."""
     lengths.check_demonstrations(pairs)
     lengths.check_demonstrations([rejected_of(pair) for pair in pairs if REJECTED in pair.meta])
+
+
+def usable_rows(
+    sources: RunSources, read: Callable[[GivenRows], list[Problem]], given: GivenRows, *, key: str, check: Check
+) -> list[Problem]:
+    """Read the rows that a recipe names, for a stage that learns from them as they are.
+
+    key: of the recipe. Raise DataError if `read` or `check` refuses a row, unless data.unfit leaves it out, and if
+    there are no rows.
+    """
+    with collect_unfit() as unread, collect_lost() as lost:
+        problems = read(given)
+    if lost:
+        sources.notes.append(f"{key}: {describe_lost(lost, total=len(problems) + len(unread))}")
+    if not problems and not unread:
+        raise DataError(f"{key}: {given.place} has no row that can be used. Lower {key}.min_gap, or use other rows.")
+    return list(sources.unfit.usable(key, problems, check, unread=unread))
 
 
 def pair_sampling(config: Config, given: Mapping[str, Any], *, number: int) -> Sampling:

@@ -35,7 +35,7 @@ from ansatz.loop.labelled_responses import (
     write_labelled,
 )
 from ansatz.loop.lengths import LengthChecker
-from ansatz.loop.pair_rounds import check_lengths
+from ansatz.loop.pair_rounds import check_lengths, usable_rows
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.selection import sample_responses
 from ansatz.loop.unfit import Check
@@ -82,7 +82,7 @@ def read_given(sources: RunSources, key: Key, *, check: Check) -> list[Problem]:
         "correctness": read_labelled_responses,
         "process": partial(read_labelled_steps, join=partial(joined_steps, at=section.step_end)),
     }
-    return sources.usable_rows(read[section.kind], given, key=f"reward_model.{key}", check=check)
+    return usable_rows(sources, read[section.kind], given, key=f"reward_model.{key}", check=check)
 
 
 def check_given_lengths(config: Config, lengths: LengthChecker) -> Check:

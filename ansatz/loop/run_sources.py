@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,10 +15,8 @@ from ansatz.config.chat import Template
 from ansatz.config.schema import Config
 from ansatz.data.conflicts import GoldsByQuestion
 from ansatz.data.generated import LazyProblems
-from ansatz.data.given_rows import GivenRows
 from ansatz.data.unfit import collect_lost, collect_unfit, describe_lost
 from ansatz.environments.base import EnvironmentSpec, bind_environment
-from ansatz.errors import DataError
 from ansatz.loop.builders import model_builder, source_problems, tokenizer_texts
 from ansatz.loop.lengths import LengthChecker
 from ansatz.loop.rendering import PromptRenderer
@@ -166,24 +164,6 @@ class RunSources:
 
     def lengths(self, reader: Reader) -> LengthChecker:
         return LengthChecker(self.renderer(reader), max_context=reader.max_context)
-
-    def usable_rows(
-        self, read: Callable[[GivenRows], list[Problem]], given: GivenRows, *, key: str, check: Check
-    ) -> list[Problem]:
-        """Read the rows that a recipe names, for a stage that learns from them as they are.
-
-        key: of the recipe. Raise DataError if `read` or `check` refuses a row, unless data.unfit leaves it out, and if
-        there are no rows.
-        """
-        with collect_unfit() as unread, collect_lost() as lost:
-            problems = read(given)
-        if lost:
-            self.notes.append(f"{key}: {describe_lost(lost, total=len(problems) + len(unread))}")
-        if not problems and not unread:
-            raise DataError(
-                f"{key}: {given.place} has no row that can be used. Lower {key}.min_gap, or use other rows."
-            )
-        return list(self.unfit.usable(key, problems, check, unread=unread))
 
     def _check_golds(self, rewards: Mapping[str, Mapping[str, Any]], problems: Sequence[Problem]) -> None:
         check_golds(rewards, problems[:GENERATED] if isinstance(problems, LazyProblems) else problems)

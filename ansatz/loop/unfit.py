@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from ansatz.data.rows import short
-from ansatz.data.unfit import UnfitRow, unfit_message
+from ansatz.data.unfit import UnfitRow, short, unfit_message
 from ansatz.errors import DataError, ModelError
 from ansatz.types import Problem
 

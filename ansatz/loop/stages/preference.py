@@ -31,6 +31,7 @@ from ansatz.loop.pair_rounds import (
     pair_metrics,
     pair_sampling,
     sample_pairs,
+    usable_rows,
 )
 from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.run_sources import RunSources, accept
@@ -179,8 +180,8 @@ def _pair_source(settings: PreferenceSection) -> PolicyPairs | GivenRows:
 def _read_given(sources: RunSources, source: GivenRows, check: Check) -> list[Problem]:
     """Return the pairs that a file or data set has, or the labelled responses and pairs for a loss on these."""
     if not objective_of(sources.config).unpaired:
-        return sources.usable_rows(read_pairs, source, key=PAIRS, check=check)
-    problems = sources.usable_rows(read_unpaired, source, key=PAIRS, check=check)
+        return usable_rows(sources, read_pairs, source, key=PAIRS, check=check)
+    problems = usable_rows(sources, read_unpaired, source, key=PAIRS, check=check)
     check(with_mismatched(problems))
     return problems
 
