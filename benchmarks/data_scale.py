@@ -74,7 +74,7 @@ def write_rows(path: Path, count: int, *, split: str) -> None:
 def texts(count: int, *, split: str) -> Iterator[tuple[str, str]]:
     """(question, worked answer) of each row."""
     stories = load_problems("word_problems", split=split, settings={"count": count})
-    others = load_problems("number_theory", split=split, settings={"count": count})
+    others = load_problems("arithmetic", split=split, settings={"count": count})
     earlier: list[tuple[str, str]] = []
     for index in range(count):
         rng = KeyedRandom("data_scale", split, index)

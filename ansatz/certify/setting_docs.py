@@ -19,16 +19,15 @@ from ansatz.rewards import sandbox
 from ansatz.rewards.chat_client import ChatClient
 from ansatz.train.optimizers import adamw
 
-_GENERATORS = ("arithmetic", "countdown", "fractions", "linear_equations", "number_theory")
 _FILES = ("csv", "hub", "json", "jsonl", "parquet")
 
 ALSO_DESCRIBED: dict[str, tuple[Callable[..., Any], ...]] = {
-    **dict.fromkeys(_GENERATORS, (GeneratedSource,)),
+    "arithmetic": (GeneratedSource,),
     "adamw_8bit": (adamw,),
     "adamw_offload": (adamw,),
     **dict.fromkeys(_FILES, (RowSettings,)),
     "code_tests": (sandbox.run,),
-    "countdown": (verify,),
+    "countdown": (GeneratedSource, verify),
     "judge": (ChatClient, verify),
     "math_answer": (verify, Options),
     "program": (sandbox.run,),

@@ -351,7 +351,7 @@ def test_of_thousands_of_wrong_keys_ten_are_named_and_the_others_counted():
         ("algorithm", "Dr-GRPO", {"preset": "dr_grpo"}),
         ("algorithm", "{defaults_of: TRL}", {"defaults_of": "trl"}),
         ("environment", "Calculator", {"name": "calculator"}),
-        ("data.train", "fractions", {"source": "fractions"}),
+        ("data.train", "Arithmetic", {"source": "arithmetic"}),
         ("data.train", "My/Rows.jsonl", {"source": "jsonl", "path": "My/Rows.jsonl"}),
         ("data.curriculum", "uniform", {"sampler": "uniform"}),
         ("rewards", "Format", {"format": {}}),

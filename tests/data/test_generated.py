@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from ansatz.errors import ConfigError
 from ansatz.rewards.countdown import read, solves
 from ansatz.types import Problem
 
-LEVELS = {"arithmetic": 6, "fractions": 4, "countdown": 4, "linear_equations": 5, "number_theory": 5}
+LEVELS = {"arithmetic": 6, "countdown": 4}
 names = pytest.mark.parametrize("name", LEVELS)
 
 
@@ -45,9 +44,8 @@ def value(text: str) -> Fraction:
 # --- right ---
 
 
-@pytest.mark.parametrize("name", ["arithmetic", "fractions"])
-def test_the_answer_is_the_expressions_value_and_every_step_holds(name: str) -> None:
-    for problem in sample(name):
+def test_the_answer_is_the_expressions_value_and_every_step_holds() -> None:
+    for problem in sample("arithmetic"):
         expression = re.search(r"[(\d].*[)\d](?= as | in | and |\?|\.)|[(\d].*[)\d]", problem.question)
         assert expression is not None
         assert str(value(expression[0])) == problem.answer, problem
@@ -71,57 +69,6 @@ def test_countdown_answers_solve_their_puzzles() -> None:
         assert re.findall(r"\d+", problem.question) == [*map(str, numbers), str(target)]
         assert target not in numbers
         assert 10 <= target <= 999
-
-
-def at(side: str, **letters: Fraction) -> Fraction:
-    """The value of a side of an equation where the letters stand for these numbers."""
-    for letter, number in letters.items():
-        side = re.sub(rf"(\d){letter}", rf"\1*{letter}", side).replace(letter, f"({number})")
-    return value(re.sub(r"(\d)\(", r"\1*(", side))
-
-
-def test_the_solution_solves_the_equation_and_every_line_of_its_chain() -> None:
-    for problem in sample("linear_equations"):
-        x = Fraction(problem.answer)
-        lines = [line.split(" = ") for line in steps(problem)]
-        shown = re.findall(r"[-\d(x][-+\dxy() ]*= [-+\dxy ]*[\dxy]", problem.question)
-        assert shown[: len(lines)] == [" = ".join(line) for line in lines[: len(shown)]]
-        assert lines[-1] == ["x", problem.answer]
-        letters = {"x": x}
-        if problem.level == "5":
-            left, right = lines[0]
-            letters["y"] = (value(right) - at(left, x=x, y=Fraction(0))) / at(left, x=Fraction(0), y=Fraction(1))
-        for left, right in lines:
-            assert at(left, **letters) == at(right, **letters), problem
-        assert (x.denominator > 1) == (problem.level == "4")
-
-
-def brute_force(question: str) -> int:
-    n = [int(number) for number in re.findall(r"\d+", question)]
-    if "divisor of" in question:
-        return max(k for k in range(1, n[1] + 1) if n[0] % k == n[1] % k == 0)
-    if "multiple" in question:
-        return next(k for k in range(n[1], n[0] * n[1] + 1, n[1]) if k % n[0] == 0)
-    if "How many" in question:
-        return sum(n[0] % k == 0 for k in range(1, n[0] + 1))
-    if "^" in question:
-        return n[0] ** n[1] % n[2]
-    return next(k for k in range(1, n[1] * n[3] + 1) if k % n[1] == n[0] and k % n[3] == n[2])
-
-
-def test_number_theory_by_brute_force() -> None:
-    for problem in sample("number_theory"):
-        assert str(brute_force(problem.question)) == problem.answer, problem
-        for line in steps(problem):
-            if problem.level == "4":
-                product, rest = line.partition(": ")[2].split(", remainder ")
-                left, right = product.split(" = ")
-                assert value(left) == value(right)
-                assert int(right) % int(problem.question.split()[-1][:-1]) == int(rest)
-            else:
-                left, right = line.split(" = ")
-                powers = math.prod(int(a) ** int(b) for a, b in re.findall(r"(\d+)\^(\d+)", right))
-                assert value(left) == (powers if "^" in right else value(right)), problem
 
 
 # --- repeatable, disjoint, even ---

@@ -94,11 +94,11 @@ def test_rows_are_taken_over_the_whole_length_and_depend_on_the_seed(tmp_path: P
 
 
 def test_a_generator_of_a_billion_problems_is_mixed_without_making_them(tmp_path: Path) -> None:
-    generator = {"source": "number_theory", "count": 10**9, "max_level": 2}
-    problems = mixed([generator, {"source": "fractions", "split": "heldout"}], count=1000)
+    generator = {"source": "countdown", "count": 10**9, "max_level": 2}
+    problems = mixed([generator, {"source": "arithmetic", "split": "heldout"}], count=1000)
     assert Counter((row.source, row.split) for row in problems[:10]) == {
-        ("number_theory", "train"): 5,
-        ("fractions", "heldout"): 5,
+        ("countdown", "train"): 5,
+        ("arithmetic", "heldout"): 5,
     }
 
 
@@ -122,11 +122,11 @@ def test_a_stream_over_a_mixture_resumes(tmp_path: Path) -> None:
     [
         ({"parts": []}, "no part weights"),
         ({"parts": [{"weight": 1}]}, r"part 0 has source = None, expected the name of a data source"),
-        ({"parts": [{"source": "fractions", "weight": 0}]}, "the weight of part 0 is 0"),
-        ({"parts": [{"source": "fractions"}], "count": 0}, "count = 0, expected 1 or more"),
-        ({"parts": [{"source": "fractions"}], "repeat": 0}, "repeat = 0, expected 1 or more"),
-        ({"parts": [{"source": "fraction"}]}, "Did you mean 'fractions'"),
-        ({"parts": [{"source": "fractions", "path": "x"}]}, "no setting 'path'"),
+        ({"parts": [{"source": "arithmetic", "weight": 0}]}, "the weight of part 0 is 0"),
+        ({"parts": [{"source": "arithmetic"}], "count": 0}, "count = 0, expected 1 or more"),
+        ({"parts": [{"source": "arithmetic"}], "repeat": 0}, "repeat = 0, expected 1 or more"),
+        ({"parts": [{"source": "arithmetics"}]}, "Did you mean 'arithmetic'"),
+        ({"parts": [{"source": "arithmetic", "path": "x"}]}, "no setting 'path'"),
     ],
 )
 def test_settings_out_of_range_are_named(settings: dict[str, Any], message: str) -> None:

@@ -60,8 +60,8 @@ def test_a_file_that_was_changed_after_its_report_has_no_history(tmp_path: Path)
 
 def test_the_files_of_a_data_entry_are_found_in_mixtures_and_fusions_too(tmp_path: Path) -> None:
     parts = [{"source": "jsonl", "path": "b"}, {"source": "fusion", "of": {"source": "jsonl", "path": "c"}}]
-    assert paths_in({"source": "mixture", "parts": [*parts, {"source": "fractions"}]}) == ["b", "c"]
-    assert paths_in({"source": "fractions"}) == []
+    assert paths_in({"source": "mixture", "parts": [*parts, {"source": "arithmetic"}]}) == ["b", "c"]
+    assert paths_in({"source": "arithmetic"}) == []
     clean = str(written(tmp_path))
     files = provenance({"source": "mixture", "parts": [{"path": clean}, {"path": "none.jsonl"}]})
     assert [file["path"] for file in files] == [clean, "none.jsonl"]
