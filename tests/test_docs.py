@@ -46,9 +46,9 @@ pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relativ
     [
         ("config.md", config_reference),
         ("cli.md", cli_reference),
-        ("presets.md", preset_reference),
+        ("algorithms.md", preset_reference),
         ("parity_options.md", option_reference),
-        ("paradigm.md", paradigm_reference),
+        ("algorithms.md", paradigm_reference),
     ],
 )
 def test_generated_pages_are_current(name, reference):

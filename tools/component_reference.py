@@ -1,4 +1,4 @@
-"""docs/settings_*.md: every setting of every component that a recipe can name, from the signatures.
+"""docs/settings_*.md and the components of docs/algorithms.md: every setting that a recipe can name, from signatures.
 
     python -m tools.component_reference
 
@@ -27,12 +27,14 @@ from ansatz.registry import Registry, settings_of
 from ansatz.rewards.base import INJECTED, RewardRegistry
 from ansatz.rollout.engines import ENGINES
 from ansatz.train.optimizers import OPTIMIZERS
-from tools.pages import DOCS, heading_anchors, item, paragraph, replace_page, setting_item
+from tools.pages import DOCS, heading_anchors, item, paragraph, replace_page, replace_part, setting_item
 
 NOTE = "This page is generated from the signatures by `make docs`; do not edit it."
 AS_WEIGHTS = ("penalty_weights", "likelihood_weights")
 """Keys that take the components of `weights`, which are listed once."""
 
+ALGORITHMS = DOCS / "algorithms.md"
+BEGIN = "<!-- written by python -m tools.component_reference -->"
 TINY = "Sizes of the model that is built when `model.path` is null."
 LORA = "Low-rank adapters (LoRA); needs the package peft."
 CURRICULUM = "How RL chooses the next problems; see [curriculum](curriculum.md)."
@@ -43,12 +45,12 @@ def render_pages() -> dict[str, str]:
     pages = {
         "settings_data.md": _data(),
         "settings_models.md": _models(),
-        "settings_objective.md": _objective(),
         "settings_preference.md": _preference(),
         "settings_rewards.md": _rewards(),
         "settings_environments.md": _environments(),
     }
-    return {name: "\n".join(lines).rstrip() + "\n" for name, lines in pages.items()}
+    rendered = {name: "\n".join(lines).rstrip() + "\n" for name, lines in pages.items()}
+    return {**rendered, ALGORITHMS.name: replace_part(ALGORITHMS, BEGIN, "\n".join(_objective()).rstrip() + "\n")}
 
 
 def _head(title: str, about: str) -> list[str]:
@@ -104,16 +106,12 @@ def _environments() -> list[str]:
 
 def _objective() -> list[str]:
     """Return the settings of each component of the objective by kind."""
-    lines = _head(
-        "Settings of the objective",
-        "What [recipe keys](config.md#algorithm) name under `algorithm`: the components by kind, each with its "
-        "formula, its other names and its settings. [Algorithms](algorithms.md) explains them, and "
-        "[presets](presets.md) are the published combinations.",
-    )
+    about = "What [recipe keys](config.md#algorithm) name under `algorithm`, each with its formula, names and settings."
+    lines = [paragraph(about), ""]
     for key, registry in COMPONENTS.items():
         if key in AS_WEIGHTS:
             continue
-        lines += [f"## {key}", ""]
+        lines += [f"### {key}", ""]
         if key == "weights":
             lines += [paragraph(f"Also for {' and '.join(f'`{name}`' for name in AS_WEIGHTS)}."), ""]
         for function, names in _by_function(registry).items():

@@ -87,8 +87,8 @@ EXPLAINED = {
     "[their settings](settings_models.md#engines).",
     "environment": "[Environments](environments.md); [their settings](settings_environments.md).",
     "rewards": "[Rewards](rewards.md); [their settings](settings_rewards.md).",
-    "algorithm": "[Algorithms](algorithms.md), [presets](presets.md). Components: "
-    "[their settings](settings_objective.md).",
+    "algorithm": "[Algorithms](algorithms.md), [presets](algorithms.md#presets), "
+    "[components](algorithms.md#components).",
     "train": "Optimizers: [their settings](settings_models.md#optimizers).",
     "sft": "",
     "rejection": "[Rejection sampling](algorithms.md#rejection-sampling).",

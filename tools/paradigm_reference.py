@@ -1,4 +1,4 @@
-"""docs/paradigm.md: every method as a data source, a reward and a gradient coefficient, computed from the code.
+"""The gradients of docs/algorithms.md: every method as a data source, a reward and a gradient coefficient, computed from the code.
 
 python -m tools.paradigm_reference
 """
@@ -21,19 +21,17 @@ from ansatz.objectives.presets import PRESETS
 from ansatz.train.batch import build_batch
 from ansatz.train.packed import PackedRollouts, pack_rollouts
 from ansatz.train.sample import TrainSample
-from tools.pages import replace_page
+from tools.pages import DOCS, replace_page, replace_part
 
+PAGE = DOCS / "algorithms.md"
+BEGIN = "<!-- written by python -m tools.paradigm_reference -->"
 INTRODUCTION = """\
-# One paradigm
-
-This page is generated from the code by `make docs`; do not edit it.
-
 The gradient of every method is a sum over response tokens of coefficient x grad log policy(token)
 (DeepSeekMath, arXiv:2402.03300 sec. 5.2.1). Methods differ in where the responses come from, in
 what rewards them, and in the coefficient. The coefficients below are those that autograd finds in
 the loss of each method, times the number of tokens or pairs that the loss averages over.
 
-## Responses with rewards
+### Responses with rewards
 
 Four responses of four tokens to one prompt, the first of them correct. It has the reward 1, the
 others 0. The policy is the one that sampled them (rho = 1), and there is no KL. A method that reads
@@ -47,7 +45,7 @@ different coefficients.
 |---|---|---|---|---|
 """
 PAIRS = """
-## Pairs
+### Pairs
 
 A chosen and a rejected response of four tokens with log policy -4 each: where the policy is the
 reference, and where the chosen response is 2 nats above it and the rejected one 2 nats below it.
@@ -83,8 +81,9 @@ class Method:
 
 
 def render() -> str:
-    """The page as Markdown."""
-    return INTRODUCTION + "".join(map(_rewarded_row, _rewarded())) + PAIRS + "".join(map(_pair_row, _pairs()))
+    """Return the page with the current gradients between its marks."""
+    part = INTRODUCTION + "".join(map(_rewarded_row, _rewarded())) + PAIRS + "".join(map(_pair_row, _pairs()))
+    return replace_part(PAGE, BEGIN, part)
 
 
 def _rewarded() -> Iterator[Method]:
@@ -234,4 +233,4 @@ def _by_response(
 
 
 if __name__ == "__main__":
-    replace_page("paradigm.md", render())
+    replace_page(PAGE.name, render())

@@ -1,4 +1,4 @@
-"""docs/presets.md: the formula of every preset, from the table of presets and the docstrings of the components.
+"""The presets of docs/algorithms.md: the formula of every preset, from the table of presets and the docstrings of the components.
 
 python -m tools.preset_reference
 """
@@ -7,34 +7,29 @@ from __future__ import annotations
 
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.presets import PRESETS
-from tools.pages import item, paragraph, replace_page
+from tools.pages import DOCS, item, paragraph, replace_page, replace_part
 
+PAGE = DOCS / "algorithms.md"
+BEGIN = "<!-- written by python -m tools.preset_reference -->"
 INTRODUCTION = """\
-# Presets
-
-This page is generated from `ansatz/objectives/presets.py` by `make docs`; do not edit it.
-
-`algorithm: {preset: NAME}` takes a preset, whose components a recipe can replace: see
-[algorithms](algorithms.md).
+`algorithm: {preset: NAME}` takes a preset, from `ansatz/objectives/presets.py`.
 
 - rho: the policy's probability of a token divided by that of the anchor. The anchor is the policy
   before the updates of the step (`dppo`: the policy that sampled the token).
 - r: the reward of a rollout. A: an advantage.
 - std: standard deviation; ddof 1 is that of a sample, ddof 0 that of a population.
 - A ratio of "none": the surrogate does not use rho.
-
-`ansatz explain` prints these formulas, with everything that a recipe changes in them.
 """
 
 _LIMIT = 123456  # stands for the run's max_response_tokens
 
 
 def render() -> str:
-    """The page as Markdown."""
+    """Return the page with the current presets between its marks."""
     lines = [INTRODUCTION]
     for name, row in PRESETS.items():
-        lines += [f"## {name}", "", *_entry(name, row.get("aliases", ()), row["source"]), ""]
-    return "\n".join(lines)
+        lines += [f"### {name}", "", *_entry(name, row.get("aliases", ()), row["source"]), ""]
+    return replace_part(PAGE, BEGIN, "\n".join(lines))
 
 
 def _entry(name: str, aliases: tuple[str, ...], source: str) -> list[str]:
@@ -58,4 +53,4 @@ def _entry(name: str, aliases: tuple[str, ...], source: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    replace_page("presets.md", render())
+    replace_page(PAGE.name, render())
