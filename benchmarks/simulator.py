@@ -1,4 +1,4 @@
-"""The simulator against published times: marin at allowances 0 to 4, and verl with stale samples (docs/scale.md).
+"""The simulator against published times: marin at allowances 0 to 4, and verl with stale samples.
 
     python benchmarks/simulator.py
 

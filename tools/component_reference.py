@@ -83,7 +83,7 @@ def _models() -> list[str]:
     lines = _head(
         "Settings of models, engines and optimizers",
         "What [recipe keys](config.md) name under `model.tiny`, `model.lora`, `rollout.engine` and `train.optimizer`. "
-        "[Sampling](sampling.md), [vLLM](vllm.md) and [memory](memory.md) explain them.",
+        "[Sampling](sampling.md), [vLLM](cluster.md#vllm) and [memory](memory.md) explain them.",
     )
     lines += _function("model.tiny", build_tiny_model, TINY, without=("texts",), level=2)
     lines += _function("model.lora", add_adapters, LORA, level=2)

@@ -83,7 +83,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 EXPLAINED = {
     "model": "[Models](models.md), [memory](memory.md). Settings of `tiny` and `lora`: [models](settings_models.md).",
     "data": "[Data](data.md), [curriculum](curriculum.md). Sources, templates: [their settings](settings_data.md).",
-    "rollout": "[Sampling](sampling.md), [vLLM](vllm.md), [lag](scale.md). Engines: "
+    "rollout": "[Sampling](sampling.md), [vLLM](cluster.md#vllm), [lag](cluster.md#lag-and-workers). Engines: "
     "[their settings](settings_models.md#engines).",
     "environment": "[Environments](environments.md); [their settings](settings_environments.md).",
     "rewards": "[Rewards](rewards.md); [their settings](settings_rewards.md).",
@@ -97,7 +97,7 @@ EXPLAINED = {
     "evaluate": "[Evaluation](evaluation.md).",
     "save": "[Checkpoints](memory.md#checkpoints-on-disk), [reliability](reliability.md).",
     "watchdog": "[Watchdog](watchdog.md).",
-    "cluster": "[Clusters](cluster.md), [scale](scale.md).",
+    "cluster": "[Clusters](cluster.md).",
 }
 """The pages that explain a section, and those with the settings of its components."""
 

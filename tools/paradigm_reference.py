@@ -1,4 +1,4 @@
-"""The gradients of docs/algorithms.md: every method as a data source, a reward and a gradient coefficient, computed from the code.
+"""The gradients of docs/algorithms.md: methods as data, rewards and gradient coefficients, computed from the code.
 
 python -m tools.paradigm_reference
 """

@@ -1,4 +1,4 @@
-"""The presets of docs/algorithms.md: the formula of every preset, from the table of presets and the docstrings of the components.
+"""The presets of docs/algorithms.md: their formulas, from the table of presets and the docstrings of components.
 
 python -m tools.preset_reference
 """

@@ -48,7 +48,7 @@ def simulate(
 ) -> None:
     """Simulate the RL steps of a recipe on H100 GPUs, on a virtual clock, with the schedule and the pool of real runs.
 
-    Durations are estimates from the model's size, see docs/scale.md; the ratios between settings mean more than the
+    Durations are estimates from the model's size, see docs/cluster.md; the ratios between settings mean more than the
     seconds. The number of steps is train.steps of the recipe.
     """
     config = load_recipe(recipe, overrides=context.obj, note=note, trust_code=trust_code or None)

@@ -1,4 +1,4 @@
-"""vLLM as the rollout engine: in child processes, or as a server over HTTP (extra `vllm`; see docs/vllm.md).
+"""vLLM as the rollout engine: in child processes, or as a server over HTTP (extra `vllm`; see docs/cluster.md).
 
 vllm         the engine as a recipe names it
 sampler      the `Sampler`: restarts an engine that dies, and pushes weights

@@ -37,7 +37,7 @@ def vllm(
     start_timeout_s: Seconds = 900.0,
     options: Mapping[str, Any] | None = None,
 ) -> VllmSampler:
-    """vLLM, as docs/vllm.md describes it.
+    """vLLM, as docs/cluster.md describes it.
 
     mode: `colocated` runs vLLM in child processes on the trainer's GPU. `server` runs it as an HTTP server on other
         GPUs.
