@@ -413,11 +413,6 @@ def verbs(base: Path) -> Mapping[str, Case]:
         "explain --run": on_folder("run", "explain", "{base}/recipe.yaml", "--run", "{it}"),
         "check": on_recipe("check", "--prompts", "1", options=[*some_keys, "--prompts", "--overlay"]),
         "check of any key": on_keys("check", "{recipe}", "--prompts", "1"),
-        "simulate": on_recipe(
-            "simulate", "--train", "2", "--rollout", "6", "--train.steps", "2",
-            options=[*some_keys, "--train", "--rollout", "--lag", "--worker-gpus", "--median-tokens"],
-        ),
-        "simulate of any key": on_keys("simulate", "{recipe}", "--train", "2", "--rollout", "6"),
         "init": on_target("init", "{target}"),
         "doctor": on_target("doctor", "--folder", "{target}", options=["--folder", "--nodes", "--address"]),
         "doctor --cluster": on_target("doctor", "--cluster", "--folder", "{target}", options=["--address"]),

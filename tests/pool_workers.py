@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from fake_cluster import FakeCluster, Plan
+
 from ansatz.cluster.base import Role
-from ansatz.cluster.fake import FakeCluster, Plan
 from ansatz.cluster.health import Confirmation, Weights
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.pool import Pool

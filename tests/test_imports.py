@@ -59,7 +59,6 @@ TYPING_ERRORS = {
     "explain nosuch": "no recipe file 'nosuch'",
     "explain tiny_arithmetic_grpo_cpu --train.lrr 1": "train has no key 'lrr'",
     "check nosuch": "no recipe file 'nosuch'",
-    "simulate nosuch --train 1 --rollout 1": "no recipe file 'nosuch'",
     "recipes nosuch": "no recipe file 'nosuch'",
     "export nosuch out": "not a run folder",
     "report nosuch": "not a run folder",

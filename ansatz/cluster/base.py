@@ -1,8 +1,8 @@
 """The protocol of clusters. A cluster starts workers, calls them and kills them, and reports events.
 
 Nothing blocks: `start`, `call` and `kill` return at once, and everything that follows from them is an event. Deadlines
-belong to the caller, which reads the cluster's clock. The same code can therefore run on real processes and on the
-virtual clock of `cluster.fake`.
+belong to the caller, which reads the cluster's clock. The same code therefore runs on real processes and, in
+tests, on a virtual clock.
 
 A worker hosts one object, its host. A call names a method of the host. The method receives the arguments of the call
 and a function `emit`: each value that it emits is a `Partial` event, and what it returns is the `Answered` event.

@@ -6,7 +6,7 @@ A leased ticket is open again when its worker dies or its deadline passes. A tic
 lease (backup). Only answers under a running lease count, and the first of them wins. Both are equal, so this changes no
 result. No ticket is ever lost or skipped.
 
-Tickets of one batch can be sampled in one call of an engine. The pool and the simulator use the same book.
+Tickets of one batch can be sampled in one call of an engine.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ leases of tickets that take unusually long. Answers are reported group by group.
 weights other than the ticket's, are dropped.
 
 The pool uses no thread and no clock of its own: `turn` does the work that is due, waits for events of the cluster up to
-a time limit, and handles them. The simulator runs the same code on a virtual clock.
+a time limit, and handles them. Tests run the same code on a virtual clock.
 """
 
 from __future__ import annotations

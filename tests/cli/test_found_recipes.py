@@ -231,7 +231,6 @@ def test_a_run_of_somebody_else_runs_no_code_in_any_verb(tmp_path, canary, ansat
         ("explain", run / "config.yaml"),
         ("explain", run / "rl" / "config.yaml"),
         ("check", run / "config.yaml"),
-        ("simulate", run / "config.yaml", "--train", 1, "--rollout", 1),
     ]
     for verb in refused:
         code, _, err = ansatz(*verb)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from doubling import Host
+from fake_cluster import FakeCluster, Plan
 from inline_cluster import InlineCluster
 
 from ansatz.cluster.base import Answered, Cluster, Died, Event, Failed, Joined, Partial, Role
-from ansatz.cluster.fake import FakeCluster, Plan
 
 WAIT_S = 60.0
 ROLE = Role(name="test", target="doubling:Host")

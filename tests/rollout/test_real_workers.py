@@ -1,4 +1,4 @@
-"""The pool on real processes: kills, stops and lies, and how long each takes, compared with the simulator."""
+"""The pool on real processes: kills, stops and lies."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from typing import Any
 
 import psutil
 import pytest
-from pool_workers import Workers, probe, rollouts_of, ticket, weights
-from sleeping_host import seconds_of
+from pool_workers import probe, rollouts_of, ticket, weights
 
-from ansatz.cluster.base import Joined, Role
+from ansatz.cluster.base import Role
 from ansatz.cluster.budget import RestartBudget
 from ansatz.cluster.ray import RayCluster
 from ansatz.rollout import worker_set
@@ -146,50 +145,3 @@ def test_a_worker_that_keeps_its_old_weights_samples_nothing_with_the_new_ones(c
     assert pool.counts.lies == 1
     (log,) = tmp_path.glob("*-liar")
     assert set(log.read_text().split()) == {"0"}
-
-
-def test_the_simulator_predicts_a_real_run_with_three_kills_within_10_percent(cluster: RayCluster, tmp_path: Path):
-    """Sleeping workers. The times that Ray took to start the new ones are given to the simulation."""
-    settings = {"shortest": 0.1, "longest": 0.4}
-    kills_at, limits = (3.0, 6.0, 9.0), Limits(probe=5.0, lease=20.0, start=100.0, restarts=100)
-
-    def makespan(pool: Pool, now: Callable[[], float], kill: Callable[[int], None]) -> float:
-        pool.publish(weights(0), probe(0))
-        while sum(row.state == "ready" for row in pool.workers()) < 3:
-            pool.turn(0.05)
-        pool.submit([ticket(1, place, 0) for place in range(240)])
-        begun, number, left = now(), 0, 240
-        while left:
-            if number < 3 and now() - begun >= kills_at[number]:
-                kill(number)
-                number += 1
-            left -= len(pool.collect(0.02))
-        return now() - begun
-
-    starts = list[float]()
-    start, events, begun_of = cluster.start, cluster.events, dict[str, float]()
-
-    def timed_start(role: Role, count: int) -> list[str]:
-        names = start(role, count)
-        begun_of.update(dict.fromkeys(names, time.monotonic()))
-        return names
-
-    def timed_events(timeout_s: float) -> list[Any]:
-        happened = events(timeout_s)
-        starts.extend(time.monotonic() - begun_of[each.worker] for each in happened if isinstance(each, Joined))
-        return happened
-
-    cluster.start, cluster.events = timed_start, timed_events  # pyright: ignore[reportAttributeAccessIssue]
-    pool = pool_of(cluster, tmp_path, 3, limits=limits, **settings)
-    real = makespan(pool, time.monotonic, lambda index: os.kill(sorted(pids_of(cluster))[index % 2], signal.SIGKILL))
-
-    workers = Workers(lambda worker, each: seconds_of(each, **settings))
-    workers.push_s = 0.02
-    fake = workers.cluster
-
-    def die(index: int) -> None:
-        fake._start_s = starts[3 + index] if index + 3 < len(starts) else LIMIT_S  # it joined after the last answer
-        fake.die(fake.alive[index % 2])
-
-    virtual = makespan(workers.pool(3, limits=limits), fake.now, die)
-    assert virtual == pytest.approx(real, rel=0.1), (starts, real, virtual)

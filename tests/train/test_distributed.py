@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_cluster import FakeCluster, Plan
 
 from ansatz.cluster.base import Role
-from ansatz.cluster.fake import FakeCluster, Plan
 from ansatz.errors import AlignmentError, ClusterLost, RolloutError, TrainerError
 from ansatz.train import checkpoint
 from ansatz.train.distributed import DistributedTrainer

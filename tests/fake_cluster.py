@@ -1,6 +1,6 @@
 """A cluster without processes, on a virtual clock: scripted delays, deaths, stops and lies, in no time at all.
 
-Tests and the simulator use it. A `Script` says what a call does and how long it takes; `die`, `stop` and `resume` are
+A `Script` says what a call does and how long it takes; `die`, `stop` and `resume` are
 what kill, SIGSTOP and SIGCONT are to real workers.
 """
 
