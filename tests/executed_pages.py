@@ -19,7 +19,6 @@ _PAGES: dict[str, tuple[tuple[str, str], ...]] = {
     "how-to/add_a_reward.md": (),
     "how-to/add_a_source.md": (),
     "how-to/add_an_algorithm.md": (),
-    "how-to/editor.md": (),
     "how-to/from_trl_or_verl.md": (),
     "how-to/troubleshooting.md": (),
     "how-to/your_model_one_gpu.md": (

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ansatz.certify.setting_docs import describe_settings, split_docstring
 from ansatz.config.sampling import SamplingOptions
 from ansatz.data.base import find_source, source_names
 from ansatz.data.curriculum import CurriculumSettings
@@ -28,6 +27,7 @@ from ansatz.rewards.base import INJECTED, RewardRegistry
 from ansatz.rollout.engines import ENGINES
 from ansatz.train.optimizers import OPTIMIZERS
 from tools.pages import DOCS, heading_anchors, item, paragraph, replace_page, replace_part, setting_item
+from tools.setting_docs import describe_settings, split_docstring
 
 NOTE = "This page is generated from the signatures by `make docs`; do not edit it."
 AS_WEIGHTS = ("penalty_weights", "likelihood_weights")

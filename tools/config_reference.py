@@ -16,7 +16,6 @@ from typing import Annotated, Any
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from ansatz.certify.setting_docs import describe_settings
 from ansatz.config.recipe import default_class, section_at
 from ansatz.config.sampling import SamplingOptions
 from ansatz.config.watchdog import RuleSettings
@@ -24,6 +23,7 @@ from ansatz.evaluate.selection import Selection
 from ansatz.objectives.presets import COMMON, KEYS
 from ansatz.rewards.base import RewardRegistry
 from tools.pages import item, paragraph, replace_page, setting_item, value_in_yaml
+from tools.setting_docs import describe_settings
 
 INTRODUCTION = """\
 # Recipe keys
@@ -34,8 +34,8 @@ A recipe is a YAML file. Every key can stand in a recipe, in an overlay, or on t
 dotted option: `--train.lr 3e-4`. A key that does not exist is refused, with the nearest name.
 Where a key takes a mapping with a name, the name alone will do: `--rollout.engine vllm`,
 `--algorithm dr_grpo`, `--stages sft,rl`, `--data.train problems.jsonl`.
-`ansatz explain RECIPE --full` prints a recipe with all its defaults, and an
-[editor](how-to/editor.md) can complete and check it. Terms are in the [glossary](glossary.md).
+`ansatz explain RECIPE --full` prints a recipe with all its defaults. Terms are in the
+[glossary](glossary.md).
 
 ## What most people set
 

@@ -25,7 +25,6 @@ FIRST_STEPS = (
     ("data", "check", "my_project/problems.jsonl"),
     ("explain", "my_project/recipe.yaml"),
     ("parity",),
-    ("schema",),
     ("train", "my_project/recipe.yaml", "--model.toy", "true"),
     ("train", "my_project/recipe.yaml", "--model.toy", "true", "--name", "second", "--train.lr", "5e-4"),
     ("report", "runs/first_run_toy"),
