@@ -7,7 +7,7 @@ import re
 _THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
 
 
-_STATED = re.compile(r"\b(?:the|final) answer is:?(?=.)[ \t]*+(.*)", re.IGNORECASE)
+_STATED = re.compile(r"\b(?:the|final) answer is:?+(?=.)", re.IGNORECASE)
 
 
 _BRACE = re.compile(r"[{}]")
@@ -46,6 +46,7 @@ def last_box(text: str) -> str | None:
 
 def after_sentence(text: str) -> str | None:
     """Return the text after the last "the answer is" or "final answer is" on its line; None if there is none."""
-    matches = _STATED.findall(text)
-    answer = matches[-1].strip().removesuffix(".").strip() if matches else ""
+    ends = [match.end() for match in _STATED.finditer(text)]
+    line = text[ends[-1] :].partition("\n")[0] if ends else ""
+    answer = line.strip().removesuffix(".").strip()
     return (answer.replace(",", "") if _THOUSANDS.fullmatch(answer) else answer) or None

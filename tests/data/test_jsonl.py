@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ansatz.data.extract import after_hashes, last_box
+from ansatz.data.extract import after_hashes, after_sentence, last_box
 from ansatz.data.jsonl import jsonl
 from ansatz.errors import ConfigError, DataError
 
@@ -186,3 +186,18 @@ def test_boxes_of_math_solutions_are_their_answers() -> None:
         str(SHARED / "math/test.jsonl"), question_key="problem", answer_key="solution", answer_from="boxed", limit=1000
     )
     assert [p.answer for p in boxed] == [p.answer for p in stated]
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("First the answer is 1. Later The answer is: 3", "3"),
+        ("The answer is: 2\nSo the final answer is 1,200.\nDone.", "1200"),
+        ("The answer is 4. This answer is\nright.", "4. This answer is"),
+        ("The answer is 5\nThe answer is", "5"),
+        ("The answer is:\n6", None),
+        ("No statement.", None),
+    ],
+)
+def test_the_last_statement_of_the_answer_counts_also_on_the_line_of_another(text: str, answer: str | None) -> None:
+    assert after_sentence(text) == answer
