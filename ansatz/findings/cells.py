@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ansatz import __version__
 from ansatz.config.load import check, load_recipe
 from ansatz.config.schema import FIRST_STAGES, Config, flat_keys
 from ansatz.data.base import find_source
@@ -64,6 +67,7 @@ class Cells:
         keys = self.sweep.all_arms[arm]
         if times != 1 and self.sweep.tune is not None:
             key = self.sweep.tune.key
+            key = key if isinstance(key, str) else key.get(arm, "train.lr")
             keys = {**keys, key: times * float(keys.get(key, self._flat.get(key, 0)))}
         cell = Cell(block=block, arm=arm, times=times, config=self._config(block, keys, arm))
         return self._place(cell, "arm", start.model_dump() if (start := self.sweep.start) else None)
@@ -75,11 +79,11 @@ class Cells:
         return self._place(Cell(block=block, arm="", times=1.0, config=self._config(block, keys, "start")), "start")
 
     def _place(self, cell: Cell, *begun: Any) -> Cell:
-        """Return the cell with its run folder, which ends with the digest of all that makes the run.
+        """Return the cell with its run folder, which ends with the digest of all that makes the run and of the code.
 
         Sweeps with an equal cell or start find the one that has been run. begun: how it begins.
         """
-        own = digest(cell.digest, *begun)[:12]
+        own = digest(cell.digest, code_commit(), *begun)[:12]
         name = begin_of_run(cell.arm, cell.times)
         known = sorted(self.out.glob(f"block-*/*-{own}"))
         folder = known[0] if known else self.out / f"block-{cell.block:04d}" / f"{name}-{own}"
@@ -175,7 +179,7 @@ def plan_tuning(cells: Cells) -> list[Cell]:
 
 def plan_tests(cells: Cells, rows: Sequence[Mapping[str, Any]]) -> list[Cell]:
     """Return the cells of the blocks: each arm at its common value and, once its tuning is complete, at its best."""
-    best = choose_times(cells.sweep, rows)
+    best = dict.fromkeys(cells.sweep.all_arms, 1.0) | choose_times(cells.sweep, rows)
     return [
         cells.cell(block, arm, each)
         for block in cells.sweep.blocks.seeds
@@ -185,15 +189,13 @@ def plan_tests(cells: Cells, rows: Sequence[Mapping[str, Any]]) -> list[Cell]:
 
 
 def choose_times(sweep: SweepFile, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the multiple with the best mean outcome of the file on the tuning blocks, by arm; 1 without tuning.
+    """Return the multiple with the best mean outcome of the file on the tuning blocks, by arm that has been tuned.
 
     Of equal ones, the smallest. A cell without an outcome counts as the worst.
     """
-    chosen = dict.fromkeys(sweep.all_arms, 1.0)
-    if sweep.tune is None:
-        return chosen
-    label, seeds = label_of(sweep.outcome), sweep.tune.seeds
-    for arm in chosen:
+    chosen: dict[str, float] = {}
+    label, seeds = label_of(sweep.outcome), sweep.tune.seeds if sweep.tune else ()
+    for arm in sweep.all_arms if seeds else ():
         found: dict[float, list[float]] = {}
         for row in rows:
             if row.get("arm") == arm and row["block"] in seeds:
@@ -203,6 +205,24 @@ def choose_times(sweep: SweepFile, rows: Sequence[Mapping[str, Any]]) -> dict[st
         if complete:
             chosen[arm] = min(complete, key=lambda times: (-complete[times], times))
     return chosen
+
+
+@cache
+def code_commit() -> str:
+    """Return the last commit that changed the code, with a digest of what differs from it; the version without a
+    repository."""
+    folder = Path(__file__).parents[2]
+    code = ("--", "ansatz", "packages/verify/ansatz_verify", "experiments/*.py")
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(folder), *arguments, *code]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        last, changed = git("log", "-1", "--format=%h", "--abbrev=10"), git("diff", "HEAD")
+    except (OSError, subprocess.CalledProcessError):
+        last = changed = ""
+    return f"{last or f'version {__version__}'}{f'+{digest(changed)[:6]}' if changed else ''}"
 
 
 def _texts(keys: Keys) -> dict[str, str]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ansatz.config import load_run
+from ansatz.config.load import parse_yaml
 from ansatz.data.store import read_problems
 from ansatz.errors import DataError
 from ansatz.evaluate.estimators import pass_at_k_exactly
@@ -173,8 +174,9 @@ def bind_outcome(settings: Mapping[str, Any]) -> Outcome:
 
 
 def bind_guard(name: str) -> Outcome:
-    """Return what a guard measures: exact, an outcome without settings, or the mean of a metric."""
-    bare = name.removeprefix("control_")
-    if "/" in bare:
+    """Return what a guard measures: exact, an outcome with its settings (exact_pass@k k=64), or a metric's mean."""
+    bare, *settings = name.removeprefix("control_").split(" ")
+    if "/" in bare and ":" not in bare:
         return partial(mean_metric, metric=bare)
-    return outcomes.get("exact_pass@k" if bare == "exact" else bare)
+    given = {key: parse_yaml(value, where=name) for key, _, value in (each.partition("=") for each in settings)}
+    return bind_outcome({"name": "exact_pass@k" if bare == "exact" else bare, **given})

@@ -16,34 +16,33 @@ from __future__ import annotations
 
 import math
 import platform
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 
-from ansatz import __version__
 from ansatz.errors import ConfigError, DataError
-from ansatz.findings.cells import Cell, choose_times
+from ansatz.findings.cells import Cell, code_commit
 from ansatz.findings.outcomes import bind_guard, bind_outcome, curve
 from ansatz.findings.sweep_file import SweepFile, label_of
-from ansatz.findings.verdicts import Rows, check_guards, find_changes, judge
+from ansatz.findings.verdicts import Rows, describe, find_changes, judge
 from ansatz.track.jsonl import Row, append_jsonl, read_jsonl, write_jsonl
 from ansatz.track.runs import read_pipeline
 from ansatz.track.svg import thin
 from ansatz.track.sweep_rows import read_rows
 
 CURVE_POINTS = 40
+REGISTER = "registered.jsonl"
+"""In a folder of rows: the digests of each sweep before its first result, which stay when its rows are made again."""
 
 
 def make_row(sweep: SweepFile, cell: Cell, folder: Path, *, status: str, why: str) -> Row:
     """Return the row of a cell whose run has ended. Of one that has collapsed or failed, what can be measured."""
-    names = [*sweep.guards]
     measured: dict[str, dict[str, float | None]] = {"outcomes": {}, "guards": {}}
     curves: dict[str, list[list[float]]] = {}
     try:
         run = read_pipeline(folder)
         measured["outcomes"] = {label_of(each): _round(bind_outcome(each)(run)) for each in sweep.outcomes}
-        measured["guards"] = {name: _round(bind_guard(name)(run)) for name in names}
+        measured["guards"] = {name: _round(bind_guard(name)(run)) for name in sweep.measured}
         for name in sweep.curves:
             points = thin(curve(run, name), value=lambda point: point[1], limit=CURVE_POINTS)
             curves[name] = [[x, float(f"{y:.5g}")] for x, y in points]
@@ -59,7 +58,7 @@ def make_row(sweep: SweepFile, cell: Cell, folder: Path, *, status: str, why: st
         **measured,
         "curves": curves,
         "recipe": cell.digest,
-        "commit": _commit(),
+        "commit": code_commit(),
         "processor": _processor(),
     }
 
@@ -71,22 +70,34 @@ class RowFile:
         self.path, self._sweep = folder / f"{sweep.name}.jsonl", sweep
         self._costs = folder / f"{sweep.name}.cost.jsonl"
         self.header, self.rows = read_rows(self.path)
-        new = {"sweep": sweep.name, "file": str(file), "registered": sweep.digests(), "control": sweep.control}
+        self._register = folder / REGISTER
+        known = {line["name"]: line["registered"] for line in reversed(read_jsonl(self._register))}
+        first = known.get(sweep.name, sweep.digests())
+        self._is_known = sweep.name in known
+        new = {"sweep": sweep.name, "file": str(file), "registered": first, "control": sweep.control}
         self.header = self.header or new | ({"tuning": list(sweep.tune.seeds)} if sweep.tune else {})
 
     def has(self, cell: Cell) -> bool:
-        """Tell whether the cell has a row. Raise ConfigError if that was made with another recipe."""
+        """Tell whether the cell has a row. Raise ConfigError if another recipe or another commit has made it."""
         row = next((row for row in self.rows if (row["block"], row["arm"], row["times"]) == cell.key), None)
         if row is not None and row["recipe"] != cell.digest:
             raise ConfigError(
                 f"{self.path}: the row of {cell.title} was made with another recipe than {self.header['file']} gives "
                 "now. Restore the file, or give the sweep another name."
             )
+        if row is not None and row["commit"] != (now := code_commit()):
+            raise ConfigError(
+                f"{self.path}: the row of {cell.title} was made by commit {row['commit']}, and this is {now}. Rows of "
+                "two commits are not mixed: check out the first one, or move the file away and run all again."
+            )
         return row is not None
 
     def add(self, row: Row, *, cpu_s: float) -> None:
         """Add the row of a cell in its place, and what it cost."""
         arms = list(self._sweep.all_arms)
+        if not self._is_known:
+            append_jsonl(self._register, {"name": self._sweep.name, "registered": self.header["registered"]})
+            self._is_known = True
         self.rows.append(row)
         self.rows.sort(key=lambda each: (each["block"], arms.index(each["arm"]), each["times"]))
         write_jsonl(self.path, [self.header, *self.rows])
@@ -103,20 +114,20 @@ class RowFile:
     def judge(self) -> Iterator[str]:
         """Yield a line with the verdict on each rule, and keep the verdicts in the first row, for pages."""
         sweep, rows = self._sweep, Rows(self._sweep, self.rows)
-        guards = check_guards(sweep, rows)
-        changed = find_changes(sweep, self.header)
+        changed = find_changes(rows, self.header)
         verdicts: list[Row] = []
-        for result in judge(sweep, rows, guards):
+        results = judge(rows)
+        for result, verdict in zip(results, describe(results), strict=True):
             interval = result.interval
             measured = None if interval is None else [_round(x) for x in (interval.value, interval.low, interval.high)]
             verdicts.append(
                 {
                     "rule": result.rule.name or result.title,
                     "outcome": label_of(sweep.outcome_of(result.rule)),
-                    "verdict": result.verdict + (f" (exploratory: {', '.join(changed)} changed)" if changed else ""),
+                    "verdict": verdict + (f" (exploratory: {', '.join(changed)} changed)" if changed else ""),
                     "measured": measured,
                     "blocks": len(result.values),
-                    "failed_guards": sorted({guard.name for guard in guards if not guard.passed}),
+                    "failed_guards": sorted({guard.name for guard in result.guards if not guard.passed}),
                 }
             )
         if self.rows and verdicts != self.header.get("verdicts", []):
@@ -129,18 +140,11 @@ class RowFile:
 
     def summarise(self) -> Iterator[str]:
         """Yield a line for each arm: the mean of the outcome over the blocks, and of its difference to the control."""
-        sweep, label, chosen = self._sweep, label_of(self._sweep.outcome), choose_times(self._sweep, self.rows)
-        columns: dict[str, dict[int, float]] = {arm: {} for arm in chosen}
-        for row in self.rows:
-            value = row["outcomes"].get(label)
-            if value is not None and row["block"] in sweep.blocks.seeds and row["times"] == chosen[row["arm"]]:
-                columns[row["arm"]][row["block"]] = value
-        for arm, column in columns.items():
-            pairs = [
-                value - columns[sweep.control][block]
-                for block, value in column.items()
-                if block in columns[sweep.control]
-            ]
+        sweep, label, rows = self._sweep, label_of(self._sweep.outcome), Rows(self._sweep, self.rows)
+        control = rows.outcomes(sweep.control, sweep.outcome)
+        for arm in sweep.all_arms:
+            column = rows.outcomes(arm, sweep.outcome)
+            pairs = [value - control[block] for block, value in column.items() if block in control]
             mean = f"{fmean(column.values()):.4g}" if column else "none"
             difference = f", {fmean(pairs):+.4g} to {sweep.control}" if pairs and arm != sweep.control else ""
             yield f"{arm:32} {label}: {mean}{difference}, n = {len(column)}"
@@ -148,21 +152,6 @@ class RowFile:
 
 def _round(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
-
-
-def _commit() -> str:
-    """Return the commit of the code, with a + if files differ from it; the version without a repository."""
-    folder = Path(__file__).parent
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(folder), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-    try:
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", str(folder.parent))
-        return git("rev-parse", "--short=10", "HEAD") + ("+" if changed else "")
-    except (OSError, subprocess.CalledProcessError):
-        return f"version {__version__}"
 
 
 def _processor() -> str:

@@ -6,47 +6,41 @@ Every block has its own start, problems, order and noise, so the interval covers
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from ansatz.track.sweep_rows import t_quantile, t_tail
 
 SUPPORTED, REFUTED, SMALL = "supported", "refuted", "supported, but small"
-UNDECIDED, NOT_TESTABLE = "undecided", "not testable here"
-MOST_BLOCKS = 200
+UNDECIDED, NOT_TESTABLE, TOO_FEW = "undecided", "not testable here", "too few blocks"
+UNTUNED, NO_DIFFERENCE = "undecided until tuned", "no difference beyond rounding"
+FEW = 5
+"""With fewer blocks there is no verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """p: of the one-sided test that the value is not in the claimed direction; for equality, of the larger of two."""
+    """p_above: the p of the one-sided test that the value is at most a limit."""
 
     value: float
     low: float
     high: float
     num_blocks: int
-    p: float
+    p_above: Callable[[float], float]
 
 
-def mean_interval(values: Sequence[float], *, level: float, direction: str, delta: float) -> Interval | None:
-    """Return the t interval of the mean; None for fewer than two values."""
-    if len(values) < 2:
+def mean_interval(values: Sequence[float], *, level: float) -> Interval | None:
+    """Return the t interval of the mean; None for fewer than two values, or for values that do not vary."""
+    if len(values) < 2 or stdev(values) == 0:
         return None
     mean, error = fmean(values), stdev(values) / math.sqrt(len(values))
     half = t_quantile(level, len(values) - 1) * error
 
     def p_above(limit: float) -> float:
-        if error == 0:
-            return 0.0 if mean > limit else 1.0
-        inside = t_tail((mean - limit) / error, len(values) - 1)
-        return (1 - inside) / 2 if mean > limit else (1 + inside) / 2
+        return _upper_tail((mean - limit) / error, len(values) - 1)
 
-    p = {
-        "greater": p_above(0.0),
-        "less": 1 - p_above(0.0) if error else float(mean >= 0),
-        "equal": max(p_above(-delta), 1 - p_above(delta)),
-    }[direction]
-    return Interval(value=mean, low=mean - half, high=mean + half, num_blocks=len(values), p=p)
+    return Interval(value=mean, low=mean - half, high=mean + half, num_blocks=len(values), p_above=p_above)
 
 
 def variance_interval(first: Sequence[float], second: Sequence[float], *, level: float) -> Interval | None:
@@ -64,18 +58,23 @@ def variance_interval(first: Sequence[float], second: Sequence[float], *, level:
     value = 2 * math.log(stdev(first) / stdev(second))
     k = 1 + 2 * (1 - r * r) * t_quantile(level, n - 2) ** 2 / (n - 2)
     half = math.log(k + math.sqrt(k * k - 1))
-    t = math.sinh(value / 2) * math.sqrt((n - 2) / max(1e-300, 1 - r * r))
-    inside = t_tail(t, n - 2)
-    return Interval(
-        value=value, low=value - half, high=value + half, num_blocks=n, p=(1 - inside if t > 0 else 1 + inside) / 2
-    )
+
+    def p_above(limit: float) -> float:
+        return _upper_tail(math.sinh((value - limit) / 2) * math.sqrt((n - 2) / max(1e-300, 1 - r * r)), n - 2)
+
+    return Interval(value=value, low=value - half, high=value + half, num_blocks=n, p_above=p_above)
+
+
+def _upper_tail(t: float, degrees: int) -> float:
+    inside = t_tail(t, degrees)
+    return (1 - inside) / 2 if t > 0 else (1 + inside) / 2
 
 
 def decide(interval: Interval | None, *, direction: str, delta: float) -> str:
     """Return the verdict of an interval: supported if it lies in the claimed direction, refuted if it excludes a
     difference that matters. Equal: supported within -+ delta, refuted outside of it."""
-    if interval is None:
-        return UNDECIDED
+    if interval is None or interval.num_blocks < FEW:
+        return TOO_FEW
     low, high = interval.low, interval.high
     if direction == "equal":
         return SUPPORTED if -delta < low and high < delta else REFUTED if low > delta or high < -delta else UNDECIDED
@@ -85,17 +84,15 @@ def decide(interval: Interval | None, *, direction: str, delta: float) -> str:
     return SMALL if supported and refuted else SUPPORTED if supported else REFUTED if refuted else UNDECIDED
 
 
-def blocks_to_decide(values: Sequence[float], *, level: float, direction: str, delta: float) -> int | None:
-    """Return how many blocks would decide if mean and spread stayed as they are; None if MOST_BLOCKS would not."""
-    if len(values) < 2:
-        return None
-    mean, spread = fmean(values), stdev(values)
-    for n in range(len(values), MOST_BLOCKS + 1):
-        half = t_quantile(level, n - 1) * spread / math.sqrt(n)
-        wider = Interval(value=mean, low=mean - half, high=mean + half, num_blocks=n, p=0.0)
-        if decide(wider, direction=direction, delta=delta) != UNDECIDED:
-            return n
-    return None
+def p_of(interval: Interval, *, direction: str, delta: float) -> float:
+    """Return the p of the one-sided test on which the verdict rests: the test for the claim or the one against it,
+    whichever is smaller; the larger one if the verdict says both. For any value at most one of the two can reject
+    wrongly, so a rule counts as one test."""
+    above = interval.p_above
+    if direction == "equal":
+        return min(max(above(-delta), 1 - above(delta)), above(delta), 1 - above(-delta))
+    tests = (above(0.0), 1 - above(delta)) if direction == "greater" else (1 - above(0.0), above(-delta))
+    return (max if decide(interval, direction=direction, delta=delta) == SMALL else min)(tests)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -10,6 +10,7 @@
     outcome: {name: exact_pass@k, k: 1}
     rule: {difference: [other, control], direction: greater, delta: 0.02}
     guards: {control_exact: [0.2, 0.85]}
+    moved: {train/clip_frac: 0.01}            # the least that the arms of a rule must differ by
     figure: {curves: [exact_pass@1], heat: [train.lr, algorithm.kl_coef]}
 
 Only recipe, blocks, outcome, and arms or grid are required.
@@ -39,8 +40,10 @@ Keys = Mapping[str, Any]
 MOST_CELLS = 10_000
 """Each cell is a run, which is checked before the first one starts."""
 Side = str | dict[str, Any]
-"""One side of a difference: an arm, or values of a grid, which stand for the best arm that has them. With `best_at`,
-the arm is the one whose other values are best among the arms with those values."""
+"""One side of a difference: an arm, or values of a grid, which stand for the best arm that has them."""
+Guards = dict[str, Float | tuple[Float, Float]]
+"""Limits on the mean over blocks, in every arm or, for a name with control_ in front, in the control: a number is the
+least, a pair is a range. Names are exact, other outcomes with their settings (exact_pass@k k=64 step=0), or metrics."""
 
 
 class Source(Section):
@@ -52,10 +55,13 @@ class Source(Section):
 
 
 class Claim(Section):
-    """What is tested, in one sentence."""
+    """What is tested, in one sentence. summary: what was done, what came out and what that does not say, which is
+    written afterwards. corrected: what the page said before if that was wrong. Neither is registered."""
 
     text: str
     sources: tuple[Source, ...] = ()
+    summary: str = ""
+    corrected: str = ""
 
 
 class Start(Section):
@@ -85,9 +91,10 @@ class Blocks(Section):
 
 class Tune(Section):
     """Each arm is run with the key at these multiples of its common value, on blocks of their own. The one with the
-    best mean outcome on the validation problems, which are the held-out problems of those blocks, is then tested."""
+    best mean outcome on the validation problems, which are the held-out problems of those blocks, is then tested.
+    key: for all arms, or for each one by its name."""
 
-    key: str = "train.lr"
+    key: str | dict[str, str] = "train.lr"
     times: tuple[Float, ...] = (0.5, 1, 2)
     seeds: tuple[Count, ...] = (100, 101)
     on: Literal["validation"] = "validation"
@@ -108,6 +115,13 @@ class Rule(Section):
     delta: Annotated[Float, Field(gt=0)] = 0.02
     """The smallest difference that matters."""
     level: FractionBelowOne = 0.95
+    guards: Guards = Field(default_factory=dict[str, Any])
+    """For this rule alone, in the arms that it compares; the control is the last of them."""
+
+    @property
+    def pairs(self) -> tuple[Sequence[Side], ...]:
+        """The sides of the difference, or of both differences whose variances are compared."""
+        return self.ratio_of_variances or (self.difference,)
 
     @model_validator(mode="after")
     def has_one_form(self) -> Rule:
@@ -138,9 +152,10 @@ class SweepFile(Section):
     tune: Tune | None = None
     outcome: dict[str, Any]
     rule: tuple[Rule, ...] = ()
-    guards: dict[str, Float | tuple[Float, Float]] = Field(default_factory=dict[str, Any])
-    """Limits on the mean over blocks, in every arm or, for a name with control_ in front, in the control: a number is
-    the least, a pair is a range. Names are exact, other outcomes, or metrics."""
+    guards: Guards = Field(default_factory=dict[str, Any])
+    """For every rule, in all arms."""
+    moved: dict[str, Float] = Field(default_factory=dict[str, Any])
+    """What the arms manipulate, named as guards are: by how much the two arms of a rule must at least differ in it."""
     figure: Figure = Figure()
 
     @model_validator(mode="after")
@@ -155,13 +170,14 @@ class SweepFile(Section):
                 f"{len(self.blocks.seeds)} blocks. Leave out values of the grid, or write several sweeps"
             )
         known = self.all_arms
-        named = [side for rule in self.rule for side in (*rule.difference, *sum(rule.ratio_of_variances or (), ()))]
-        for side in named:
+        for side in (side for rule in self.rule for pair in rule.pairs for side in pair):
             if isinstance(side, str) and side not in known:
                 raise ValueError(f"rule: {side!r} is not an arm. The arms are {', '.join(known)}")
             if isinstance(side, dict):
                 self.matching(side)
-                self.matching(side.get("best_at", {}))
+        for seed in self.tune.seeds if self.tune else ():
+            if seed in self.blocks.seeds:
+                raise ValueError(f"tune.seeds has {seed}, which is a block of the test. Give blocks of their own")
         return self
 
     @property
@@ -175,11 +191,10 @@ class SweepFile(Section):
 
     def matching(self, values: Mapping[str, Any]) -> list[str]:
         """List the arms of the grid with these values. ValueError if there are none."""
-        wanted = {key: value for key, value in values.items() if key != "best_at"}
         arms = self.all_arms.items()
-        found = [name for name, arm in arms if all(arm.get(key) == value for key, value in wanted.items())]
+        found = [name for name, arm in arms if all(arm.get(key) == value for key, value in values.items())]
         if not found:
-            raise ValueError(f"rule: no arm has {wanted}; the grid is {dict(self.grid)}")
+            raise ValueError(f"rule: no arm has {dict(values)}; the grid is {dict(self.grid)}")
         return found
 
     @property
@@ -200,6 +215,11 @@ class SweepFile(Section):
         return [each for place, each in enumerate(found) if each not in found[:place]]
 
     @property
+    def measured(self) -> list[str]:
+        """The names of all guards, as a row holds them."""
+        return [*dict.fromkeys([*self.guards, *self.moved, *(name for rule in self.rule for name in rule.guards)])]
+
+    @property
     def curves(self) -> tuple[str, ...]:
         """The curves that a row holds and a page draws."""
         of_outcome = self.outcome.get("number") or self.outcome.get("metric")
@@ -209,6 +229,8 @@ class SweepFile(Section):
     def digests(self) -> dict[str, str]:
         """Return a digest of every part that is fixed before the first result."""
         data = self.model_dump(mode="json")
+        data["claim"] = {key: data["claim"][key] for key in ("text", "sources")}
+        of_rules = [rule.pop("guards") for rule in data["rule"]]
         parts = {
             "claim": ["claim"],
             "recipe": ["recipe", "common", "start"],
@@ -217,8 +239,11 @@ class SweepFile(Section):
             "rule": ["rule"],
             "guards": ["guards"],
         }
-        vary = {"recipe": self.blocks.vary}
-        return {part: digest([data[key] for key in keys], vary.get(part)) for part, keys in parts.items()}
+        more = {
+            "recipe": self.blocks.vary,
+            "guards": [of_rules, data["moved"]] if self.moved or any(of_rules) else None,
+        }
+        return {part: digest([data[key] for key in keys], more.get(part)) for part, keys in parts.items()}
 
 
 def last_part(key: str) -> str:

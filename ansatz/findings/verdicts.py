@@ -2,34 +2,59 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
+from ansatz.config.schema import flat_keys
 from ansatz.findings.cells import choose_times
 from ansatz.findings.statistics import (
+    FEW,
+    NO_DIFFERENCE,
     NOT_TESTABLE,
+    REFUTED,
+    SMALL,
+    SUPPORTED,
+    TOO_FEW,
+    UNDECIDED,
+    UNTUNED,
     Interval,
-    blocks_to_decide,
     decide,
+    holm,
     mean_interval,
+    p_of,
     variance_interval,
 )
-from ansatz.findings.sweep_file import Rule, Side, SweepFile, label_of
+from ansatz.findings.sweep_file import Guards, Rule, Side, SweepFile, label_of
+from ansatz.track.base import EXACT
 from ansatz.track.jsonl import Row
+
+FRACTIONS = ("exact_pass@k", "sampled_pass@1", "lucky_answers")
+"""Outcomes between a floor of 0 and a ceiling of 1."""
+ACCURACIES = (*FRACTIONS, "steps_to")
+ALGORITHMS = (
+    *(f"algorithm.{part}" for part in ("preset", "advantage", "surrogate", "weights")),
+    *("data.curriculum", "preference", "rejection"),
+)
+"""Keys that make two arms two algorithms: which of them is more accurate is said only after tuning."""
+DIGITS = 1e-6
+"""Rows keep six digits of an outcome."""
+MOST_LATE = 0.8
+"""The least fraction of blocks that reach a mark after the first evaluation."""
+DECIDED = (SUPPORTED, SMALL, REFUTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """A guard in one arm. value: the mean over blocks, None if it was not measured."""
+    """A guard in one arm, or between two. value: the mean over blocks, None if it was not measured."""
 
     name: str
     arm: str
     value: float | None
-    low: float
-    high: float
+    low: float = float("-inf")
+    high: float = float("inf")
 
     @property
     def passed(self) -> bool:
@@ -38,60 +63,71 @@ class Guard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What came out for a rule. values: by block, the difference. missing: blocks without one, and why. needed: how
-    many blocks would decide, None if that is not known."""
+    """What came out for a rule. values: by block, the difference. missing: blocks without one, and why. interval: None
+    also if the values do not vary. p: see `statistics.p_of`, None without a verdict."""
 
     rule: Rule
+    arms: Sequence[str]
     title: str
     values: Mapping[int, float]
     missing: Sequence[str]
     interval: Interval | None
-    verdict: str
-    needed: int | None
+    only_rounding: bool
+    guards: Sequence[Guard]
+    verdict: str = UNDECIDED
+    p: float | None = None
 
 
 class Rows:
-    """The rows of the blocks, each arm at the value that its tuning has chosen."""
+    """The rows of the blocks, each arm at the value that its tuning has chosen.
+
+    All are of one commit, the one with most rows. left_out: how many rows there are of each other one.
+    """
 
     def __init__(self, sweep: SweepFile, rows: Sequence[Row]) -> None:
-        self.sweep, self.chosen = sweep, choose_times(sweep, rows)
-        self.blocks = [block for block in sweep.blocks.seeds if any(row["block"] == block for row in rows)]
-        self._rows = {(row["block"], row["arm"], row["times"]): row for row in rows}
+        commits = Counter(row.get("commit", "") for row in rows)
+        commit = commits.most_common(1)[0][0] if rows else ""
+        self.left_out = {other: count for other, count in commits.items() if other != commit}
+        self.kept = [row for row in rows if row.get("commit", "") == commit]
+        self.sweep, self.tuned = sweep, choose_times(sweep, self.kept)
+        self.chosen = dict.fromkeys(sweep.all_arms, 1.0) | self.tuned
+        self.blocks = [block for block in sweep.blocks.seeds if any(row["block"] == block for row in self.kept)]
+        self._rows = {(row["block"], row["arm"], row["times"]): row for row in self.kept}
 
     def row(self, block: int, arm: str) -> Row | None:
         """Return the row of an arm; None if it has not been run."""
         return self._rows.get((block, arm, self.chosen[arm]))
 
+    def rows_of(self, arm: str) -> dict[int, Row]:
+        """Return the rows of an arm by block."""
+        return {block: row for block in self.blocks if (row := self.row(block, arm))}
+
     def outcomes(self, arm: str, outcome: Mapping[str, Any]) -> dict[int, float]:
         """Return an outcome of an arm by block, where it has one."""
-        found = {
-            block: row["outcomes"].get(label_of(outcome)) for block in self.blocks if (row := self.row(block, arm))
-        }
+        found = {block: row["outcomes"].get(label_of(outcome)) for block, row in self.rows_of(arm).items()}
         return {block: value for block, value in found.items() if value is not None}
+
+    def measured(self, arm: str, name: str) -> dict[int, float]:
+        """Return what a guard measures in an arm, by block. One that was added later is read from an outcome or from
+        the curve of its metric."""
+        bare, found = name.removeprefix("control_"), dict[int, float]()
+        for block, row in self.rows_of(arm).items():
+            value = row["guards"].get(name, row["outcomes"].get(bare))
+            if value is None and "/" in bare and row["curves"].get(bare):
+                value = fmean(y for _, y in row["curves"][bare])
+            if value is not None:
+                found[block] = value
+        return found
 
     def arm_of(self, side: Side, outcome: Mapping[str, Any]) -> str:
         """Return the arm that a side of a difference stands for: of several, the one with the best mean."""
         if isinstance(side, str):
             return side
-        arms = self.sweep.all_arms
+        arms = self.sweep.matching(side)
+        return max(arms, key=lambda arm: fmean(self.outcomes(arm, outcome).values() or [float("-inf")]))
 
-        def find_best(names: Sequence[str]) -> str:
-            return max(names, key=lambda name: fmean(self.outcomes(name, outcome).values() or [float("-inf")]))
-
-        names = self.sweep.matching(side)
-        if "best_at" in side:
-            fixed = {key for key in side if key != "best_at"}
-            free = {
-                key: value
-                for key, value in arms[find_best(self.sweep.matching(side["best_at"]))].items()
-                if key not in fixed
-            }
-            names = [name for name in names if all(arms[name][key] == value for key, value in free.items())]
-        return find_best(names)
-
-    def difference(self, side: Sequence[Side], outcome: Mapping[str, Any]) -> tuple[dict[int, float], list[str]]:
-        """Return the difference of one or two sides by block, and why blocks have none."""
-        arms = [self.arm_of(each, outcome) for each in side]
+    def difference(self, arms: Sequence[str], outcome: Mapping[str, Any]) -> tuple[dict[int, float], list[str]]:
+        """Return the difference of one or two arms by block, and why blocks have none."""
         columns = [self.outcomes(arm, outcome) for arm in arms]
         values = {
             block: columns[0][block] - sum(column[block] for column in columns[1:])
@@ -108,57 +144,135 @@ class Rows:
         return values, missing
 
 
-def check_guards(sweep: SweepFile, rows: Rows) -> list[Guard]:
-    """Return every guard in every arm that it is for."""
-    found: list[Guard] = []
-    for name, limits in sweep.guards.items():
-        low, high = limits if isinstance(limits, tuple) else (limits, float("inf"))
-        for arm in [sweep.control] if name.startswith("control_") else sweep.all_arms:
-            measured = [row["guards"].get(name) for block in rows.blocks if (row := rows.row(block, arm))]
-            values = [value for value in measured if value is not None]
-            found.append(Guard(name=name, arm=arm, value=fmean(values) if values else None, low=low, high=high))
-    return found
-
-
-def judge(sweep: SweepFile, rows: Rows, guards: Sequence[Guard]) -> list[Result]:
+def judge(rows: Rows) -> list[Result]:
     """Return what came out for each rule."""
-    return [_judge(sweep, rows, rule, all(guard.passed for guard in guards)) for rule in sweep.rule]
+    sweep = rows.sweep
+    shared = list(_check_limits(rows, sweep.guards, list(sweep.all_arms), sweep.control))
+    return [_judge(rows, rule, shared) for rule in sweep.rule]
 
 
-def _judge(sweep: SweepFile, rows: Rows, rule: Rule, testable: bool) -> Result:
-    outcome, needed = sweep.outcome_of(rule), None
-    if rule.ratio_of_variances is not None:
-        (first, missing), (second, more) = (rows.difference(pair, outcome) for pair in rule.ratio_of_variances)
-        values = {block: value for block, value in first.items() if block in second}
-        interval = variance_interval(list(values.values()), [second[block] for block in values], level=rule.level)
-        missing = missing + more
-        title = " over ".join(f"variance of {a} - {b}" for a, b in rule.ratio_of_variances)
+def describe(results: Sequence[Result]) -> list[str]:
+    """Return the verdicts, with whether they survive the correction of Holm for all of these results.
+
+    A corrected p is compared with half of what the level leaves, because the tests are one-sided.
+    """
+    corrected = iter(holm([result.p for result in results if result.p is not None]))
+    texts: list[str] = []
+    for result in results:
+        p = None if result.p is None else next(corrected)
+        survives = "survives" if p is not None and p <= (1 - result.rule.level) / 2 else "does not survive"
+        texts.append(result.verdict + (f", {survives} Holm" if result.verdict in DECIDED else ""))
+    return texts
+
+
+def _judge(rows: Rows, rule: Rule, shared: Sequence[Guard]) -> Result:
+    outcome = rows.sweep.outcome_of(rule)
+    pairs = [[rows.arm_of(side, outcome) for side in pair] for pair in rule.pairs]
+    (first, missing), *others = (rows.difference(pair, outcome) for pair in pairs)
+    values = {block: value - rule.than for block, value in first.items() if all(block in more for more, _ in others)}
+    numbers = list(values.values())
+    if rule.ratio_of_variances:
+        interval = variance_interval(numbers, [others[0][0][block] for block in values], level=rule.level)
+        title = " over ".join(f"variance of {a} - {b}" for a, b in pairs)
     else:
-        found, missing = rows.difference(rule.difference, outcome)
-        values = {block: value - rule.than for block, value in found.items()}
-        how: dict[str, Any] = {"level": rule.level, "direction": rule.direction, "delta": rule.delta}
-        interval = mean_interval(list(values.values()), **how)
-        needed = blocks_to_decide(list(values.values()), **how)
-        title = " - ".join(rows.arm_of(side, outcome) for side in rule.difference)
-        title += f" {'-' if rule.than > 0 else '+'} {abs(rule.than):g}" if rule.than else ""
-    verdict = decide(interval, direction=rule.direction, delta=rule.delta) if testable else NOT_TESTABLE
-    return Result(
-        rule=rule, title=title, values=values, missing=missing, interval=interval, verdict=verdict, needed=needed
+        interval = mean_interval(numbers, level=rule.level)
+        title = " - ".join(pairs[0]) + (f" {'-' if rule.than > 0 else '+'} {abs(rule.than):g}" if rule.than else "")
+    known = (abs(value) for arm in pairs[0] for value in rows.outcomes(arm, outcome).values())
+    rounding = DIGITS * max([rule.delta, *known])
+    if numbers and max(numbers) - min(numbers) <= rounding:
+        interval = None
+    result = Result(
+        rule=rule,
+        arms=pairs[0],
+        title=title,
+        values=values,
+        missing=[*missing, *(why for _, more in others for why in more)],
+        interval=interval,
+        only_rounding=all(abs(number + rule.than) <= rounding for number in numbers),
+        guards=[*shared, *_guards_of(rows, rule, pairs)],
     )
+    return _with_verdict(rows, result)
 
 
-def find_changes(sweep: SweepFile, header: Row) -> list[str]:
-    """Return the parts of the file that are not what was registered before the first result."""
+def _with_verdict(rows: Rows, result: Result) -> Result:
+    """Return the result with its verdict: the guards come first, then what can vary at all."""
+    rule, interval = result.rule, result.interval
+    how: dict[str, Any] = {"direction": rule.direction, "delta": rule.delta}
+    if not all(guard.passed for guard in result.guards):
+        return replace(result, verdict=NOT_TESTABLE)
+    if len(result.values) < FEW:
+        return replace(result, verdict=TOO_FEW)
+    if interval is None:
+        return replace(result, verdict=NO_DIFFERENCE if result.only_rounding else NOT_TESTABLE)
+    verdict = decide(interval, **how)
+    if verdict in DECIDED and _needs_tuning(rows, result):
+        return replace(result, verdict=UNTUNED)
+    return replace(result, verdict=verdict, p=p_of(interval, **how))
+
+
+def _needs_tuning(rows: Rows, result: Result) -> bool:
+    """Tell whether a rule says which of two algorithms is more accurate before the rate of both has been tuned."""
+    arms, named = result.arms, all(isinstance(side, str) for side in result.rule.difference)
+    accuracy = rows.sweep.outcome_of(result.rule)["name"] in ACCURACIES
+    if len(arms) < 2 or not named or not accuracy or result.rule.direction == "equal" or rows.tuned.keys() >= {*arms}:
+        return False
+    first, second = (flat_keys(rows.sweep.all_arms[arm]) for arm in arms)
+    return any(first.get(key) != second.get(key) for key in {*first, *second} if key.startswith(ALGORITHMS))
+
+
+def _check_limits(rows: Rows, guards: Guards, arms: Sequence[str], control: str) -> Iterator[Guard]:
+    for name, limits in guards.items():
+        low, high = limits if isinstance(limits, tuple) else (limits, float("inf"))
+        for arm in [control] if name.startswith("control_") else dict.fromkeys(arms):
+            values = rows.measured(arm, name).values()
+            yield Guard(name=name, arm=arm, value=fmean(values) if values else None, low=low, high=high)
+
+
+def _guards_of(rows: Rows, rule: Rule, pairs: Sequence[Sequence[str]]) -> Iterator[Guard]:
+    """Yield the guards of one rule: its own, and those on what is compared and on what the arms manipulate."""
+    arms, outcome = pairs[0], rows.sweep.outcome_of(rule)
+    yield from _check_limits(rows, rule.guards, [arm for pair in pairs for arm in pair], arms[-1])
+    if outcome["name"] == "steps_to":
+        yield from _check_mark(rows, arms, outcome)
+    if len(arms) < 2 or rule.ratio_of_variances:
+        return
+    if outcome["name"] in FRACTIONS:
+        yield from _check_room(rows, rule, arms)
+    for name, least in rows.sweep.moved.items():
+        first, second = (rows.measured(arm, name) for arm in arms)
+        moved = [abs(first[block] - second[block]) for block in first.keys() & second.keys()]
+        yield Guard(name=f"moved: {name}", arm=" - ".join(arms), value=fmean(moved) if moved else None, low=least)
+
+
+def _check_room(rows: Rows, rule: Rule, arms: Sequence[str]) -> Iterator[Guard]:
+    """Yield whether a difference that matters fits between the control and the floor or ceiling that is claimed, and
+    whether one of the arms is away from the other of the two."""
+    outcome = rows.sweep.outcome_of(rule)
+    means = {arm: fmean(values) for arm in arms if (values := rows.outcomes(arm, outcome).values())}
+    if not means:
+        return
+    lowest, highest = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
+    control = arms[-1] if arms[-1] in means else lowest
+    floor = (highest, rule.delta) if rule.direction == "greater" else (control, rule.delta - rule.than)
+    ceiling = (lowest, 1 - rule.delta) if rule.direction == "less" else (control, 1 - rule.delta - rule.than)
+    yield Guard(name=f"floor: {label_of(outcome)}", arm=floor[0], value=means[floor[0]], low=floor[1])
+    yield Guard(name=f"ceiling: {label_of(outcome)}", arm=ceiling[0], value=means[ceiling[0]], high=ceiling[1])
+
+
+def _check_mark(rows: Rows, arms: Sequence[str], outcome: Mapping[str, Any]) -> Iterator[Guard]:
+    """Yield in which fraction of the blocks a mark is reached after the first evaluation, where the curve is known."""
+    number, value = outcome.get("number", EXACT), outcome["value"]
+    for arm in dict.fromkeys(arms):
+        reached, kept = rows.outcomes(arm, outcome), rows.rows_of(arm)
+        curves = [kept[block]["curves"].get(number, []) for block in reached]
+        late = [points[1][1] < value for points in curves if len(points) > 1]
+        if late:
+            yield Guard(name=f"{number} below {value:g} at first", arm=arm, value=fmean(late), low=MOST_LATE)
+
+
+def find_changes(rows: Rows, header: Row) -> list[str]:
+    """Return the parts of the file that are not what was registered before the first result, and "rows" if some of
+    them are left out."""
     registered = header.get("registered", {})
-    return [part for part, now in sweep.digests().items() if registered.get(part) != now]
-
-
-def curves_of(rows: Rows, name: str) -> dict[str, dict[int, list[tuple[float, float]]]]:
-    """Return the curve of each arm and block: {arm: {block: [(step, value), ...]}}."""
-    found: defaultdict[str, dict[int, list[tuple[float, float]]]] = defaultdict(dict)
-    for arm in rows.sweep.all_arms:
-        for block in rows.blocks:
-            row = rows.row(block, arm)
-            if row is not None and row["curves"].get(name):
-                found[arm][block] = [(x, y) for x, y in row["curves"][name]]
-    return dict(found)
+    changed = [part for part, now in rows.sweep.digests().items() if registered.get(part) != now]
+    return changed + ["rows"] * bool(rows.left_out)

@@ -70,15 +70,26 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 
 def verdicts(path: Path, file: Path) -> list[str]:
-    """The verdict of each rule of a sweep file without tuning, or with."""
-    sweep, rows = _read(file), rows_of(path)
-    rules = sweep.get("rule", [])
-    rules = rules if isinstance(rules, list) else [rules]
-    arms = _arms(sweep)
-    rows = [row for row in rows if row["times"] == _chosen(sweep, rows)[row["arm"]]]
-    rows = [row for row in rows if row["block"] in sweep["blocks"]["seeds"]]
+    """The verdict of each rule of a sweep file, before the correction for the number of rules."""
+    sweep, rows, arms, rules = _prepared(path, file)
     testable = _guards_hold(sweep, rows, arms, rules)
     return [_verdict(rule, sweep, rows, arms) if testable else "not testable here" for rule in rules]
+
+
+def numbers(path: Path, file: Path) -> list[list[list[float]]]:
+    """For each rule the differences by block: one list, or two whose variances are compared."""
+    sweep, rows, arms, rules = _prepared(path, file)
+    return [_columns(rule, sweep, rows, arms)[0] for rule in rules]
+
+
+def _prepared(path: Path, file: Path) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any], list[Any]]:
+    sweep, rows = _read(file), rows_of(path)
+    commits = [row["commit"] for row in rows]
+    rows = [row for row in rows if row["commit"] == max(commits, key=commits.count)]
+    rules = sweep.get("rule", [])
+    rules = rules if isinstance(rules, list) else [rules]
+    rows = [row for row in rows if row["times"] == _chosen(sweep, rows)[row["arm"]]]
+    return sweep, [row for row in rows if row["block"] in sweep["blocks"]["seeds"]], _arms(sweep), rules
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -130,8 +141,11 @@ def _guards_hold(sweep: dict[str, Any], rows: list[dict[str, Any]], arms: dict[s
     return True
 
 
-def _verdict(rule: dict[str, Any], sweep: dict[str, Any], rows: list[dict[str, Any]], arms: dict[str, Any]) -> str:
-    name, level = label(rule.get("outcome") or sweep["outcome"]), rule.get("level", 0.95)
+def _columns(
+    rule: dict[str, Any], sweep: dict[str, Any], rows: list[dict[str, Any]], arms: dict[str, Any]
+) -> tuple[list[list[float]], list[list[str]]]:
+    """The differences of a rule, and the arms that they are of."""
+    name = label(rule.get("outcome") or sweep["outcome"])
     value = {(row["block"], row["arm"]): row["outcomes"].get(name) for row in rows}
     blocks = sorted({row["block"] for row in rows})
 
@@ -139,40 +153,89 @@ def _verdict(rule: dict[str, Any], sweep: dict[str, Any], rows: list[dict[str, A
         known = [value[block, arm] for block in blocks if value.get((block, arm)) is not None]
         return sum(known) / len(known) if known else -math.inf
 
-    def matching(wanted: dict[str, Any]) -> list[str]:
-        return [arm for arm, keys in arms.items() if all(keys[key] == wanted[key] for key in wanted)]
-
     def arm_of(side: Any) -> str:
         if isinstance(side, str):
             return side
-        fixed = {key: side[key] for key in side if key != "best_at"}
-        if "best_at" in side:
-            best = max(matching(side["best_at"]), key=mean_of)
-            fixed = {**arms[best], **fixed}
-        return max(matching(fixed), key=mean_of)
+        return max((arm for arm, keys in arms.items() if all(keys[key] == side[key] for key in side)), key=mean_of)
 
-    def differences(pair: list[Any]) -> dict[int, float]:
-        names = [arm_of(side) for side in pair]
-        found = {}
-        for block in blocks:
-            each = [value.get((block, arm)) for arm in names]
-            numbers = [number for number in each if number is not None]
-            if len(numbers) == len(each):
-                found[block] = numbers[0] - sum(numbers[1:])
-        return found
+    pairs = [[arm_of(side) for side in pair] for pair in rule.get("ratio_of_variances", [rule.get("difference")])]
+    whole = [b for b in blocks if all(value.get((b, arm)) is not None for pair in pairs for arm in pair)]
+    than = rule.get("than", 0.0)
+    return [[value[b, pair[0]] - sum(value[b, a] for a in pair[1:]) - than for b in whole] for pair in pairs], pairs
 
-    if "ratio_of_variances" in rule:
-        first, second = (differences(pair) for pair in rule["ratio_of_variances"])
-        both = [block for block in first if block in second]
-        if len(both) < 4:
-            return "undecided"
-        mean, half = log_ratio_and_half([first[b] for b in both], [second[b] for b in both], level)
+
+def _mean(numbers: list[Any]) -> float:
+    known = [number for number in numbers if number is not None]
+    return sum(known) / len(known) if known else math.nan
+
+
+def _rule_is_testable(rule: dict[str, Any], sweep: dict[str, Any], rows: list[dict[str, Any]], pair: list[str]) -> bool:
+    """A comparison with a number that was not measured (nan) is false, which is what a guard says then."""
+    outcome = rule.get("outcome") or sweep["outcome"]
+    name, delta, than, direction = label(outcome), rule.get("delta", 0.02), rule.get("than", 0.0), rule.get("direction")
+
+    def measured(row: dict[str, Any], guard: str) -> Any:
+        curve = row["curves"].get(guard)
+        return row["guards"].get(guard, row["outcomes"].get(guard, curve and _mean([y for _, y in curve])))
+
+    of = {arm: {row["block"]: row for row in rows if row["arm"] == arm} for arm in pair}
+    for guard, limits in rule.get("guards", {}).items():
+        for arm in pair:
+            if not limits[0] <= _mean([measured(row, guard) for row in of[arm].values()]) <= limits[1]:
+                return False
+    if outcome["name"] == "steps_to":
+        for arm in pair:
+            late = [
+                row["curves"]["exact_pass@1"][1][1] < outcome["value"]
+                for row in of[arm].values()
+                if row["outcomes"][name]
+            ]
+            if late and not sum(late) / len(late) >= 0.8:
+                return False
+    if len(pair) < 2 or "ratio_of_variances" in rule:
+        return True
+    for guard, least in sweep.get("moved", {}).items():
+        both = of[pair[0]].keys() & of[pair[1]].keys()
+        if not _mean([abs(measured(of[pair[0]][b], guard) - measured(of[pair[1]][b], guard)) for b in both]) >= least:
+            return False
+    if outcome["name"] in ("exact_pass@k", "sampled_pass@1", "lucky_answers"):
+        other, control = (_mean([row["outcomes"].get(name) for row in of[arm].values()]) for arm in pair)
+        if (direction in ("less", "equal") and control + than - delta < 0) or max(other, control) < delta:
+            return False
+        if (direction != "less" and control + than + delta > 1) or min(other, control) > 1 - delta:
+            return False
+    return True
+
+
+def _is_untuned(rule: dict[str, Any], sweep: dict[str, Any], arms: dict[str, Any]) -> bool:
+    sides = rule.get("difference", [])
+    if "tune" in sweep or rule.get("direction") == "equal" or len(sides) < 2 or not isinstance(sides[0], str):
+        return False
+    if (rule.get("outcome") or sweep["outcome"])["name"] not in ("exact_pass@k", "sampled_pass@1", "steps_to"):
+        return False
+    kinds = ("preset", "advantage", "surrogate", "weights", "rejection", "preference", "curriculum")
+    chosen = [{key: arms[side][key] for key in arms[side] if key.split(".")[-1] in kinds} for side in sides]
+    return chosen[0] != chosen[1]
+
+
+def _verdict(rule: dict[str, Any], sweep: dict[str, Any], rows: list[dict[str, Any]], arms: dict[str, Any]) -> str:
+    columns, pairs = _columns(rule, sweep, rows, arms)
+    if not _rule_is_testable(rule, sweep, rows, pairs[0]):
+        return "not testable here"
+    if len(columns[0]) < 5:
+        return "too few blocks"
+    delta, level = rule.get("delta", 0.02), rule.get("level", 0.95)
+    if max(columns[0]) - min(columns[0]) < 1e-6 * delta:
+        return "no difference beyond rounding" if max(map(abs, columns[0])) < 1e-6 * delta else "not testable here"
+    if len(columns) == 2:
+        mean, half = log_ratio_and_half(columns[0], columns[1], level)
     else:
-        numbers = [each - rule.get("than", 0.0) for each in differences(rule["difference"]).values()]
-        if len(numbers) < 2:
-            return "undecided"
-        mean, half = mean_and_half(numbers, level)
-    delta, direction = rule.get("delta", 0.02), rule.get("direction", "greater")
+        mean, half = mean_and_half(columns[0], level)
+    verdict = _of_interval(mean, half, delta, rule.get("direction", "greater"))
+    return "undecided until tuned" if verdict != "undecided" and _is_untuned(rule, sweep, arms) else verdict
+
+
+def _of_interval(mean: float, half: float, delta: float, direction: str) -> str:
     if direction == "equal":
         if abs(mean) + half < delta:
             return "supported"

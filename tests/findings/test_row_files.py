@@ -17,7 +17,7 @@ from ansatz.ui.library import Library
 
 SWEEP: dict[str, Any] = {
     "recipe": "tiny_arithmetic_grpo_cpu",
-    "blocks": {"seeds": [0, 1, 2, 3]},
+    "blocks": {"seeds": [0, 1, 2, 3, 4]},
     "arms": {"control": {}, "other": {"train.lr": 1e-3}},
     "outcome": {"name": "sampled_pass@1"},
     "rule": {"difference": ["other", "control"], "direction": "greater", "delta": 0.02},
@@ -46,16 +46,16 @@ def stored(folder: Path, sweep: SweepFile, gains: list[float], *, exact: float =
 @pytest.mark.parametrize(
     ("gains", "exact", "verdict"),
     [
-        ([0.1, 0.11, 0.12, 0.1], 0.5, "supported"),
-        ([-0.1, -0.11, -0.12, -0.1], 0.5, "refuted"),
-        ([0.1, -0.1, 0.12, -0.1], 0.5, "undecided"),
-        ([0.1, 0.11, 0.12, 0.1], 0.95, "not testable here"),
+        ([0.1, 0.11, 0.12, 0.1, 0.11], 0.5, "supported, survives Holm"),
+        ([-0.1, -0.11, -0.12, -0.1, -0.11], 0.5, "refuted, survives Holm"),
+        ([0.1, -0.1, 0.12, -0.1, 0.1], 0.5, "undecided"),
+        ([0.1, 0.11, 0.12, 0.1, 0.11], 0.95, "not testable here"),
     ],
 )
 def test_the_verb_judges_each_rule_and_keeps_the_verdict_with_the_rows(tmp_path, gains, exact, verdict):
     rows = stored(tmp_path, read(tmp_path), gains, exact=exact)
     (line,) = rows.judge()
-    assert line.startswith(f"other - control (sampled_pass@1): {verdict}, {sum(gains) / 4:+.4g} [")
+    assert line.startswith(f"other - control (sampled_pass@1): {verdict}, {sum(gains) / 5:+.4g} [")
     assert ("guards that failed: control_exact" in line) == (exact > 0.9)
     page = describe_sweep(rows.path)
     assert [each["verdict"] for each in page["verdicts"]] == [verdict]
@@ -63,7 +63,7 @@ def test_the_verb_judges_each_rule_and_keeps_the_verdict_with_the_rows(tmp_path,
 
 
 def test_a_rule_that_was_changed_after_the_first_result_is_exploratory_and_no_rule_has_no_verdict(tmp_path):
-    stored(tmp_path, read(tmp_path), [0.1, 0.11, 0.12, 0.1])
+    stored(tmp_path, read(tmp_path), [0.1, 0.11, 0.12, 0.1, 0.11])
     changed = read(tmp_path, rule={**SWEEP["rule"], "delta": 0.5})
     (line,) = RowFile(tmp_path, changed, tmp_path / "mine.yaml").judge()
     assert "(exploratory: rule changed)" in line
@@ -76,12 +76,12 @@ def test_report_and_list_find_the_sweep_next_to_its_runs_and_draw_the_curve_of_i
 ):
     monkeypatch.chdir(tmp_path)
     FOLDER.mkdir(parents=True)
-    rows = stored(FOLDER, read(FOLDER), [0.1, 0.11, 0.12, 0.1])
+    rows = stored(FOLDER, read(FOLDER), [0.1, 0.11, 0.12, 0.1, 0.11])
     list(rows.judge())
     assert Library([tmp_path / "runs"]).find_sweeps() == {"mine": (FOLDER / "mine.jsonl").resolve()}
     report([Path("mine")], out=tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "<b>supported</b>" in page
+    assert "<b>supported, survives Holm</b>" in page
     assert "pass@1 by step" in page
     assert "exact_pass@1" not in page
 

@@ -9,7 +9,6 @@ from slow_verdicts import t_quantile as slow_quantile
 
 from ansatz.findings.statistics import (
     Interval,
-    blocks_to_decide,
     decide,
     holm,
     mean_interval,
@@ -17,6 +16,7 @@ from ansatz.findings.statistics import (
     t_tail,
     variance_interval,
 )
+from tools.findings.pages import blocks_to_decide
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 8, 19])
@@ -38,13 +38,14 @@ def test_five_blocks_give_1_24_standard_deviations_and_eight_0_84() -> None:
 
 def test_the_interval_of_a_mean_is_that_of_the_slow_implementation() -> None:
     values = [0.031, -0.004, 0.012, 0.05, 0.022]
-    interval = mean_interval(values, level=0.95, direction="greater", delta=0.02)
+    interval = mean_interval(values, level=0.95)
     assert interval is not None
     mean, half = mean_and_half(values, 0.95)
     assert (interval.low, interval.high) == pytest.approx((mean - half, mean + half), rel=1e-6)
     error = half / slow_quantile(0.95, 4)
-    assert interval.p == pytest.approx((1 - t_tail(mean / error, 4)) / 2, rel=1e-6)
-    assert mean_interval([0.3], level=0.95, direction="greater", delta=0.02) is None
+    assert interval.p_above(0.0) == pytest.approx((1 - t_tail(mean / error, 4)) / 2, rel=1e-6)
+    assert mean_interval([0.3], level=0.95) is None
+    assert mean_interval([0.3, 0.3], level=0.95) is None
 
 
 def test_the_interval_of_a_ratio_of_variances_is_where_the_correlation_is_just_significant() -> None:
@@ -62,7 +63,7 @@ def test_the_interval_of_a_ratio_of_variances_is_where_the_correlation_is_just_s
 
 def test_verdicts_follow_from_where_the_interval_lies() -> None:
     def verdict(low: float, high: float, direction: str) -> str:
-        interval = Interval(value=(low + high) / 2, low=low, high=high, num_blocks=5, p=0.0)
+        interval = Interval(value=(low + high) / 2, low=low, high=high, num_blocks=5, p_above=lambda _: 0.0)
         return decide(interval, direction=direction, delta=2.0)
 
     assert verdict(1.0, 4.0, "greater") == "supported"
@@ -74,7 +75,7 @@ def test_verdicts_follow_from_where_the_interval_lies() -> None:
     assert verdict(-1.5, 1.5, "equal") == "supported"
     assert verdict(-2.5, 1.5, "equal") == "undecided"
     assert verdict(2.5, 3.5, "equal") == "refuted"
-    assert decide(None, direction="greater", delta=2.0) == "undecided"
+    assert decide(None, direction="greater", delta=2.0) == "too few blocks"
 
 
 def test_the_number_of_blocks_that_would_decide_is_the_smallest_one() -> None:

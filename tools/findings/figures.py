@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import html
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 
 from ansatz.findings.sweep_file import last_part
-from ansatz.findings.verdicts import Result, Rows, curves_of
+from ansatz.findings.verdicts import Result, Rows
 from ansatz.track.svg import Chart, Series, figure, round_ticks
 from ansatz.track.theme import SERIES_COLOURS, SVG_STYLE
 
@@ -49,6 +50,16 @@ def draw_differences(results: Sequence[Result], units: Sequence[tuple[float, str
             parts.append(f'<circle class="dot s0" cx="{x(interval.value * scale):.1f}" cy="{top + 20}" r="4.5"/>')
         parts += [f'<circle class="dot s1" cx="{x(value):.1f}" cy="{top + 35}" r="3.2"/>' for value in dots]
     return _svg("Differences by block, their mean and its interval", parts, 36 + _PANEL * len(results))
+
+
+def curves_of(rows: Rows, name: str) -> dict[str, dict[int, list[tuple[float, float]]]]:
+    """Return the curve of each arm and block: {arm: {block: [(step, value), ...]}}."""
+    found: defaultdict[str, dict[int, list[tuple[float, float]]]] = defaultdict(dict)
+    for arm in rows.sweep.all_arms:
+        for block, row in rows.rows_of(arm).items():
+            if row["curves"].get(name):
+                found[arm][block] = [(x, y) for x, y in row["curves"][name]]
+    return dict(found)
 
 
 def draw_curves(rows: Rows, name: str, *, is_fraction: bool) -> str | None:
