@@ -82,8 +82,10 @@ def test_the_generated_part_of_the_page_of_components_is_current():
 def test_lines_have_at_most_100_characters(page):
     lines = page.read_text(encoding="utf-8").splitlines()
     long = [(number, line) for number, line in enumerate(lines, 1) if len(line) > WIDTH]
-    # Markdown has no heading of two lines, and a registered claim, which is the title of its page, never changes.
-    assert [f"line {number}: {len(line)}" for number, line in long if not line.startswith("# ")] == []
+    # Markdown has no heading or row of two lines, and a registered claim, which is the title of its page and in the
+    # index of the findings, never changes.
+    given = ("# ", "| ") if page.parent.name == "findings" else ("# ",)
+    assert [f"line {number}: {len(line)}" for number, line in long if not line.startswith(given)] == []
 
 
 @pytest.mark.parametrize("page", [*PAGES, *LOG], ids=lambda page: str(page.relative_to(REPOSITORY)))

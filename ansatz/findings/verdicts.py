@@ -107,7 +107,7 @@ class Rows:
         found = {block: row["outcomes"].get(label_of(outcome)) for block, row in self.rows_of(arm).items()}
         return {block: value for block, value in found.items() if value is not None}
 
-    def measured(self, arm: str, name: str) -> dict[int, float]:
+    def read_guard(self, arm: str, name: str) -> dict[int, float]:
         """Return what a guard measures in an arm, by block. One that was added later is read from an outcome or from
         the curve of its metric."""
         bare, found = name.removeprefix("control_"), dict[int, float]()
@@ -224,7 +224,7 @@ def _check_limits(rows: Rows, guards: Guards, arms: Sequence[str], control: str)
     for name, limits in guards.items():
         low, high = limits if isinstance(limits, tuple) else (limits, float("inf"))
         for arm in [control] if name.startswith("control_") else dict.fromkeys(arms):
-            values = rows.measured(arm, name).values()
+            values = rows.read_guard(arm, name).values()
             yield Guard(name=name, arm=arm, value=fmean(values) if values else None, low=low, high=high)
 
 
@@ -239,7 +239,7 @@ def _guards_of(rows: Rows, rule: Rule, pairs: Sequence[Sequence[str]]) -> Iterat
     if outcome["name"] in FRACTIONS:
         yield from _check_room(rows, rule, arms)
     for name, least in rows.sweep.moved.items():
-        first, second = (rows.measured(arm, name) for arm in arms)
+        first, second = (rows.read_guard(arm, name) for arm in arms)
         moved = [abs(first[block] - second[block]) for block in first.keys() & second.keys()]
         yield Guard(name=f"moved: {name}", arm=" - ".join(arms), value=fmean(moved) if moved else None, low=least)
 
