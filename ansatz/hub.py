@@ -22,11 +22,14 @@ from typing import Any, NamedTuple, NoReturn
 
 from ansatz.errors import MissingModelError, ModelError, NotStoredError
 from ansatz.files import check_ordinary_files
-from ansatz.gguf_file import folder_of_gguf
 from ansatz.links import read_text
+from ansatz.registry import load_attribute
+from ansatz.trust import TrustedText
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "*.tiktoken", "tekken.json")
 
+GGUF_READER = TrustedText("ansatz.gguf_file:folder_of_gguf")
+"""Makes a folder of a GGUF file. It is imported when a recipe names such a file."""
 _EXPORTED = ["recipe.yaml", "prompt.txt"]  # of models that Ansatz wrote
 _WEIGHTS = "*.safetensors"
 _FILES = ["*.json", _WEIGHTS, "*.model", "*.tiktoken", "*.jinja", "vocab.json", "vocab.txt", "merges.txt", *_EXPORTED]
@@ -76,7 +79,9 @@ def local_folder(name: str | Path, *, key: str = "model.path", weights: bool = T
     """
     parts = hub_name(name)
     if parts is None:
-        return folder_of_gguf(Path(name), key=key) if Path(name).is_file() else Path(name)
+        if not Path(name).is_file():
+            return Path(name)
+        return load_attribute(GGUF_READER, kind="reader of GGUF files")(Path(name), key=key)
     with _refusals(str(name), parts, key=key), _progress_shown():
         if not weights:
             return _download(parts, [name for name in _FILES if name != _WEIGHTS])

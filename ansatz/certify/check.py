@@ -20,6 +20,7 @@ from ansatz.certify.gradients import Gradients
 from ansatz.certify.ranks import two_rank_gradient
 from ansatz.config.schema import Config, RolloutSection
 from ansatz.loop.builders import model_builder, tokenizer_texts
+from ansatz.loop.own_reward_model import rewards_before
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.start_checks import check_start
 from ansatz.models.layers import checkpointed_layers, configure_layers
@@ -29,7 +30,6 @@ from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
 from ansatz.rewards.base import Grader
 from ansatz.rewards.grader import build_grader
-from ansatz.rewards.learned import rewards_before
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.groups import GroupSampler
 from ansatz.rollout.native import NativeSampler

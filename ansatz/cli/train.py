@@ -132,7 +132,8 @@ def following(folder: Path, trackers: Sequence[str], *, group: str = "") -> Iter
 def _run(config: Config, **options: bool) -> None:
     from ansatz.links import check_no_links
     from ansatz.loop.pipeline import run_pipeline
-    from ansatz.track.console import LOG, SafeConsole, open_console, results_table
+    from ansatz.track.base import LOG
+    from ansatz.track.console import SafeConsole, open_console, results_table
     from ansatz.track.report import write_report
 
     if options["resume"]:

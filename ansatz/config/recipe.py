@@ -27,7 +27,7 @@ INSTALLED = (
     "ansatz.config.stages.core:SFT",
     "ansatz.config.stages.rejection:REJECTION",
     "ansatz.config.stages.preference:PREFERENCE",
-    "ansatz.config.stages.reward_model:DECLARATION",
+    "ansatz.reward_models.section:DECLARATION",
     "ansatz.config.stages.core:RL",
 )
 """The places of the declarations, in the order of the stages in a recipe that does not list them."""

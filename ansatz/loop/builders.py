@@ -10,13 +10,13 @@ from ansatz.config.chat import Template
 from ansatz.config.schema import Config
 from ansatz.data.base import bind_source, load_problems
 from ansatz.errors import ConfigError
+from ansatz.loop.own_reward_model import rewards_before
 from ansatz.models.plan import recipe_shape
 from ansatz.models.tiny import build_random_model, build_tiny_model
 from ansatz.prompts.chat import spelled_out
 from ansatz.prompts.templates import QUESTION, template_text
 from ansatz.registry import bind
 from ansatz.rewards.grader import RewardGrader, build_grader
-from ansatz.rewards.learned import rewards_before
 from ansatz.types import Problem
 
 TOKENIZER_PROBLEMS = 4000  # enough for every name and phrase of a generator; more only cost time

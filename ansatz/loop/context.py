@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from ansatz.evaluate.evaluate import Evaluator
 from ansatz.loop.exact_evaluation import Predicts, solution_logps
 from ansatz.loop.held_run import HeldRun
 from ansatz.loop.interrupts import Interrupts
+from ansatz.loop.own_reward_model import list_own_rewards, rewards_with
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stored_sources import StoredSources
 from ansatz.loop.trainers import TrainerSpec, copy_of_trained, load, load_base
@@ -23,7 +25,6 @@ from ansatz.models.lora import FOLDER
 from ansatz.objectives.objective import Objective
 from ansatz.rewards.base import Grader
 from ansatz.rewards.grader import build_grader
-from ansatz.rewards.learned import list_own_rewards, rewards_with
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.engines import engine_of
 from ansatz.track.base import ConsoleSink
@@ -32,14 +33,23 @@ from ansatz.train.placement import has_exact_weights
 from ansatz.train.trainer import Trainer
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """The output of a finished stage. stage: its name. folder: the name of its folder in the run, such as "rl_2".
+    path: of the output, a file or folder in it."""
+
+    stage: str
+    folder: str
+    path: str
+
+
 class RunContext(StoredSources):
     """One run of a recipe. It builds the trainers, samplers, graders and evaluators of the stages. Its inputs (the
     recipe, the problems, the renderers of prompts) come with `StoredSources`.
 
-    outputs: the output path of each stage that is done, by folder name, in order. The folder of a stage with several
-    rounds appears once for each round. model: the newest model folder of the policy; start_model: the model folder at
-    the start of the running entry of the list of stages. bases: the base model of the adapters in a folder of the run.
-    held: the run's folder, which `run_pipeline` sets when this process has locked it.
+    outputs: of the stages that are done, in order. model: the newest model folder of the policy; start_model: the model
+    folder at the start of the running entry of the list of stages. bases: the base model of the adapters in a folder of
+    the run. held: the run's folder, which `run_pipeline` sets when this process has locked it.
     """
 
     held: HeldRun
@@ -57,24 +67,24 @@ class RunContext(StoredSources):
         super().__init__(sources)
         self.workplace, self.console, self.interrupts = workplace, console, interrupts
         self.grader, self.evaluation_grader = grader, evaluation_grader
-        self.outputs: dict[str, str] = {}
-        self.model = self.start_model = ""
+        self.outputs: list[Output] = []
+        self.model = self.start_model = str(sources.config.model.path)
         self.bases: dict[str, str] = {}
         self._run_seed = sources.config.seed
 
-    def add_output(self, folder_name: str, path: str, *, is_policy: bool) -> None:
-        """Record the output of a stage. The stage `model` leaves a model in its folder only if it builds one."""
-        self.outputs[folder_name] = path
-        if not is_policy:
+    def add_output(self, output: Output, *, policy: str | None) -> None:
+        """Record the output of a stage. policy: the model folder that later stages start from, if it makes one."""
+        self.outputs.append(output)
+        if policy is None:
             return
-        base, lora = self.base_of(self.start_model), self.config.model.lora
-        if folder_name == "model":
-            base = str(self.config.model.path)
-            if not self.config.model.built and not (lora and lora.get("path")):
-                path = base
-        if lora is not None and (Path(path) / FOLDER).is_dir() and path != base:
-            self.bases[path] = base
-        self.model = path
+        base = self.base_of(self.start_model)
+        if self.config.model.lora is not None and (Path(policy) / FOLDER).is_dir() and policy != base:
+            self.bases[policy] = base
+        self.model = policy
+
+    def outputs_of(self, stage: str) -> list[Output]:
+        """Return the outputs of a stage, in order: one for each of its folders that are done."""
+        return [output for output in self.outputs if output.stage == stage]
 
     def base_of(self, path: str) -> str:
         """Return the base model of the adapters in a folder of this run; any other path itself."""
@@ -104,14 +114,9 @@ class RunContext(StoredSources):
         if not list_own_rewards(self.config.rewards):
             yield self.grader
             return
-        rewards = rewards_with(self.config.rewards, self.newest_reward_model)
+        rewards = rewards_with(self.config.rewards, self.outputs_of(REWARD_MODEL)[-1].path)
         with build_grader(rewards, workers=self.config.grader_workers) as grader:
             yield grader
-
-    @property
-    def newest_reward_model(self) -> str:
-        """The folder of the reward model that the run has trained last. It must exist."""
-        return [path for name, path in self.outputs.items() if name.startswith(REWARD_MODEL)][-1]
 
     def evaluator(self, source: Predicts, *, num_problems: int | None = None) -> Evaluator:
         """Build the held-out evaluation of the recipe. source: a policy or a trainer, for its tokenizer and log-probs.

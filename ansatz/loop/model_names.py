@@ -6,7 +6,7 @@ from typing import Any
 
 from ansatz.config.schema import REWARD_MODEL, Config
 from ansatz.hub import pinned
-from ansatz.rewards.learned import LEARNED
+from ansatz.loop.own_reward_model import LEARNED
 
 
 def with_commits(config: Config) -> Config:

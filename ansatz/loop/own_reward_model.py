@@ -7,10 +7,34 @@ later rounds stay with the verdicts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from ansatz.config.schema import REWARD_MODEL, Config
 from ansatz.errors import ConfigError
 from ansatz.rewards.base import rewards
-from ansatz.rewards.learned import list_own_rewards, rewards_before
+
+LEARNED = ("learned", "process")
+"""Rewards with a model that a stage of the run can train."""
+Rewards = Mapping[str, Mapping[str, Any]]
+"""The settings of rewards, by name."""
+
+
+def list_own_rewards(recipe: Rewards) -> list[str]:
+    """Return the rewards of a recipe that use the run's own model, because they name none."""
+    return [name for name in LEARNED if name in recipe and recipe[name].get("model") is None]
+
+
+def rewards_before(recipe: Rewards) -> Rewards:
+    """Return the rewards of a recipe without those that wait for a model of the run."""
+    own = list_own_rewards(recipe)
+    return {name: settings for name, settings in recipe.items() if name not in own}
+
+
+def rewards_with(recipe: Rewards, model: str) -> Rewards:
+    """Return the rewards of a recipe with the model that the run has trained."""
+    own = list_own_rewards(recipe)
+    return {name: {**each, "model": model} if name in own else each for name, each in recipe.items()}
 
 
 def check_own_rewards(config: Config) -> None:

@@ -26,7 +26,7 @@ from ansatz.files import write_text
 from ansatz.links import hold
 from ansatz.locks import folder_lock
 from ansatz.loop.builders import graders_of
-from ansatz.loop.context import RunContext
+from ansatz.loop.context import Output, RunContext
 from ansatz.loop.held_run import ORIGIN, HeldRun, record_or_verify_inputs
 from ansatz.loop.interrupts import Interrupts
 from ansatz.loop.model_names import with_commits
@@ -154,13 +154,15 @@ def _run_stages(context: RunContext) -> None:
         with context.using(entry.config):  # context.config is now the recipe with the changes of this entry
             for name in entry.folders:
                 output = _run_stage(entry.stage, context, context.config.run_dir / name)
-                context.add_output(name, output, is_policy=entry.stage.makes_policy)
+                policy = entry.stage.policy_of(context.config, output) if entry.stage.makes_policy else None
+                context.add_output(Output(stage=entry.stage.name, folder=name, path=output), policy=policy)
         if entry.stage.name == "model":
             # The problems and the model are complete now: their digests belong to the run's identity from here on.
             context.held.seal(record_or_verify_inputs(context.config.run_dir))
     if context.config.save.optimizer == "unfinished":
-        for path in (path for name in context.outputs for path in list_checkpoints(context.config.run_dir / name)):
-            keep_weights(path, exact=False)
+        for output in context.outputs:
+            for path in list_checkpoints(context.config.run_dir / output.folder):
+                keep_weights(path, exact=False)
 
 
 def _check_resumable(config: Config) -> None:
@@ -224,7 +226,7 @@ def _run_to_the_end(stage: Stage, context: RunContext, folder: Path) -> Path:
 
 
 def _summary(context: RunContext) -> dict[str, Any]:
-    folders = [context.config.run_dir / name for name in context.outputs]
+    folders = [context.config.run_dir / output.folder for output in context.outputs]
     evaluations = [row for folder in folders for row in read_jsonl(folder / "evaluations.jsonl")]
     seconds = sum(done["seconds"] for folder in folders if (done := read_done(folder)) is not None)
     return {"seconds": round(seconds, 3), "model": context.model, "evaluations": evaluations}

@@ -26,7 +26,7 @@ from ansatz.files import write_text
 from ansatz.json_text import parse_json
 from ansatz.links import read_bytes
 from ansatz.loop.user_code import file_digests
-from ansatz.track.console import LOG, append_line
+from ansatz.track.base import LOG, append_line
 from ansatz.trust import signature
 
 MAY_CHANGE = ("name", "out", "train.steps", "save.", "cluster.")

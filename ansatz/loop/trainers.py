@@ -7,16 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ansatz.config.schema import ModelSection, ScheduleSection, TrainSection
+from ansatz.model_config import read_config
 from ansatz.models.layers import configure_layers
-from ansatz.models.load import Policy, cast, compute_dtype, find_device, load_policy
+from ansatz.models.load import Policy, cast, check_folder, compute_dtype, find_device, load_policy
 from ansatz.models.lora import FOLDER, bind_adapters
-from ansatz.models.reward_model import classifier_of, load_reward_model
 from ansatz.models.save import export_dtype
 from ansatz.objectives.objective import Objective
+from ansatz.registry import load_attribute
 from ansatz.train.checkpoint import DIGESTS_FILE, verify_digests
 from ansatz.train.local import LocalTrainer
 from ansatz.train.optim import Schedule
 from ansatz.train.placement import ONE_PROCESS, Placement, use_exact_weights
+from ansatz.trust import TrustedText
+
+REWARD_MODEL_LOADER = TrustedText("ansatz.reward_models.model:load_for_critic")
+"""Loads a reward model for a critic. It is imported when a recipe names such a model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,13 +104,13 @@ def load_base(model: ModelSection, path: str, *, device: str | None = None) -> P
 
 
 def _load_critic(path: str) -> Policy:
-    """Load the model that a critic starts from: a policy or a reward model."""
+    """Load the model that a critic starts from: a policy, or a reward model, which is a classifier."""
     check_digests(path)
-    classifier = classifier_of(path)
-    if classifier is None:
-        return load_policy(path)
-    reads, extra_layers = classifier
-    return load_reward_model(path, reads=reads, extra_layers=extra_layers)
+    key = "train.critic.path"
+    architecture = str((read_config(check_folder(path, key=key), key=key).get("architectures") or [""])[0])
+    if architecture.endswith("Classification"):
+        return load_attribute(REWARD_MODEL_LOADER, kind="loader of reward models")(path)
+    return load_policy(path)
 
 
 def check_digests(path: str) -> None:

@@ -14,9 +14,9 @@ import inspect
 import logging
 import pickle
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,6 +48,7 @@ class Policy:
     base: the model without its adapters, on the same weights (`models.lora`); None for a model without adapters.
     sharded: the root of the model if its weights are sharded over ranks (`train.fsdp`).
     text_part: a sentence about the weights that were left out if only the text part is used; None for others.
+    written: by name of a weight, a mask of its values that training may change; of all other weights, all values.
     """
 
     model: Any
@@ -58,6 +59,7 @@ class Policy:
     base: Any = None
     sharded: Any = None
     text_part: str | None = None
+    written: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
 
     @property
     def device(self) -> torch.device:

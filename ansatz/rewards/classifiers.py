@@ -62,7 +62,7 @@ class Classifier:
 
     @property
     def step_end(self) -> Any:
-        """Return where the steps end that the model was trained on, as `models.reward_model` stores it."""
+        """Return where the steps end that the model was trained on, as `reward_models.model` stores it."""
         return getattr(self._model.config, "step_end", None) or "line"
 
     def logits(self, rows: Sequence[Sequence[int]]) -> list[Any]:

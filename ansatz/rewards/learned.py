@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
 from ansatz.config.fields import Positive
@@ -21,27 +21,6 @@ from ansatz.types import Rollout
 
 CAN_HANG = True
 """The model can be the user's own code."""
-LEARNED = ("learned", "process")
-"""Rewards with a model that a stage of the run can train."""
-Recipe = Mapping[str, Mapping[str, Any]]
-"""Rewards by name, each with its settings."""
-
-
-def list_own_rewards(recipe: Recipe) -> list[str]:
-    """Return the rewards of a recipe that use the run's own model, because they name none."""
-    return [name for name in LEARNED if name in recipe and recipe[name].get("model") is None]
-
-
-def rewards_before(recipe: Recipe) -> Recipe:
-    """Return the rewards of a recipe without those that wait for a model of the run."""
-    own = list_own_rewards(recipe)
-    return {name: settings for name, settings in recipe.items() if name not in own}
-
-
-def rewards_with(recipe: Recipe, model: str) -> Recipe:
-    """Return the rewards of a recipe with the model that the run has trained."""
-    own = list_own_rewards(recipe)
-    return {name: {**each, "model": model} if name in own else each for name, each in recipe.items()}
 
 
 class OutcomeModel(Protocol):

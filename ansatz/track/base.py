@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Protocol
 
 from ansatz.errors import NonFiniteError
+from ansatz.links import open_file
 from ansatz.track.rollout_rows import StoredGroup
+from ansatz.visible import visible
 
 EVALUATION_NUMBERS = ("pass@1", "greedy", "pass@k", "maj@k", "mean_length", "truncated_frac")
 """The numbers that every evaluation has. greedy is None if it was not measured."""
+LOG = "log.txt"
+"""The file of a run folder with the lines of its console."""
 
 REWARD = "reward"
 """A number of evaluations: the mean reward. It decides which checkpoint is best if no reward says what is correct."""
@@ -84,6 +91,12 @@ class ConsoleSink(Protocol):
     def event(self, step: int, text: str) -> None: ...
 
     def end(self) -> None: ...
+
+
+def append_line(path: Path, text: str) -> None:
+    """Append a line to a log. A full disk does not end the run for it."""
+    with suppress(OSError), open_file(path, "a", encoding="utf-8") as file:
+        file.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}  {visible(text)}\n")
 
 
 def checked_metrics(step: int, metrics: Mapping[str, float], *, last_step: int) -> dict[str, float]:

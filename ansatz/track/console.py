@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -22,12 +20,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ansatz.files import read_yaml
-from ansatz.links import open_file
-from ansatz.track.base import ConsoleSink, Evaluation
+from ansatz.track.base import ConsoleSink, Evaluation, append_line
 from ansatz.visible import visible
 
-LOG = "log.txt"
-"""The file of a run folder with the lines of its console."""
 HEADLINES: dict[str, str] = read_yaml(Path(__file__).with_name("headlines.yaml"))
 """Metric -> short label, in the order shown. A step shows the first few of those that it has."""
 
@@ -80,12 +75,6 @@ def open_console(console: Console | None = None, *, log: Path | None = None) -> 
     plain = PlainConsole(partial(target.print, markup=False, highlight=False, soft_wrap=True))
     shown = LiveConsole(target) if live else plain
     return shown if log is None else cast("ConsoleSink", _Both(shown, PlainConsole(partial(append_line, log))))
-
-
-def append_line(path: Path, text: str) -> None:
-    """Append a line to a log. A full disk does not end the run for it."""
-    with suppress(OSError), open_file(path, "a", encoding="utf-8") as file:
-        file.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}  {visible(text)}\n")
 
 
 def event_line(stage: str, step: int, text: str) -> str:

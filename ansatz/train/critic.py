@@ -1,6 +1,6 @@
 """A critic: a transformer, by default a copy of the policy's, with a linear value head instead of the output embedding.
 
-A critic that starts from a reward model gets the value head instead of the reward model's score head.
+A critic can also start from a reward model, which comes without its score head.
 
 Axes: T flat tokens, H hidden, M sampled tokens. The value at a response token is computed from the state before it. It
 is the reward that the critic expects, given the prompt and the tokens so far.
@@ -17,13 +17,12 @@ from torch import Tensor, nn
 
 from ansatz.errors import NonFiniteError
 from ansatz.models.load import Policy
-from ansatz.models.reward_model import HEAD, mask_gradients, written_channels
 from ansatz.models.threads import parallel_map
 from ansatz.objectives.objective import Objective
 from ansatz.track.measurements import Measurement, mean
 from ansatz.train.batch import TrainBatch
 from ansatz.train.logps import without_gradient
-from ansatz.train.optim import MasterAdamW
+from ansatz.train.optim import MasterAdamW, mask_gradients
 from ansatz.train.packed import PackedRollouts
 from ansatz.train.ranks import ONE_RANK, Ranks
 from ansatz.train.step import MicrobatchResult, accumulate_gradients, not_made
@@ -40,11 +39,8 @@ class Critic(nn.Module):
         frozen = [parameter for parameter in model.model.parameters() if not parameter.requires_grad]
         self.transformer = copy.deepcopy(model.model, {id(parameter): parameter for parameter in frozen})
         self._policy = dataclasses.replace(model, model=self.transformer)
-        head = getattr(model.model, HEAD, None) or model.head
-        if hasattr(self.transformer, HEAD):
-            delattr(self.transformer, HEAD)
-        self.written = {f"transformer.{name}": mask for name, mask in written_channels(model).items()}
-        self.value = nn.Linear(head.weight.shape[1], 1, device=model.device)
+        self.written = {f"transformer.{name}": mask for name, mask in model.written.items()}
+        self.value = nn.Linear(model.model.config.hidden_size, 1, device=model.device)
         nn.init.zeros_(self.value.weight)
         nn.init.zeros_(self.value.bias)
 
@@ -77,8 +73,8 @@ class Critic(nn.Module):
 class TrainedCritic:
     """A critic and its optimizer.
 
-    tokens_per_microbatch: number of tokens in a forward pass. written: the masks of `written_channels`, placed like
-    the weights. ranks: the processes that train it together.
+    tokens_per_microbatch: number of tokens in a forward pass. written: the masks of `Policy.written`, placed like the
+    weights. ranks: the processes that train it together.
     """
 
     module: Critic

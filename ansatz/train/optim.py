@@ -153,6 +153,13 @@ class MasterAdamW:
         return moments  # pyright: ignore[reportReturnType]
 
 
+def mask_gradients(masters: Mapping[str, Tensor], written: Mapping[str, Tensor]) -> None:
+    """Set the summed gradients of the values that `Policy.written` excludes to 0."""
+    for name, mask in written.items():
+        if (gradient := masters[name].grad) is not None:
+            gradient.mul_(mask.to(gradient.device))
+
+
 def _shape(value: Tensor | None) -> torch.Size | None:
     return None if value is None else value.shape
 

@@ -1,6 +1,6 @@
 """The host of a trainer rank: a trainer that keeps its share of the weights, and its place in the process group.
 
-The trainer is a `LocalTrainer` of a policy, or a `RewardTrainer`.
+The trainer is a `LocalTrainer` of a policy, or another with its methods, such as the one of a reward model.
 
 All ranks get the same calls in the same order. All ranks find errors of the user and of a full disk together and return
 them as answers. Any other error of a rank ends all of them (`train.rank_group`).
@@ -25,11 +25,8 @@ from ansatz.cluster.actor import this_machine
 from ansatz.cluster.base import Emit
 from ansatz.errors import AnsatzError
 from ansatz.links import make_folder, rename
-from ansatz.train.batch import TrainBatch
 from ansatz.train.fsdp import ShardedPlacement, rank_mesh
-from ansatz.train.local import LocalTrainer
 from ansatz.train.placement import Placement
-from ansatz.train.reward_trainer import LabelledBatch, RewardTrainer
 from ansatz.train.sample import TrainSample
 from ansatz.train.trainer import Skipped, StepReport, StoredWeights
 
@@ -93,13 +90,13 @@ class RankHost:
     of the weights; 0: all.
     """
 
-    build: Callable[[Placement], LocalTrainer | RewardTrainer]
+    build: Callable[[Placement], Any]
     scratch: Path
     timeout_s: float
     shard_size: int = 0
     _store: TCPStore | None = None
     _trainer: Any = None
-    _batch: TrainBatch | LabelledBatch | None = None
+    _batch: Any = None
     _peak_gb: Callable[[], float] = lambda: 0.0
     _skipped: list[StoredSkip] = field(default_factory=list[StoredSkip])
 
@@ -193,7 +190,7 @@ class RankHost:
         return timedelta(seconds=self.timeout_s)
 
     @property
-    def _built(self) -> TrainBatch | LabelledBatch:
+    def _built(self) -> Any:
         assert self._batch is not None, "a batch comes before its update"
         return self._batch
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from ansatz.errors import AnsatzError
 from ansatz.links import hold, is_own_file, list_folder, list_folders
-from ansatz.track.console import LOG, duration
+from ansatz.track.base import LOG
+from ansatz.track.console import duration
 from ansatz.track.health import HealthCheck, checks_of
 from ansatz.track.runs import PipelineRun, StageRun, read_pipeline
 from ansatz.track.sweep_rows import FOLDER, holds_rows

@@ -16,7 +16,8 @@ from starlette.responses import Response
 from ansatz.data.pairs import REJECTED
 from ansatz.data.store import read_problems
 from ansatz.links import is_own_file, open_file, read_text
-from ansatz.track.console import LOG, event_line
+from ansatz.track.base import LOG
+from ansatz.track.console import event_line
 from ansatz.track.figures import Drawn, Panel, panel_chart, stage_charts
 from ansatz.track.filters import All, Compare, Query
 from ansatz.track.report import describe_splits, read_record

@@ -19,7 +19,8 @@ from toy_runs import different_results, toy_config
 import ansatz as package
 from ansatz import links
 from ansatz.loop.pipeline import run_pipeline
-from ansatz.track.console import LOG, open_console
+from ansatz.track.base import LOG
+from ansatz.track.console import open_console
 from ansatz.track.report import write_report
 
 FILE_SINK = Path(__file__).parents[1] / "track" / "file_sink.py"

@@ -28,8 +28,8 @@ from ansatz.loop.stages import problems
 from ansatz.loop.stages.model import ModelStage
 from ansatz.models.load import load_policy
 from ansatz.models.tiny import build_tiny_model
-from ansatz.track.base import EVALUATION_NUMBERS
-from ansatz.track.console import LOG, PlainConsole, open_console
+from ansatz.track.base import EVALUATION_NUMBERS, LOG
+from ansatz.track.console import PlainConsole, open_console
 from ansatz.track.exact_rows import read_solution_logps
 from ansatz.track.jsonl import read_jsonl
 from ansatz.track.metrics import load_metrics

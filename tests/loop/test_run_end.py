@@ -12,7 +12,8 @@ from ansatz.errors import NonFiniteError, RewardError, RunInterrupted, RunStoppe
 from ansatz.loop import pipeline
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.run_folder import resume_config
-from ansatz.track.console import LOG, open_console
+from ansatz.track.base import LOG
+from ansatz.track.console import open_console
 from ansatz.track.report import write_report
 from ansatz.track.runs import read_pipeline
 from ansatz.ui.library import RunSummary

@@ -21,8 +21,8 @@ from ansatz.models import lora
 from ansatz.models.known_models import model_shape
 from ansatz.models.load import Policy, check_folder, head_logits, load_policy
 from ansatz.models.reader import reader_of
-from ansatz.models.reward_model import load_reward_model
 from ansatz.models.save import save_model
+from ansatz.reward_models.model import load_reward_model
 from ansatz.rollout.vllm.vllm import vllm
 from ansatz.track.console import PlainConsole
 from tools import family_runs

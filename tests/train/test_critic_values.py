@@ -8,8 +8,9 @@ import torch
 from tiny_models import tiny_folder, tiny_policy
 
 from ansatz.config.schema import TrainSection
-from ansatz.models.reward_model import load_reward_model, written_channels
+from ansatz.models.save import save_model
 from ansatz.objectives.build import build_objective
+from ansatz.reward_models.model import load_for_critic, load_reward_model
 from ansatz.train.local import LocalTrainer
 from ansatz.train.optim import Schedule
 from ansatz.train.sample import TrainSample
@@ -79,8 +80,9 @@ def test_a_critic_comes_close_to_the_table_of_true_values():
 
 def test_of_a_reward_model_with_extra_layers_only_these_learn_and_write_to_their_own_channels(tmp_path):
     trained = trainer()
-    model = load_reward_model(tiny_folder(tmp_path / "model"), reads="step", extra_layers=2, extra_width=16)
-    written = written_channels(model)
+    rewards = load_reward_model(tiny_folder(tmp_path / "model"), reads="step", extra_layers=2, extra_width=16)
+    save_model(rewards, tmp_path / "rewards", state=dict(rewards.model.named_parameters()), dtype=torch.float32)
+    model = load_for_critic(tmp_path / "rewards")
     trained.start_critic_from(model)
     critic = trained.critic
     assert critic is not None
@@ -91,5 +93,6 @@ def test_of_a_reward_model_with_extra_layers_only_these_learn_and_write_to_their
     assert all(f"layers.{layer}." not in name for name in changed for layer in range(trained_layers))
     assert {"value.weight", "transformer.model.norm.weight"} <= changed
     after = critic.module.state_dict()
-    assert written
-    assert not any(after[f"transformer.{name}"][~mask].any() for name, mask in written.items())
+    assert model.written.keys() == rewards.written.keys() != set()
+    assert not any(after[f"transformer.{name}"][~mask].any() for name, mask in model.written.items())
+    assert not any("score" in name for name in after)

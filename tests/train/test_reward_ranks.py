@@ -17,10 +17,10 @@ from test_reward_trainer import CLASSES, samples, with_steps
 from ansatz.config.schema import TrainSection
 from ansatz.models import lora
 from ansatz.models.load import load_policy
-from ansatz.models.reward_model import HEAD, load_reward_model
+from ansatz.reward_models.model import HEAD, load_reward_model
+from ansatz.reward_models.trainer import LanguageLoss, RewardTrainer, reads
 from ansatz.train.optim import Schedule
 from ansatz.train.placement import ONE_PROCESS, Placement
-from ansatz.train.reward_trainer import LanguageLoss, RewardTrainer, reads
 from ansatz.train.sample import TrainSample
 
 CASES: dict[str, dict[str, Any]] = {

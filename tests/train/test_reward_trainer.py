@@ -16,10 +16,10 @@ from safetensors.torch import load_file, save_file
 from ansatz.config.schema import TrainSection
 from ansatz.errors import ModelError, NonFiniteError
 from ansatz.models.load import load_policy
-from ansatz.models.reward_model import HEAD, load_reward_model
 from ansatz.models.save import save_model
+from ansatz.reward_models.model import HEAD, load_reward_model
+from ansatz.reward_models.trainer import LanguageLoss, RewardTrainer, reads
 from ansatz.train.optim import Schedule
-from ansatz.train.reward_trainer import LanguageLoss, RewardTrainer, reads
 from ansatz.train.sample import TrainSample
 from tests.tiny_models import ARCHITECTURES, some_sequences, tiny_folder
 

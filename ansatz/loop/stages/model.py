@@ -56,6 +56,10 @@ class ModelStage(Stage):
         check = partial(sources.lengths(reader).check_prompts, max_response_tokens=limit)
         sources.drop_unfit("heldout", check, first=sources.config.evaluate.problems)
 
+    def policy_of(self, config: Config, output: str) -> str:
+        """Return the model of the recipe, unless the stage has built one, or merged an adapter into it."""
+        return output if config.model.built or _get_adapter(config) is not None else str(config.model.path)
+
     def run(self, context: RunContext, folder: Path) -> Path:
         config, path = context.config, str(context.config.model.path)
         if config.model.built:

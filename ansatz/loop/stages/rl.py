@@ -115,9 +115,9 @@ def _check_number(sources: RunSources) -> None:
 
 def _inherit_curriculum(context: RunContext, stage: TrainingStage) -> None:
     """Start the curriculum of a repeated stage with the knowledge that the one before it gained about the problems."""
-    earlier = [path for name, path in context.outputs.items() if name.startswith("rl")]
+    earlier = context.outputs_of("rl")
     if stage.first_step == 1 and earlier:
-        stage.stream.inherit(checkpoint.loop_state(Path(earlier[-1])).get("stream", {}))
+        stage.stream.inherit(checkpoint.loop_state(Path(earlier[-1].path)).get("stream", {}))
 
 
 def _with_own_critic(context: RunContext) -> Config:
@@ -125,7 +125,7 @@ def _with_own_critic(context: RunContext) -> Config:
     config = context.config
     if config.train.critic.path != REWARD_MODEL:
         return config
-    critic = config.train.critic.model_copy(update={"path": context.newest_reward_model})
+    critic = config.train.critic.model_copy(update={"path": context.outputs_of(REWARD_MODEL)[-1].path})
     return config.model_copy(update={"train": config.train.model_copy(update={"critic": critic})})
 
 

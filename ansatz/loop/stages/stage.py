@@ -53,6 +53,10 @@ class Stage:
         """Return the objective of the stage's updates. `loop.repeat` makes a skipped update again with it."""
         raise NotImplementedError
 
+    def policy_of(self, config: Config, output: str) -> str:
+        """Return the model folder that later stages start from. output: the path that `run` returned."""
+        return output
+
     def seconds_before(self, folder: Path) -> float:
         """Return the seconds that an interrupted run of the stage has recorded in its folder."""
         return seconds_logged(folder)

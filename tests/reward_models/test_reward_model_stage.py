@@ -18,15 +18,15 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 from ansatz.cli.explain import explain
 from ansatz.errors import AnsatzError
 from ansatz.evaluate.responses import Response
-from ansatz.loop.labelled_responses import LabelledGroup, StepPrefixes, read_labelled, samples_of, with_replay
 from ansatz.loop.pipeline import run_pipeline
-from ansatz.loop.stages.reward_model import RewardModelStage
+from ansatz.reward_models.labelled_responses import LabelledGroup, StepPrefixes, read_labelled, samples_of, with_replay
+from ansatz.reward_models.stage import RewardModelStage
+from ansatz.reward_models.trainer import RewardTrainer
 from ansatz.rewards.reasoning_steps import step_ends
 from ansatz.track.jsonl import read_jsonl
-from ansatz.train.reward_trainer import RewardTrainer
 from ansatz.types import Finish, Problem, Prompt, Reason, Verdict
 
-EVERY_OTHER = f"{Path(__file__).with_name('user_rewards.py')}:every_other"
+EVERY_OTHER = f"{Path(__file__).parents[1] / 'loop' / 'user_rewards.py'}:every_other"
 SMALL = {
     "samples_per_prompt": 4,
     "problems": 6,

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +21,6 @@ from torch import Tensor, nn
 
 from ansatz.config.fields import StepEnd
 from ansatz.errors import ModelError, is_failure
-from ansatz.json_text import read_object
 from ansatz.model_config import is_wrapper, read_config, text_config
 from ansatz.models import attention, layer_operations
 from ansatz.models.families import max_context
@@ -108,16 +106,20 @@ def load_reward_model(
         end_ids=(),
         path=str(folder),
         text_part=text_part(folder),
+        written=_written_channels(model) if extra_layers else {},
     )
 
 
-def classifier_of(path: str | Path) -> tuple[Reads, int] | None:
-    """Return the unit that a reward model's folder scores, and its number of extra layers; None for other models."""
-    config = read_object(check_folder(path) / "config.json", error=ModelError, advice=f"{path} is not a model.")
-    architecture, extra_layers = str((config.get("architectures") or [""])[0]), int(config.get(EXTRA_LAYERS, 0))
-    if architecture.endswith("ForSequenceClassification"):
-        return "response", extra_layers
-    return ("step", extra_layers) if architecture.endswith("ForTokenClassification") else None
+def load_for_critic(path: str | Path) -> Policy:
+    """Load a reward model of either kind without its score head, so that a critic can start from it. If it has extra
+    layers, only they are trained further. Raise ModelError as `load_reward_model` does."""
+    config = read_config(check_folder(path))
+    is_process = str(config["architectures"][0]).endswith("ForTokenClassification")
+    policy = load_reward_model(
+        path, reads="step" if is_process else "response", extra_layers=int(config.get(EXTRA_LAYERS, 0))
+    )
+    delattr(policy.model, HEAD)
+    return policy
 
 
 def _classifier(folder: Path, reads: Reads) -> tuple[Any, list[str]]:
@@ -260,17 +262,15 @@ def _train_only_extra_layers(model: Any, count: int) -> None:
             parameter.requires_grad_(False)
 
 
-def written_channels(model: Policy) -> dict[str, Tensor]:
-    """The channels that extra layers may write to, as a mask for each of their weights that not all of them write to.
+def _written_channels(model: Any) -> dict[str, Tensor]:
+    """Return the channels that extra layers may write to, as a mask for each of their weights that not all of them
+    write to (`Policy.written`).
 
     Channels that extra layers do not write to at first are never written to, so that each layer can read the policy's
-    expectation and the token in them. Empty for a model without extra layers.
+    expectation and the token in them.
     """
-    parameters = dict(model.model.named_parameters())
-    if model.base is not None or all(parameter.requires_grad for parameter in parameters.values()):
-        return {}
     masks: dict[str, Tensor] = {}
-    for name, parameter in parameters.items():
+    for name, parameter in model.named_parameters():
         if parameter.requires_grad and _layer_of(name) is not None and _is_output(name):
             is_written = parameter.detach() != 0
             if parameter.ndim > 1:
@@ -278,13 +278,6 @@ def written_channels(model: Policy) -> dict[str, Tensor]:
             if not is_written.all():
                 masks[name] = is_written.expand_as(parameter)
     return masks
-
-
-def mask_gradients(masters: Mapping[str, Tensor], written: Mapping[str, Tensor]) -> None:
-    """Set the summed gradients of weights that `written_channels` leaves at 0 to 0."""
-    for name, mask in written.items():
-        if (gradient := masters[name].grad) is not None:
-            gradient.mul_(mask.to(gradient.device))
 
 
 def head_scores(model: Policy, hidden_MH: Tensor) -> Tensor:

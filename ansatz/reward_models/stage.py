@@ -1,9 +1,9 @@
 """A reward model of the run: sample and label responses, or read given ones, and train a classifier on them.
 
-    reward_model/labelled.jsonl    see `loop.reward_data`; otherwise as sft/: metrics, checkpoints
+    reward_model/labelled.jsonl    see `data`; otherwise as sft/: metrics, checkpoints
     reward_model_2/                a second round: trains the model of the first one on, with replay of its data
 
-A checkpoint is an ordinary classifier of transformers (`models.reward_model`).
+A checkpoint is an ordinary classifier of transformers (`model`).
 """
 
 from __future__ import annotations
@@ -19,23 +19,11 @@ from typing import Any, TypeVar
 from ansatz.config.fields import StepEnd
 from ansatz.config.load import load_run
 from ansatz.config.schema import Config, ModelSection, TrainSection
-from ansatz.config.stages.reward_model import DECLARATION, RewardModelSection
 from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.responses import Response
 from ansatz.files import read_yaml
 from ansatz.loop.builders import check_source, source_problems
 from ansatz.loop.context import RunContext
-from ansatz.loop.labelled_responses import LabelledGroup, read_labelled, samples_of, with_replay
-from ansatz.loop.reward_data import (
-    check_given_lengths,
-    given_of,
-    heldout_groups,
-    heldout_responses,
-    labelled_groups,
-    read_given,
-    section_of,
-)
-from ansatz.loop.reward_evaluation import Scorer, evaluate_on_given, evaluate_on_slips, evaluate_reward_model
 from ansatz.loop.run_sources import GENERATED, RunSources, accept
 from ansatz.loop.stages.stage import Stage
 from ansatz.loop.trainers import check_digests, load_base
@@ -44,13 +32,25 @@ from ansatz.models.layers import configure_layers
 from ansatz.models.load import cast, check_folder, compute_dtype
 from ansatz.models.lora import bind_adapters
 from ansatz.models.reader import Reader
-from ansatz.models.reward_model import load_reward_model
 from ansatz.models.save import export_dtype
+from ansatz.reward_models.data import (
+    check_given_lengths,
+    given_of,
+    heldout_groups,
+    heldout_responses,
+    labelled_groups,
+    read_given,
+    section_of,
+)
+from ansatz.reward_models.evaluation import Scorer, evaluate_on_given, evaluate_on_slips, evaluate_reward_model
+from ansatz.reward_models.labelled_responses import LabelledGroup, read_labelled, samples_of, with_replay
+from ansatz.reward_models.model import load_reward_model
+from ansatz.reward_models.section import DECLARATION, RewardModelSection
+from ansatz.reward_models.trainer import LanguageLoss, RewardModelTrainer, RewardTrainer, reads
 from ansatz.rewards.reasoning_steps import check_step_end, check_steps, shown_step_end
 from ansatz.track.console import percent
 from ansatz.train.optim import Schedule
 from ansatz.train.placement import ONE_PROCESS, Placement
-from ansatz.train.reward_trainer import LanguageLoss, RewardModelTrainer, RewardTrainer, reads
 from ansatz.types import Problem, Prompt
 
 AnyTrainer = TypeVar("AnyTrainer", bound=RewardModelTrainer[Any])
@@ -181,10 +181,11 @@ class RewardModelStage(Stage):
         groups = labelled_groups(context, folder)
         prompts, responses = heldout_responses(context, folder)
         heldout = heldout_groups(context, folder)
-        earlier = _earlier_rounds(context)
-        replayed = _replayed(earlier, by_step=section.kind == "process")
+        earlier = context.outputs_of(DECLARATION.name)
+        rounds = [config.run_dir / output.folder for output in earlier]
+        replayed = _replayed(rounds, by_step=section.kind == "process")
         groups = with_replay(groups, replayed, frac=section.replay, key=(config.seed, "replay"))
-        start = context.outputs[earlier[-1].name] if earlier else context.model
+        start = earlier[-1].path if earlier else context.model
         if section.path is not None:
             start = str(check_folder(section.path, key="reward_model.path"))
         spec = RewardTrainerSpec(
@@ -271,12 +272,6 @@ def _slips(config: Config) -> Sequence[Problem]:
     if any(problem.solution is None for problem in problems):
         raise DataError("reward_model.slips has problems without a worked solution. Use the source word_problems.")
     return problems
-
-
-def _earlier_rounds(context: RunContext) -> list[Path]:
-    """Return the folders of the rounds before this one, in order."""
-    names = [name for name in context.outputs if name.startswith(DECLARATION.name)]
-    return [context.config.run_dir / name for name in names]
 
 
 def _replayed(rounds: Sequence[Path], *, by_step: bool) -> list[LabelledGroup]:

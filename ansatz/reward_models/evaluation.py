@@ -10,7 +10,8 @@ from typing import Any
 
 from ansatz.config.fields import StepEnd
 from ansatz.evaluate.responses import Response
-from ansatz.evaluate.reward_models import (
+from ansatz.reward_models.labelled_responses import LabelledGroup, samples_of
+from ansatz.reward_models.measures import (
     ScoredProblem,
     calibration_error,
     first_error_f1,
@@ -18,10 +19,9 @@ from ansatz.evaluate.reward_models import (
     pair_predictions,
     selection_curves,
 )
-from ansatz.loop.labelled_responses import LabelledGroup, samples_of
+from ansatz.reward_models.trainer import Kind
 from ansatz.rewards.learned import sigmoid
 from ansatz.rewards.reasoning_steps import exact_labels, first_error, step_ends
-from ansatz.train.reward_trainer import Kind
 from ansatz.train.sample import TrainSample
 from ansatz.types import Problem, Prompt
 

@@ -1,6 +1,6 @@
 """The data that a stage `reward_model` learns from and is tested on: sampled and labelled responses, or given rows.
 
-responses/ labelled.jsonl    see `loop.labelled_responses`
+responses/ labelled.jsonl    see `labelled_responses`
 steps/responses/             completions from the steps of these responses, for labels from rollouts
 heldout/responses/           responses to held-out problems, for the evaluation
 heldout/labelled.jsonl       given rows, for the evaluation
@@ -17,14 +17,19 @@ from pathlib import Path
 from typing import Literal
 
 from ansatz.config.schema import Config
-from ansatz.config.stages.reward_model import RewardModelSection
 from ansatz.data.given_rows import GivenRows, bind_given
 from ansatz.data.label_files import read_labelled_responses, read_labelled_steps
 from ansatz.data.pair_files import read_pairs
 from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.responses import Response
 from ansatz.loop.context import RunContext
-from ansatz.loop.labelled_responses import (
+from ansatz.loop.lengths import LengthChecker
+from ansatz.loop.pair_rounds import check_lengths, usable_rows
+from ansatz.loop.run_sources import RunSources
+from ansatz.loop.selection import sample_responses
+from ansatz.loop.unfit import Check
+from ansatz.models.load import Policy
+from ansatz.reward_models.labelled_responses import (
     LabelledGroup,
     StepPrefixes,
     checked_errors,
@@ -34,12 +39,7 @@ from ansatz.loop.labelled_responses import (
     read_labelled,
     write_labelled,
 )
-from ansatz.loop.lengths import LengthChecker
-from ansatz.loop.pair_rounds import check_lengths, usable_rows
-from ansatz.loop.run_sources import RunSources
-from ansatz.loop.selection import sample_responses
-from ansatz.loop.unfit import Check
-from ansatz.models.load import Policy
+from ansatz.reward_models.section import RewardModelSection
 from ansatz.rewards.reasoning_steps import joined_steps
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.special_tokens import special_tokens

@@ -21,13 +21,13 @@ from ansatz.models import lora
 from ansatz.models.load import Policy
 from ansatz.models.logps import chunked_logps
 from ansatz.models.peak_memory import PeakMemory
-from ansatz.models.reward_model import Reads, head_scores, load_reward_model, mask_gradients, written_channels
 from ansatz.models.save import save_model
 from ansatz.models.threads import parallel_map
-from ansatz.objectives.reward_losses import label_loss, pair_loss, pairs_of_groups
+from ansatz.reward_models.losses import label_loss, pair_loss, pairs_of_groups
+from ansatz.reward_models.model import Reads, head_scores, load_reward_model
 from ansatz.track.measurements import Measurement, Measurements, mean
 from ansatz.train.logps import without_gradient
-from ansatz.train.optim import Schedule
+from ansatz.train.optim import Schedule, mask_gradients
 from ansatz.train.packed import PackedRollouts, pack_rollouts, select_rollouts
 from ansatz.train.placement import EXACT_WEIGHTS, ONE_PROCESS, Placement, has_exact_weights, placed_like, read_tensors
 from ansatz.train.ranks import on_first_rank, split_for_rank
@@ -109,11 +109,10 @@ class RewardTrainer:
         self._lr, self._schedule, self._lr_scale, self._export_dtype = lr, schedule, 1.0, export_dtype
         self.on_skip: Callable[[Skipped], None] = lambda skipped: None  # an update that is not finite is an error
         self.version = 0
-        written = written_channels(model)
         self.model = placement.policy(model, dtype)
         self.optimizer = placement.optimizer(settings.optimizer)(self.model.model, dtype)
         masters = self.optimizer.masters
-        self._written = {name: placed_like(mask, masters[name]) for name, mask in written.items()}
+        self._written = {name: placed_like(mask, masters[name]) for name, mask in model.written.items()}
 
     @property
     def tokenizer(self) -> Any:

@@ -128,7 +128,7 @@ def _learns_from_given(settings: Mapping[str, Any]) -> bool:
 
 DECLARATION = StageDeclaration(
     name=REWARD_MODEL,
-    runs="ansatz.loop.stages.reward_model:RewardModelStage",
+    runs="ansatz.reward_models.stage:RewardModelStage",
     section=RewardModelSection,
     caps={
         "problems": 16,
