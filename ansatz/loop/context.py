@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansatz.config.chat import Template
 from ansatz.config.schema import REWARD_MODEL, ScheduleSection, TrainSection
@@ -33,10 +32,8 @@ from ansatz.train.placement import has_exact_weights
 from ansatz.train.trainer import Trainer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
-    """The output of a finished stage. stage: its name. folder: the name of its folder in the run, such as "rl_2".
-    path: of the output, a file or folder in it."""
+class Output(NamedTuple):
+    """The output of a finished stage. folder: its name in the run, such as "rl_2". path: of the output within it."""
 
     stage: str
     folder: str

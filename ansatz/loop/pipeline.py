@@ -155,7 +155,7 @@ def _run_stages(context: RunContext) -> None:
             for name in entry.folders:
                 output = _run_stage(entry.stage, context, context.config.run_dir / name)
                 policy = entry.stage.policy_of(context.config, output) if entry.stage.makes_policy else None
-                context.add_output(Output(stage=entry.stage.name, folder=name, path=output), policy=policy)
+                context.add_output(Output(entry.stage.name, name, output), policy=policy)
         if entry.stage.name == "model":
             # The problems and the model are complete now: their digests belong to the run's identity from here on.
             context.held.seal(record_or_verify_inputs(context.config.run_dir))
