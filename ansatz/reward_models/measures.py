@@ -29,7 +29,7 @@ class ScoredProblem:
 
 
 def pair_accuracy(problems: Sequence[ScoredProblem]) -> float | None:
-    """The fraction of pairs of a correct and a wrong response to one problem that the scores put in the right order.
+    """Return the fraction of pairs of a correct and a wrong response to one problem that the scores order rightly.
 
     Equal scores count half. None if no problem has both kinds.
     """
@@ -38,14 +38,14 @@ def pair_accuracy(problems: Sequence[ScoredProblem]) -> float | None:
 
 
 def pair_predictions(problems: Sequence[ScoredProblem]) -> tuple[list[float], list[bool]]:
-    """What Bradley-Terry predicts of pairs: the probability that the higher score is the correct response, and whether
-    it is."""
+    """Return the predictions of Bradley-Terry for pairs: the probability that the higher score is the correct response,
+    and whether it is."""
     gaps = _gaps(problems)
     return [sigmoid(abs(gap)) for gap in gaps], [gap > 0 for gap in gaps]
 
 
 def _gaps(problems: Sequence[ScoredProblem]) -> list[float]:
-    """Score of the correct minus score of the wrong response, for every pair of the two kinds."""
+    """Return the score of the correct minus the score of the wrong response, for every pair of the two kinds."""
     gaps = list[float]()
     for problem in problems:
         scored = list(zip(problem.scores, problem.correct, strict=True))
@@ -55,7 +55,7 @@ def _gaps(problems: Sequence[ScoredProblem]) -> list[float]:
 
 
 def calibration_error(probability_C: Sequence[float], happened_C: Sequence[bool]) -> float:
-    """The mean distance between predicted probability and frequency, in 0..1 (ECE, arXiv:1706.04599, eq. 3).
+    """Return the mean distance between predicted probability and frequency, in 0..1 (ECE, arXiv:1706.04599, eq. 3).
 
     Predictions are put into ten bins of equal width, each of which counts by its number of predictions. ValueError
     without a prediction.
@@ -70,7 +70,7 @@ def calibration_error(probability_C: Sequence[float], happened_C: Sequence[bool]
 
 
 def best_of_n(scores_S: Sequence[float], correct_S: Sequence[bool], *, n: int) -> float:
-    """The probability that the response with the highest score among n is correct: the mean over all subsets of n.
+    """Return the probability that the response with the highest score among n is correct, over all subsets of n.
 
     Of equal scores, each is chosen with the same probability. ValueError for n outside 1..S.
     """
@@ -90,7 +90,7 @@ def best_of_n(scores_S: Sequence[float], correct_S: Sequence[bool], *, n: int) -
 def weighted_vote(
     votes_S: Sequence[Hashable | None], correct_S: Sequence[bool], weights_S: Sequence[float], *, n: int
 ) -> float:
-    """The probability that the answer with the largest sum of weights among n responses is correct.
+    """Return the probability that the answer with the largest sum of weights among n responses is correct.
 
     The mean over disjoint blocks of n responses in their order, which is unbiased; responses that are left over are
     not used. A tie counts in equal parts. Responses without a vote do not count. ValueError for n outside 1..S.
@@ -118,9 +118,9 @@ def _weighted_winner(rows: Sequence[tuple[Hashable | None, bool, float]]) -> flo
 
 
 def selection_curves(problems: Sequence[ScoredProblem], *, weights: Sequence[Sequence[float]]) -> dict[str, float]:
-    """best_of_N, weighted_vote_N and maj_N, means over problems, for N = 1, 2, 4, ... up to S.
+    """Compute best_of_N, weighted_vote_N and maj_N, means over problems, for N = 1, 2, 4, ... up to S.
 
-    weights: [P][S], those of the weighted vote.
+    weights: [P][S], of the weighted vote.
     """
     curves, n = dict[str, float](), 1
     while n <= len(problems[0].scores):
@@ -134,8 +134,8 @@ def selection_curves(problems: Sequence[ScoredProblem], *, weights: Sequence[Seq
 
 
 def first_error_f1(predicted_N: Sequence[int | None], true_N: Sequence[int | None]) -> float:
-    """F1 of finding the first wrong step (ProcessBench, arXiv:2412.06559, sec. 3.3): the harmonic mean of the accuracy
-    on solutions with an error, whose first step must be named, and on solutions without one.
+    """Return the F1 of finding the first wrong step (ProcessBench, arXiv:2412.06559, sec. 3.3): the harmonic mean of
+    the accuracy on solutions with an error, whose first step must be named, and on solutions without one.
 
     None means that no step is wrong. ValueError unless there are solutions of both kinds.
     """

@@ -123,7 +123,7 @@ def load_for_critic(path: str | Path) -> Policy:
 
 
 def _classifier(folder: Path, reads: Reads) -> tuple[Any, list[str]]:
-    """transformers' classifier with the weights of a folder, and the names of those that the folder lacks."""
+    """Load transformers' classifier with the weights of a folder. Return it, and the names of the weights it lacks."""
     try:
         with without_report():
             model, notes = getattr(transformers, CLASSIFIERS[reads]).from_pretrained(
@@ -145,7 +145,7 @@ def _classifier(folder: Path, reads: Reads) -> tuple[Any, list[str]]:
 
 
 def _with_extra_layers(model: Any, *, layers: int, width: int, folder: Path) -> Any:
-    """The model with `layers` more decoder layers and `width` more channels in its residual stream.
+    """Return the model with `layers` more decoder layers and `width` more channels in its residual stream.
 
     The policy's computation in its own channels stays the same. The first half of the new channels holds a random
     projection of the embedding of the token. The policy's layers neither read nor change it: in its own channels they
@@ -225,7 +225,7 @@ def _fill(deeper: Any, model: Any, *, width: int) -> None:
 
 
 def _seen_by_last_norm(model: Any) -> tuple[Tensor, Tensor]:
-    """The residual stream [T, H] before and after the last norm, for tokens from the whole vocabulary."""
+    """Measure the residual stream [T, H] before and after the last norm, for tokens from the whole vocabulary."""
     seen = list[Tensor]()
     hook = model.base_model.norm.register_forward_hook(lambda _, inputs, output: seen.extend([inputs[0][0], output[0]]))
     try:
@@ -242,13 +242,13 @@ def _some_tokens(vocab_size: int) -> Tensor:
 
 
 def _layer_of(name: str) -> int | None:
-    """The index of the decoder layer that a weight belongs to."""
+    """Return the index of the decoder layer that a weight belongs to."""
     match = re.search(r"\blayers\.(\d+)\.", name)
     return int(match.group(1)) if match else None
 
 
 def _is_output(name: str) -> bool:
-    """Whether a weight's product is added to the residual stream."""
+    """Tell whether a weight's product is added to the residual stream."""
     return any(part.startswith(OUTPUTS) for part in name.split("."))
 
 
@@ -281,6 +281,6 @@ def _written_channels(model: Any) -> dict[str, Tensor]:
 
 
 def head_scores(model: Policy, hidden_MH: Tensor) -> Tensor:
-    """The scores [M], float32, of last hidden states."""
+    """Compute the scores [M], float32, of last hidden states."""
     head: nn.Linear = getattr(model.model, HEAD)
     return head(hidden_MH.to(head.weight.dtype)).squeeze(-1).float()
