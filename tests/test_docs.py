@@ -116,6 +116,39 @@ def test_commands_of_a_page_are_executed_by_a_test_or_the_page_says_why_not(page
     assert not shown_commands(page) or marked != (page in (*EXECUTED, IN_A_CLONE)), advice
 
 
+def linked_pages(text, folder):
+    """The pages of the documentation that a text in a folder links to, in their order."""
+    targets = [target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", without_code(text))]
+    found = [(folder / target).resolve() for target in targets if target.endswith(".md")]
+    return [path for path in found if path.is_relative_to(DOCS)]
+
+
+def menu_of(entry):
+    """The pages of a part of the site's menu, in their order."""
+    if isinstance(entry, str):
+        return [entry]
+    return [page for part in (entry.values() if isinstance(entry, dict) else entry) for page in menu_of(part)]
+
+
+def test_the_index_is_the_menu_of_the_site():
+    """Findings have an index of their own, which is one entry of the first page."""
+    index = (DOCS / "README.md").read_text(encoding="utf-8").partition("\n## All pages\n")[2]
+    settings = tomllib.loads((REPOSITORY / "zensical.toml").read_text(encoding="utf-8"))["project"]
+    menu = [page for page in menu_of(settings["nav"]) if not re.match(r"findings/(?!README)", page)]
+    listed = [str(path.relative_to(DOCS)) for path in linked_pages(index, DOCS)]
+    assert ["README.md", *listed] == menu
+
+
+def test_every_page_can_be_reached_from_the_index():
+    reached, waiting = set(), [DOCS / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page not in reached:
+            reached.add(page)
+            waiting += linked_pages(page.read_text(encoding="utf-8"), page.parent)
+    assert sorted(set(DOCS.rglob("*.md")) - reached) == []
+
+
 def test_every_figure_has_a_commit_and_a_processor():
     text = (NOTES / "origins.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(.+?)` \| [0-9a-f]{7} \| .+ \|$", text, flags=re.M)

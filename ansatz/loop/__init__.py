@@ -1,1 +1,1 @@
-"""The loops: order and nothing else. `pipeline` runs the stages, `sft` and `rl` are two of them."""
+"""Runs: the pipeline of stages, what the stages read and share, and the schedule, queue and ledger of rollouts."""
