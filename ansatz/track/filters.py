@@ -22,8 +22,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from ansatz.errors import ConfigError
 
-Kind = Literal["number", "text", "flag", "word"]
-"""word: a response can have several, and a test holds if any of them passes it."""
+Kind = Literal["number", "text", "flag"]
 Row = Mapping[str, Any]
 AnyRow = TypeVar("AnyRow", bound=Row)
 MAX_CHARACTERS, MAX_DEPTH = 2000, 30
@@ -265,7 +264,7 @@ class _Parser:
         if sign.text == "~":
             return self._pattern(field, kind)
         if kind != "number" and sign.text not in ("=", "!="):
-            raise self._error(sign, f"{field} is a {kind}; expected =, !=, in{' or ~' * (kind == 'text')}")
+            raise self._error(sign, f"{field} is a {kind}; expected =, !=, in or ~")
         return Compare(field, sign.text, self._value(kind), absolute)
 
     def _pattern(self, field: str, kind: Kind) -> Tree:
@@ -320,10 +319,7 @@ class _Parser:
         return name
 
     def check_sort(self, name: str, at: int) -> str:
-        field = self.check(name.lstrip("-"), at)
-        if self.kind(field) == "word":
-            raise FilterError(self.text, at, f"a response can have several of {field}, so it is not sorted by them.")
-        return name[: name.startswith("-")] + field
+        return name[: name.startswith("-")] + self.check(name.lstrip("-"), at)
 
     def kind(self, field: str) -> Kind:
         return self.fields.get(field, "number")

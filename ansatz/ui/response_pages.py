@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,7 +14,6 @@ from starlette.responses import Response
 
 from ansatz.errors import DataError
 from ansatz.track.filters import All, Compare, FilterError, Query, Tree, check_sort, parse_filter
-from ansatz.track.notes import VERDICTS, notes_path, read_notes, resolve_labels
 from ansatz.track.rollout_table import FIELDS, KINDS, TRAIN
 from ansatz.track.stored_evaluations import compare_ends, stored_evaluations
 from ansatz.track.word_diff import word_diff
@@ -56,10 +55,8 @@ class ResponsePages:
         index = at.index
         text, page = query.get("q", ""), max(1, read_number(query.get("page", "")) or 1)
         context = {**at.context("rollouts"), "q": text, "sort": query.get("sort", ""), "saved": SAVED, "error": ""}
-        notes = read_notes(at.path)
-        labels = notes.labels
         try:
-            wanted = _read_query(query, labels)
+            wanted = _read_query(query)
         except FilterError as error:
             wanted, context["error"] = Query(Compare("step", "<", -1)), str(error)
         tree = index.resolve(wanted.tree, grade_row)
@@ -80,17 +77,14 @@ class ResponsePages:
             "page": page,
             "pages": max(1, -(-found.total // PAGE_ROWS)),
             "link": lambda **changed: "?" + urlencode({"q": text, "sort": query.get("sort", ""), **changed}),
-            "notices": [*index.notices, *notes.notices],
-            "labels": labels,
-            "named": Counter(word for words in labels.values() for word in words).most_common(),
+            "notices": index.notices,
             "waiting": index.waiting,
             "fields": FIELDS,
         }
 
     def export_rollouts(self, name: str, kind: str, query: Mapping[str, str]) -> Response:
         at = OpenRun.find(self.library, name)
-        index, labels = at.index, read_notes(at.path).labels
-        wanted = _read_query(query, labels)
+        index, wanted = at.index, _read_query(query)
         tree = index.resolve(wanted.tree, grade_row)
         if (total := index.count(tree)) > MAX_EXPORTED:
             raise DataError(
@@ -98,8 +92,6 @@ class ResponsePages:
                 f"`ansatz rollouts --{kind}`."
             )
         rows = index.select(wanted._replace(tree=tree), limit=MAX_EXPORTED)
-        for row in rows:
-            row["label"] = " ".join(labels.get(row["id"], ()))
         if kind == "jsonl":
             text, media = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "application/x-ndjson"
         elif kind == "csv":
@@ -129,7 +121,6 @@ class ResponsePages:
             **at.context("rollouts"),
             "place": place,
             "members": members,
-            "labels": read_notes(at.path).labels,
             "asked": asked,
             "before": f"{base}/{number - 1}" if number else "",
             "after": f"{base}/{number + 1}",
@@ -144,7 +135,6 @@ class ResponsePages:
         siblings = at.index.select(Query(_group_tree(group_place(row))), limit=512)
         ids = [each["id"] for each in siblings]
         here = ids.index(row["id"]) if row["id"] in ids else 0
-        asked, notes = at.find_question(row), read_notes(at.path)
         first = read_number(query.get("w", "")) or 0
         strip, notice = None, ""
         try:
@@ -154,11 +144,7 @@ class ResponsePages:
         return "rollout.html", {
             **at.context("rollouts"),
             "row": row,
-            "asked": asked,
-            "notes": notes.by_rollout.get(row["id"], []),
-            "note_notices": notes.notices,
-            "named": dict.fromkeys([*VERDICTS, *(word for words in notes.labels.values() for word in words)]),
-            "notes_path": notes_path(at.path, in_run=self.library.notes_in_run),
+            "asked": at.find_question(row),
             "group": group_place(row),
             "siblings": siblings,
             "left": ids[here - 1] if here else "",
@@ -213,9 +199,8 @@ class ResponsePages:
         }
 
 
-def _read_query(query: Mapping[str, str], labels: Mapping[str, Sequence[str]]) -> Query:
+def _read_query(query: Mapping[str, str]) -> Query:
     wanted = parse_filter(query.get("q", ""), KINDS, graders=tuple(GRADERS))
-    wanted = wanted._replace(tree=resolve_labels(wanted.tree, labels))
     sort = [name for name in query.get("sort", "").split(",") if name]
     return wanted._replace(sort=check_sort(sort, KINDS)) if sort else wanted
 
