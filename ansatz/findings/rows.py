@@ -28,7 +28,7 @@ from ansatz.findings.verdicts import Rows, describe, find_changes, judge
 from ansatz.track.jsonl import Row, append_jsonl, read_jsonl, write_jsonl
 from ansatz.track.runs import read_pipeline
 from ansatz.track.svg import thin
-from ansatz.track.sweep_rows import read_rows
+from ansatz.track.sweep_rows import NO_DIFFERENCE, is_rounding, read_rows
 
 CURVE_POINTS = 40
 REGISTER = "registered.jsonl"
@@ -133,8 +133,9 @@ class RowFile:
         if self.rows and verdicts != self.header.get("verdicts", []):
             self.header["verdicts"] = verdicts
             write_jsonl(self.path, [self.header, *self.rows])
-        for row in verdicts:
-            value = "no interval" if row["measured"] is None else "{:+.4g} [{:+.4g}, {:+.4g}]".format(*row["measured"])
+        for row, result in zip(verdicts, results, strict=True):
+            value = NO_DIFFERENCE if result.values and result.only_rounding else "no interval"
+            value = "{:+.4g} [{:+.4g}, {:+.4g}]".format(*row["measured"]) if row["measured"] else value
             guards_text = f"; guards that failed: {', '.join(row['failed_guards'])}" if row["failed_guards"] else ""
             yield f"{row['rule']} ({row['outcome']}): {row['verdict']}, {value}, n = {row['blocks']}{guards_text}"
 
@@ -146,7 +147,8 @@ class RowFile:
             column = rows.outcomes(arm, sweep.outcome)
             pairs = [value - control[block] for block, value in column.items() if block in control]
             mean = f"{fmean(column.values()):.4g}" if column else "none"
-            difference = f", {fmean(pairs):+.4g} to {sweep.control}" if pairs and arm != sweep.control else ""
+            by = f"{fmean(pairs):+.4g} to" if not is_rounding(pairs, column.values()) else f"{NO_DIFFERENCE} to"
+            difference = f", {by} {sweep.control}" if pairs and arm != sweep.control else ""
             yield f"{arm:32} {label}: {mean}{difference}, n = {len(column)}"
 
 

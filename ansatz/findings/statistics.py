@@ -14,7 +14,7 @@ from ansatz.track.sweep_rows import t_quantile, t_tail
 
 SUPPORTED, REFUTED, SMALL = "supported", "refuted", "supported, but small"
 UNDECIDED, NOT_TESTABLE, TOO_FEW = "undecided", "not testable here", "too few blocks"
-UNTUNED, NO_DIFFERENCE = "undecided until tuned", "no difference beyond rounding"
+UNTUNED = "undecided until tuned"
 FEW = 5
 """With fewer blocks there is no verdict."""
 

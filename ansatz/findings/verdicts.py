@@ -12,7 +12,6 @@ from ansatz.config.schema import flat_keys
 from ansatz.findings.cells import choose_times
 from ansatz.findings.statistics import (
     FEW,
-    NO_DIFFERENCE,
     NOT_TESTABLE,
     REFUTED,
     SMALL,
@@ -30,6 +29,7 @@ from ansatz.findings.statistics import (
 from ansatz.findings.sweep_file import Guards, Rule, Side, SweepFile, label_of
 from ansatz.track.base import EXACT
 from ansatz.track.jsonl import Row
+from ansatz.track.sweep_rows import DIGITS, NO_DIFFERENCE
 
 FRACTIONS = ("exact_pass@k", "sampled_pass@1", "lucky_answers")
 """Outcomes between a floor of 0 and a ceiling of 1."""
@@ -39,8 +39,6 @@ ALGORITHMS = (
     *("data.curriculum", "preference", "rejection"),
 )
 """Keys that make two arms two algorithms: which of them is more accurate is said only after tuning."""
-DIGITS = 1e-6
-"""Rows keep six digits of an outcome."""
 MOST_LATE = 0.8
 """The least fraction of blocks that reach a mark after the first evaluation."""
 DECIDED = (SUPPORTED, SMALL, REFUTED)

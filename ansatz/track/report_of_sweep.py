@@ -11,7 +11,7 @@ from typing import Any
 
 from ansatz.track.jsonl import Row
 from ansatz.track.svg import Chart, Series
-from ansatz.track.sweep_rows import mean_and_margin, read_rows
+from ansatz.track.sweep_rows import is_rounding, mean_and_margin, read_rows
 
 SHADES = 9
 """Of the heat map, as page.css has them."""
@@ -64,7 +64,11 @@ def _describe_outcome(arms: Mapping[str, Cells], control: str, label: str) -> di
         "label": label,
         "values": values,
         "means": {arm: mean_and_margin([*column.values()]) for arm, column in values.items() if column},
-        "differences": {arm: mean_and_margin(each) for arm, each in differences.items() if each},
+        "differences": {
+            arm: None if is_rounding(each, values[control].values()) else mean_and_margin(each)
+            for arm, each in differences.items()
+            if each
+        },
         "luck": _luck_of_the_best(differences.values()),
         "heat": _heat(values),
     }

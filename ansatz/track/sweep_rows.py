@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import fmean, stdev
@@ -17,6 +17,9 @@ from ansatz.links import open_file
 from ansatz.track.jsonl import Row, read_jsonl
 
 LEVEL = 0.95
+DIGITS = 1e-6
+"""Rows keep six digits of an outcome."""
+NO_DIFFERENCE = "no difference beyond rounding"
 FOLDER = Path("runs/sweeps")
 """Where `ansatz sweep` writes runs and rows by default."""
 
@@ -91,6 +94,11 @@ def mean_and_margin(values: Sequence[float]) -> tuple[float, float | None]:
     if len(values) < 2:
         return fmean(values), None
     return fmean(values), t_quantile(LEVEL, len(values) - 1) * stdev(values) / math.sqrt(len(values))
+
+
+def is_rounding(differences: Iterable[float], values: Iterable[float]) -> bool:
+    """Tell whether no difference between these values is larger than the digits that rows keep, or than 1e-9."""
+    return max(map(abs, differences), default=0.0) <= max(1e-9, DIGITS * max(map(abs, values), default=0.0))
 
 
 def t_tail(t: float, degrees: int) -> float:

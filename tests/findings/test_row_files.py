@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,19 @@ def test_the_verb_judges_each_rule_and_keeps_the_verdict_with_the_rows(tmp_path,
     page = describe_sweep(rows.path)
     assert [each["verdict"] for each in page["verdicts"]] == [verdict]
     assert RowFile(tmp_path, read(tmp_path), tmp_path / "mine.yaml").rows == rows.rows
+
+
+def test_a_difference_of_the_order_of_rounding_is_not_written_as_a_number(tmp_path):
+    rows = stored(tmp_path, read(tmp_path), [8.4e-11, -3e-12, 1e-12, 5e-11, 2e-11])
+    page = describe_sweep(rows.path)
+    assert page["outcomes"][0]["differences"] == {"other": None}
+    report([rows.path], out=tmp_path / "page.html")
+    for text in (*rows.summarise(), *rows.judge(), (tmp_path / "page.html").read_text(encoding="utf-8")):
+        assert re.search(r"\de-1", text) is None
+        assert ("no difference beyond rounding" in text) != text.startswith("control")
+    (tmp_path / "more").mkdir()
+    larger = stored(tmp_path / "more", read(tmp_path / "more"), [1e-3, 2e-3, -1e-3, 1e-3, 3e-3])
+    assert "+0.0012 to control" in list(larger.summarise())[1]
 
 
 def test_a_rule_that_was_changed_after_the_first_result_is_exploratory_and_no_rule_has_no_verdict(tmp_path):

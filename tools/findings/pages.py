@@ -17,7 +17,7 @@ from ansatz.findings.statistics import FEW, UNDECIDED, Interval, decide
 from ansatz.findings.sweep_file import SweepFile, label_of, read_sweep
 from ansatz.findings.verdicts import ACCURACIES, FRACTIONS, Guard, Result, Rows, describe, find_changes, judge
 from ansatz.track.jsonl import Row, read_jsonl
-from ansatz.track.sweep_rows import read_rows, t_quantile
+from ansatz.track.sweep_rows import NO_DIFFERENCE, read_rows, t_quantile
 from tools.findings.figures import draw_curves, draw_differences, draw_heat, draw_ratios, variance_ratios
 
 WIDTH, MOST_BLOCKS = 98, 200
@@ -122,7 +122,7 @@ def unit_of(result: Result, sweep: SweepFile) -> tuple[float, str]:
 def _interval(result: Result, sweep: SweepFile) -> str:
     scale, unit = unit_of(result, sweep)
     if result.interval is None:
-        return "no difference beyond rounding" if result.values and result.only_rounding else "no interval"
+        return NO_DIFFERENCE if result.values and result.only_rounding else "no interval"
     value, low, high = (each * scale for each in (result.interval.value, result.interval.low, result.interval.high))
     return f"{value:+.3g} [{low:+.3g}, {high:+.3g}] {unit}"
 
