@@ -199,22 +199,24 @@ def _alignment(
 
 
 def _off_policy(batch: TrainBatch) -> LossBatch:
-    """The batch with old log-probs that differ a little from the policy's, as after an update, so that it clips."""
+    """Return the batch with old log-probs that differ a little from the policy's, as after an update, so that it
+    clips."""
     noise_T = 0.2 * torch.sin(batch.packed.token_T.float() + 3.0 * batch.packed.position_T)
     return batch.with_old_logps((batch.behavior_logp_T + noise_T) * batch.sampled_mask_T)
 
 
 def _before_update(batch: TrainBatch) -> TrainBatch:
-    """The batch without old log-probs, so that the policy is its own old policy."""
+    """Return the batch without old log-probs, so that the policy is its own old policy."""
     return TrainBatch(**{field.name: getattr(batch, field.name) for field in dataclasses.fields(TrainBatch)})
 
 
 def _with_signal(sample: TrainSample, index: int) -> TrainSample:
-    """The sample with a varied reward. An untrained policy earns 0 everywhere, which gives no gradient to compare."""
+    """Return the sample with a varied reward. An untrained policy earns 0 everywhere, which gives no gradient to
+    compare."""
     return dataclasses.replace(sample, reward=sample.reward + (index * 7 % 5) / 4)
 
 
 def _compare(what: str, expected: Tensor, measured: Tensor, note: str = "") -> CheckResult:
-    """The distance of two gradients relative to the norm of the expected one."""
+    """Return the distance of two gradients relative to the norm of the expected one."""
     distance = float((expected - measured).norm() / expected.norm().clamp(min=1e-30))
     return CheckResult(what=f"gradient: {what}", measured=distance, tolerance=GRADIENT_TOLERANCE, note=note)

@@ -75,7 +75,8 @@ def bad(name: str, **values: object) -> Finding:
 
 
 def examine_machine(folder: Path) -> Iterator[Finding]:
-    """The findings about this machine, one after the other. folder: where runs are to be written; it is created."""
+    """Yield the findings about this machine, one after the other. folder: where runs are to be written; it is
+    created."""
     yield _versions()
     yield _processor()
     yield _gpus()
@@ -88,7 +89,7 @@ def examine_machine(folder: Path) -> Iterator[Finding]:
 
 
 def examine_cluster(address: str, folder: Path, *, num_nodes: int | None = None) -> Iterator[Finding]:
-    """The findings about the nodes of a Ray cluster. folder: where runs are to be written; all nodes must see it.
+    """Yield the findings about the nodes of a Ray cluster. folder: where runs are to be written; all nodes must see it.
 
     num_nodes: how many must answer, the head included. They have two minutes to join. None: one at every address at
     which a node has ever joined.
@@ -180,7 +181,7 @@ def _open_files() -> Finding:
 
 
 def _loopback() -> Finding:
-    """Whether two processes of this machine can talk through a port, as workers, judges and ranks do."""
+    """Tell whether two processes of this machine can talk through a port, as workers, judges and ranks do."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
@@ -192,7 +193,7 @@ def _loopback() -> Finding:
 
 
 def _storage(folder: Path) -> Iterator[Finding]:
-    """The folder of the runs: free space, speed, and whether it can be held against other processes."""
+    """Examine the folder of the runs: free space, speed, and whether it can be held against other processes."""
     try:
         with _probe_in(folder) as probe, folder_lock(probe):
             write_s, read_s = _time_file(probe / "probe")
@@ -222,7 +223,7 @@ def _probe_in(folder: Path) -> Iterator[Path]:
 
 
 def _time_file(path: Path) -> tuple[float, float]:
-    """Seconds to write _PROBE_BYTES to the disk, and to read them (perhaps from the kernel's cache)."""
+    """Return the seconds to write _PROBE_BYTES to the disk, and to read them (perhaps from the kernel's cache)."""
     data = secrets.token_bytes(2**20) * (_PROBE_BYTES // 2**20)
     start = time.perf_counter()
     with path.open("wb") as file:
@@ -238,7 +239,7 @@ def _rate(seconds: float) -> str:
 
 
 def _tiny_run(changes: Mapping[str, Any]) -> Finding:
-    """One step of reinforcement learning at toy size, through sampler, grader, trainer and checkpoint."""
+    """Try one step of reinforcement learning at toy size, through sampler, grader, trainer and checkpoint."""
     what = "a tiny step with a worker" if "cluster" in changes else "a tiny step"
     start = time.perf_counter()
     with folder_of_program("doctor") as folder:
@@ -286,7 +287,7 @@ def report_node(folder: str) -> NodeReport:
 
 
 def _compared_versions() -> dict[str, str]:
-    """The versions that must be the same on all nodes."""
+    """Return the versions that must be the same on all nodes."""
     packages = {name: _version(name) for name in ("torch", "transformers", "ray")}
     return {"Python": platform.python_version(), "ansatz": ansatz.__version__, **packages}
 
@@ -298,8 +299,8 @@ def _wait_for_nodes(cluster: RayCluster, num_nodes: int) -> None:
 
 
 def _membership(nodes: Sequence[Node], num_nodes: int | None) -> Finding:
-    """Whether enough nodes answer. Ray lists a node that has left for ever; one that has joined again at its address,
-    or has been replaced by others, is not missed."""
+    """Tell whether enough nodes answer. Ray lists a node that has left for ever; one that has joined again at its
+    address, or has been replaced by others, is not missed."""
     alive = [node for node in nodes if node.alive]
     answering = {node.address for node in alive}
     left = sorted({node.address for node in nodes if not node.alive} - answering)

@@ -26,15 +26,17 @@ class Gradients:
         self.objective = _without_exact_kl(objective)
 
     def of(self, *parts: TrainBatch, packed: bool = True) -> Tensor:
-        """The sum over the parts. packed: all rollouts of a part in one forward pass; else a pass for each rollout."""
+        """Return the sum over the parts. packed: all rollouts of a part in one forward pass; else a pass for each
+        rollout."""
         return self._collect([(part, self._logps(part, packed=packed)) for part in parts])
 
     def padded(self, batch: TrainBatch, side: str) -> Tensor:
-        """The same by the model's own forward pass, on rows padded on the right or the left, with an attention mask."""
+        """Return the same by the model's own forward pass, on rows padded on the right or the left, with an attention
+        mask."""
         return self._collect([(batch, self._padded_logps(batch, side))])
 
     def largest_log_ratio(self, batch: TrainBatch) -> float:
-        """The largest |log ratio| of a token, in nats."""
+        """Return the largest |log ratio| of a token, in nats."""
         logp_T, entropy_T = self._logps(batch, packed=True)
         return float(self.objective.loss(batch.for_loss(logp_T), logp_T, entropy_T).maxima["log_ratio_abs"])
 
@@ -75,6 +77,7 @@ class Gradients:
 
 
 def _without_exact_kl(objective: Objective) -> Objective:
-    """The objective without an exact KL in the loss: here policy and reference are equal, so its gradient is 0."""
+    """Return the objective without an exact KL in the loss: here policy and reference are equal, so its gradient is
+    0."""
     in_loss = objective.needs_exact_kl and objective.kl_in == "loss"
     return dataclasses.replace(objective, kl_coef=0.0) if in_loss else objective

@@ -20,7 +20,7 @@ from ansatz.train.ranks import ProcessGroupRanks, deal_rollouts
 
 
 def two_rank_gradient(batch: TrainBatch, policy: Policy, config: Config) -> Tensor:
-    """The gradient of two processes that have a share of the rollouts each and sum their gradients."""
+    """Return the gradient of two processes that have a share of the rollouts each and sum their gradients."""
     with tempfile.TemporaryDirectory() as folder:
         torch.save(batch, Path(folder) / "batch.pt")
         with started_safely():

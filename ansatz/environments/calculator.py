@@ -36,7 +36,8 @@ def calculator(*, form: CallForm = "tags", call: str = "calc", result: str = "re
 
 
 def calculate(expression: str) -> str:
-    """The value as a whole number, a terminating decimal or otherwise a fraction. CalculationError if there is none."""
+    """Return the value as a whole number, a terminating decimal or otherwise a fraction. Raise CalculationError if
+    there is none."""
     if len(expression) > 2 * _MAX_DIGITS:
         raise CalculationError("the expression is too long")
     try:
@@ -92,7 +93,7 @@ _OPERATIONS: dict[type[ast.AST], Callable[[Fraction, Fraction], Fraction]] = {
 
 
 def _written(value: Fraction) -> str:
-    """A whole number, a terminating decimal with at most 12 places, or numerator/denominator."""
+    """Write a whole number, a terminating decimal with at most 12 places, or numerator/denominator."""
     scaled = value * 10**12
     if value.denominator == 1 or scaled.denominator != 1:
         return str(value)

@@ -66,7 +66,7 @@ def countdown(
 
 
 def check_golds(problems: Iterable[Problem]) -> None:
-    """DataError, with the problem's id, for the first problem without numbers or target."""
+    """Raise DataError, with the problem's id, for the first problem without numbers or target."""
     for problem in problems:
         _puzzle(problem)
 
@@ -85,7 +85,8 @@ def _verdict(rollout: Rollout, *, use_all: bool, mode: Mode) -> Verdict:
 
 
 def solves(answer: str, numbers: Sequence[int], target: int, *, use_all: bool = True) -> bool:
-    """Whether the expression makes the target from the numbers. It can end in `= target`. Raises NotAnExpression."""
+    """Tell whether the expression makes the target from the numbers. It can end in `= target`. Raises
+    NotAnExpression."""
     left, equals, right = answer.partition("=")
     expression = read(left)
     if equals and read(right) != Expression(Fraction(target), (target,)):
@@ -95,7 +96,8 @@ def solves(answer: str, numbers: Sequence[int], target: int, *, use_all: bool = 
 
 
 def read(text: str) -> Expression:
-    """An arithmetic expression, plain or with LaTeX operators. Raises NotAnExpression for other and for long text."""
+    """Read an arithmetic expression, plain or with LaTeX operators. Raises NotAnExpression for other and for long
+    text."""
     if len(text) > _MAX_CHARS:
         raise NotAnExpression(f"longer than {_MAX_CHARS} characters")
     plain = _SPELLING.sub(lambda match: _SPELLINGS[match[0]], text)

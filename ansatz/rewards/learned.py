@@ -27,7 +27,7 @@ class OutcomeModel(Protocol):
     """The model of a learned reward. It must be callable from several threads."""
 
     def score(self, rollouts: Sequence[Rollout]) -> Sequence[float]:
-        """One finite number per rollout, in order; higher is better. All rollouts have the same prompt."""
+        """Return one finite number per rollout, in order; higher is better. All rollouts have the same prompt."""
         ...
 
 
@@ -87,7 +87,7 @@ class SequenceClassifier:
 
 
 def checked_model(reward: str, model: str | None) -> str:
-    """The model that a recipe names. ConfigError if it names none: a run fills in its own reward model."""
+    """Return the model that a recipe names. Raise ConfigError if it names none: a run fills in its own reward model."""
     if model is None:
         raise ConfigError(
             f"rewards.{reward}.model is missing. Name a model, or use the reward in a recipe whose stage reward_model "
@@ -110,6 +110,6 @@ def _user_model(reference: str) -> OutcomeModel:
 
 
 def sigmoid(value: float) -> float:
-    """1 / (1 + exp(-value)), computed without overflow."""
+    """Return 1 / (1 + exp(-value)), computed without overflow."""
     small = math.exp(-abs(value))
     return 1 / (1 + small) if value >= 0 else small / (1 + small)

@@ -41,7 +41,7 @@ def math_answer(
 
 
 def _signature() -> inspect.Signature:
-    """Return the signature is the schema. Without this, a recipe could not name the settings behind `**settings`."""
+    """Return the signature with the options of `verify` by name: recipes could not name them behind `**settings`."""
     declared = [
         p for p in inspect.signature(math_answer).parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD
     ]

@@ -72,7 +72,7 @@ def joined_steps(steps: Sequence[str], at: StepEnd) -> str:
 
 
 def check_step_end(at: StepEnd, *, key: str) -> None:
-    """ConfigError for a marker that no step could end with, and for an unknown name."""
+    """Raise ConfigError for a marker that no step could end with, and for an unknown name."""
     if isinstance(at, Mapping):
         if not at.get("marker", "").strip():
             raise ConfigError(f"{key} = {dict(at)!r}: expected {{marker: TEXT}} with the text that ends a step.")
@@ -81,12 +81,12 @@ def check_step_end(at: StepEnd, *, key: str) -> None:
 
 
 def shown_step_end(at: StepEnd) -> str:
-    """As a recipe writes it."""
+    """Return it as a recipe writes it."""
     return f"{{marker: {at['marker']}}}" if isinstance(at, Mapping) else at
 
 
 def exact_labels(problem: Problem, text: str) -> list[bool]:
-    """Whether each step of a response is right, by the generator's true equations (`meta["steps"]`).
+    """Tell whether each step of a response is right, by the generator's true equations (`meta["steps"]`).
 
     Step n is right if it is the n-th true equation, or after the last of them the boxed answer. Everything after the
     first wrong step is wrong too, because it builds on a wrong number. `check_steps` must accept the problem.
@@ -117,7 +117,7 @@ def _common_start(left: str, right: str) -> int:
 
 
 def check_steps(problems: Iterable[Problem]) -> None:
-    """DataError for a problem whose steps cannot be checked."""
+    """Raise DataError for a problem whose steps cannot be checked."""
     for problem in problems:
         if "steps" not in problem.meta:
             raise DataError(

@@ -256,7 +256,7 @@ class LocalTrainer:
 
     @property
     def needs_greedy(self) -> bool:
-        """Whether each prompt's greedy response must be sampled and graded too (ReMax)."""
+        """Tell whether each prompt's greedy response must be sampled and graded too (ReMax)."""
         return "baseline_N" in self.objective.advantage.inputs
 
     def set_lr_scale(self, scale: float) -> None:

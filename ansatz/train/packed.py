@@ -66,7 +66,7 @@ class PackedRollouts:
 
     @property
     def rewards_steps(self) -> bool:
-        """Whether any rollout contains several rewarded steps. Without step rewards, each is a single step."""
+        """Tell whether any rollout contains several rewarded steps. Without step rewards, each is a single step."""
         return int(self.step_end_T.sum()) > self.num_rollouts
 
     @property

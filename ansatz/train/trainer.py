@@ -162,7 +162,7 @@ class Trainer(Checkpointed, Protocol[Batch]):
 
     @property
     def needs_greedy(self) -> bool:
-        """Whether `batch` needs the reward of a greedy response to each prompt (ReMax)."""
+        """Tell whether `batch` needs the reward of a greedy response to each prompt (ReMax)."""
         ...
 
     def batch(self, samples: Sequence[TrainSample], *, baseline_of_group: Mapping[int, float] | None = None) -> Batch:

@@ -40,7 +40,7 @@ class Case:
         return list(self.options.unused(self.defaults))
 
     def array(self, name: str) -> Tensor:
-        """An input in float64, in the shape that it has there."""
+        """Return an input in float64, in the shape that it has there."""
         return float64(self.inputs[name])
 
     def optional(self, name: str) -> Tensor | None:
@@ -56,7 +56,7 @@ def float64(values: Any) -> Tensor:
 
 
 def error(ours: Any, expected: Any, mask: Tensor | None = None) -> float:
-    """Largest absolute difference over max(1, largest |expected|); inf for a different shape or a nan.
+    """Return the largest absolute difference over max(1, largest |expected|); inf for a different shape or a nan.
 
     mask: where an N x C array is compared.
     """

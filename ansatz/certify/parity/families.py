@@ -21,7 +21,7 @@ Run = Callable[[Case], Outputs]
 
 
 def find(family: str) -> Run | None:
-    """The run of a family; None if there is none."""
+    """Return the run of a family; None if there is none."""
     prefixes = [prefix for prefix in RUNS if family.startswith(prefix)]
     return RUNS[max(prefixes, key=len)] if prefixes else None
 

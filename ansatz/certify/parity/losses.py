@@ -17,7 +17,7 @@ from ansatz.objectives.value import VALUES
 
 
 def value_run(case: Case, weights: Any, settings: Mapping[str, Any], returns: Tensor | None = None) -> Outputs:
-    """The critic's loss and its gradient. returns: N x C targets; None means those of the case."""
+    """Return the critic's loss and its gradient. returns: N x C targets; None means those of the case."""
     objective = build_objective({"preset": "grpo", "weights": weights})
     value = case.array("values").requires_grad_()
     mask = case.array("mask").bool()
@@ -40,7 +40,8 @@ def preference_run(
     tail_weight: float | None = None,
     eps: float = 0.0,
 ) -> Outputs:
-    """The weighted sum of preference losses (weight, name, settings), averaged over pairs, and its two gradients.
+    """Return the weighted sum of preference losses (weight, name, settings), averaged over pairs, and its two
+    gradients.
 
     divergence: of the scores, the reverse KL if None. tail_weight: weight of tokens beyond the shorter response of a
     pair. eps: added to the number of pairs.
@@ -72,7 +73,7 @@ def preference_run(
 
 
 def kl_run(policy: Tensor, ref: Tensor, mask: Tensor, component: Mapping[str, Any]) -> Outputs:
-    """The KL of each token and the gradient of their sum, at the tokens of the mask."""
+    """Return the KL of each token and the gradient of their sum, at the tokens of the mask."""
     objective = build_objective({"preset": "grpo", "kl": dict(component)})
     policy = policy.clone().requires_grad_()
     inputs = {"policy_logp_T": policy, "ref_logp_T": ref, "log_ratio_T": policy * 0, "behavior_logp_T": ref}

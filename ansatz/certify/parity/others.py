@@ -24,7 +24,7 @@ def soft_overlong(case: Case) -> Outputs:
 
 
 def openrlhf_rewards(case: Case) -> Tensor:
-    """Rewards with the length penalty, then the penalty of responses that did not stop; before any baseline."""
+    """Return rewards with the length penalty, then the penalty of responses that did not stop; before any baseline."""
     options, reward_N = case.options, case.array("rewards")
     buffer = options.get("overlong_buffer_len")
     if buffer is None:
@@ -44,7 +44,7 @@ def openrlhf_rewards(case: Case) -> Tensor:
 
 
 def prime_rewards(case: Case) -> Tensor | None:
-    """Rewards minus mean reward x weighted relative cost, prompt by prompt; None without a length penalty."""
+    """Return rewards minus mean reward x weighted relative cost, prompt by prompt; None without a length penalty."""
     weights = case.options["length_penalty"]
     if weights is None:
         return None

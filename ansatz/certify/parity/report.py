@@ -52,7 +52,7 @@ class FamilyResult:
 
 
 def certify(path: Path) -> list[FamilyResult]:
-    """Every family of the file, in its order. DataError if the file is not a certificate file."""
+    """Certify every family of the file, in its order. Raise DataError if the file is not a certificate file."""
     families: dict[str, list[Case]] = {}
     for case in read_cases(path):
         families.setdefault(case.family, []).append(case)
@@ -60,7 +60,7 @@ def certify(path: Path) -> list[FamilyResult]:
 
 
 def render(results: list[FamilyResult]) -> Iterator[str]:
-    """The report, line by line; the last line says how many families agree."""
+    """Return the report, line by line; the last line says how many families agree."""
     project = ""
     for result in sorted(results, key=lambda family: family.project):
         if result.project != project:
@@ -76,7 +76,7 @@ def render(results: list[FamilyResult]) -> Iterator[str]:
 
 
 def read_cases(path: Path) -> Iterator[Case]:
-    """The cases of a certificate file, plain or compressed (.gz). DataError if it is not one."""
+    """Return the cases of a certificate file, plain or compressed (.gz). Raise DataError if it is not one."""
     try:
         check_not_special(path)
         content = path.read_bytes()
@@ -114,7 +114,7 @@ def _family(name: str, cases: list[Case]) -> FamilyResult:
 
 
 def _compare(case: Case, ours: dict[str, Any]) -> tuple[float, str, bool]:
-    """The worst error, the output it is in, and whether every output is within its tolerance."""
+    """Return the worst error, the output it is in, and whether every output is within its tolerance."""
     mask = case.array("mask").bool() if "mask" in case.inputs else None
     worst, where, fits = 0.0, "", True
     for name, expected in case.outputs.items():

@@ -45,7 +45,7 @@ class Setup:
 
 
 def advantage_run(case: Case, spec: Mapping[str, Any], setup: Setup | None = None) -> Outputs:
-    """Advantages and returns only."""
+    """Return advantages and returns only."""
     advantages = _advantages(case, build_objective(spec), setup or Setup())
     shape = case.array("mask").shape
     outputs: Outputs = {"advantages": advantages.advantage_T.view(shape), "advantage_N": advantages.advantage_N}
@@ -53,7 +53,7 @@ def advantage_run(case: Case, spec: Mapping[str, Any], setup: Setup | None = Non
 
 
 def policy_run(case: Case, spec: Mapping[str, Any], setup: Setup | None = None) -> Outputs:
-    """Advantages, loss and its gradient, microbatch by microbatch as the project does."""
+    """Return advantages, loss and its gradient, microbatch by microbatch as the project does."""
     setup = setup or Setup()
     objective = build_objective(spec)
     shape = case.array("mask").shape
@@ -113,7 +113,8 @@ def _segments(mask: Tensor) -> Tensor:
 
 
 def _states(case: Case, states: str) -> Tensor:
-    """The tokens that count as time: "sampled", "span" (up to the last sampled one) or "response" (all that exist)."""
+    """Return the tokens that count as time: "sampled", "span" (up to the last sampled one) or "response" (all that
+    exist)."""
     mask = case.array("mask").bool()
     if states == "sampled":
         return mask.view(-1)
@@ -152,7 +153,7 @@ def _batch(case: Case, objective: Objective, setup: Setup, advantages: Advantage
 def _weighted(
     batch: TokenTensors, objective: Objective, reward_N: Tensor, group_N: Tensor, share: float = 1.0
 ) -> TokenTensors:
-    """The batch with the weights of a minibatch, times `share`."""
+    """Return the batch with the weights of a minibatch, times `share`."""
     tokens = (batch.segment_T, batch.mask_T)
     inputs: dict[str, Any] = {"group_N": group_N, "dtype": torch.float64}
     penalty_weight_T = objective.penalty_token_weights(*tokens, num_rollouts=len(reward_N), **inputs)
@@ -168,7 +169,7 @@ def _weighted(
 def _microbatches(
     case: Case, objective: Objective, setup: Setup, batch: TokenTensors
 ) -> Iterator[tuple[Tensor, TokenTensors]]:
-    """Each microbatch with the mask of its tokens in the whole batch."""
+    """Yield each microbatch with the mask of its tokens in the whole batch."""
     reward_N, group_N = _rewards(case, setup), torch.tensor(case.inputs["group"])
     rows = setup.rows or len(reward_N)
     starts = range(0, len(reward_N), rows)
@@ -187,7 +188,8 @@ def _microbatches(
 
 
 def _mismatch_outputs(objective: Objective, weight: Tensor, mask: Tensor) -> Outputs:
-    """The importance weights N x C that the loss was multiplied with; also N x 1 where a rollout has a single weight.
+    """Return the importance weights N x C that the loss was multiplied with; also N x 1 where a rollout has a single
+    weight.
 
     Empty where other corrections are part of the factor, since projects do not report products.
     """

@@ -60,7 +60,7 @@ ALIASES = {
 
 
 def project_spec(name: str, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A project's defaults, with `changes` over them, as an `algorithm:` section.
+    """Return a project's defaults, with `changes` over them, as an `algorithm:` section.
 
     An option in `changes` that the translation does not use is a ConfigError, never ignored.
     """

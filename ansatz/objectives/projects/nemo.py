@@ -49,7 +49,7 @@ def kl_component(name: str, options: Options) -> dict[str, Any]:
 
 
 def advantage(options: Options) -> dict[str, Any]:
-    """The estimator called `name` ("grpo" if it is not set)."""
+    """Return the estimator called `name` ("grpo" if it is not set)."""
     name = options.get("name", "grpo")
     if name == "grpo":
         return {"advantage": _group_normalizer(options)}
@@ -71,13 +71,14 @@ def advantage(options: Options) -> dict[str, Any]:
 
 
 def critic_advantage(options: Options) -> dict[str, Any]:
-    """The estimator whose returns are the critic's targets: its lambda differs from the policy's lambda (VAPO)."""
+    """Return the estimator whose returns are the critic's targets: its lambda differs from the policy's lambda
+    (VAPO)."""
     lam = options["gae_lambda_value"]
     return _gae(options, options["gae_lambda"] if lam is None else lam, 0)
 
 
 def dpo(options: Options) -> list[tuple[float, str, dict[str, Any]]]:
-    """(weight, loss, settings)."""
+    """Return (weight, loss, settings)."""
     name = "dpo_norm" if options["preference_average_log_probs"] else "dpo"
     losses = [(options["preference_loss_weight"], name, {"beta": options["reference_policy_kl_penalty"]})]
     kind = "sequence_mean" if options["sft_average_log_probs"] else "sequence_sum"

@@ -32,7 +32,7 @@ def spec(options: Options) -> dict[str, Any]:
 
 
 def dpo(options: Options, name: str) -> list[tuple[float, str, dict[str, Any]]]:
-    """(weight, loss, settings) of dpo, dpo_norm or simpo."""
+    """Return (weight, loss, settings) of dpo, dpo_norm or simpo."""
     settings = {"beta": options["beta"], "label_smoothing": options["label_smoothing"]}
     if name == "simpo":
         settings["margin"] = options["beta"] * options["gamma_beta_ratio"]

@@ -75,7 +75,7 @@ def critic_weights(options: Options) -> Any:
 
 
 def dpo(options: Options) -> list[tuple[float, str, dict[str, Any]]]:
-    """(weight, loss, settings)."""
+    """Return (weight, loss, settings)."""
     if options["ipo"]:
         options.ignore("label_smoothing")
         return [(1.0, "ipo", {"beta": options["beta"]})]

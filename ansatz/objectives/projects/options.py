@@ -78,7 +78,7 @@ class Options(Mapping[str, Any]):
         }
 
     def refuse_unused(self, project: str, options: tuple[Option, ...]) -> None:
-        """ConfigError for the first unused option that differs from its default."""
+        """Raise ConfigError for the first unused option that differs from its default."""
         meanings = {option.name: option for option in options}
         for name, value in self.unused({option.name: option.default for option in options}).items():
             option = meanings.get(name)
@@ -92,7 +92,7 @@ class Options(Mapping[str, Any]):
 
 
 def flat(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Nested options by dotted name."""
+    """Return nested options by dotted name."""
     out: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
@@ -103,7 +103,7 @@ def flat(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
 
 
 def nested(options: tuple[Option, ...]) -> dict[str, Any]:
-    """The defaults of a list of options, nested by their dotted names."""
+    """Return the defaults of a list of options, nested by their dotted names."""
     out: dict[str, Any] = {}
     for option in options:
         *parents, key = option.name.split(".")
@@ -115,7 +115,7 @@ def nested(options: tuple[Option, ...]) -> dict[str, Any]:
 
 
 def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """`new` over `old`, nested mappings key by key."""
+    """Lay `new` over `old`, nested mappings key by key."""
     out = dict(old)
     for key, value in new.items():
         below = out.get(key)

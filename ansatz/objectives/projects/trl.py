@@ -69,7 +69,7 @@ def dpo(options: Options) -> list[tuple[float, str, dict[str, Any]]]:
 
 
 def divergence(options: Options) -> dict[str, Any]:
-    """The f-divergence of DPO's scores."""
+    """Return the f-divergence of DPO's scores."""
     name = options["f_divergence_type"]
     if name == "alpha_divergence":
         return {"name": "alpha", "alpha": options["f_alpha_divergence_coef"]}
@@ -175,7 +175,7 @@ def _kl(options: Options) -> dict[str, Any]:
 
 
 def _entropy(options: Options) -> dict[str, Any]:
-    """The mean entropy of the kept tokens; with a global token mean, their sum over the number of all tokens."""
+    """Take the mean entropy of the kept tokens; with a global token mean, their sum over the number of all tokens."""
     coef, loss_type = options["entropy_coef"], options["loss_type"]
     if coef == 0 or loss_type == "gmpo":
         return {}

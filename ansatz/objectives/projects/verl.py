@@ -13,7 +13,7 @@ _TOKEN_RATIO = {"name": "token", "clamp": 20.0}
 
 
 def spec(options: Options, *, columns: int | None = None, sequence_gspo: bool = False) -> dict[str, Any]:
-    """The actor's loss with the estimator of `options["adv"]`.
+    """Return the actor's loss with the estimator of `options["adv"]`.
 
     columns: response columns of the padded batch, the divisor of `seq-mean-token-sum-norm` without a
     loss_scale_factor. sequence_gspo: gspo forces seq-mean-token-mean (0.10.0.dev).
@@ -116,7 +116,7 @@ def kl(name: str) -> dict[str, Any]:
 
 
 def _own_weights(loss_mode: str, shared: dict[str, Any], sequence_gspo: bool) -> dict[str, Any]:
-    """The weights of the policy term: some losses take the mean over rollouts whatever loss_agg_mode is."""
+    """Return the weights of the policy term: some losses take the mean over rollouts whatever loss_agg_mode is."""
     if loss_mode == "geo_mean":
         return {"name": "sequence_mean", "eps": 1e-8, "rollouts": "all"}
     if loss_mode == "sapo" or (loss_mode == "gspo" and sequence_gspo):
