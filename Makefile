@@ -132,6 +132,7 @@ docs: env
 	$(BIN)/python -m tools.component_inputs
 	$(BIN)/python -m tools.findings
 	$(BIN)/python -m tools.compatibility render
+	$(BIN)/python -m tools.page_words
 
 # The documentation as a site, in site/: without a network, and with no link that leads nowhere.
 .venv-site/.ready: Makefile
