@@ -29,7 +29,7 @@ from ansatz.track.jsonl import read_jsonl, to_line
 from ansatz.track.step_files import SAMPLES, groups_path, step_path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from demo_runs import DemoRun
+from demo_runs import DemoRun  # pyright: ignore[reportMissingImports]
 
 DIFFERENT_STEPS, GROUPS, SAMPLES_PER_GROUP = 20, 64, 8
 EXTRA_WORDS = 150
