@@ -1,4 +1,5 @@
-"""Final answers in worked solutions: after `####` (GSM8K), in the last box (MATH), after "The answer is" (MetaMath)."""
+"""Final answers in the texts of data sets: after `####` (GSM8K), in the last box (MATH), after "The answer is"
+(MetaMath), and before a unit in parentheses (ASDiv)."""
 
 from __future__ import annotations
 
@@ -8,6 +9,9 @@ _THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
 
 
 _STATED = re.compile(r"\b(?:the|final) answer is:?+(?=.)", re.IGNORECASE)
+
+
+_WITH_UNIT = re.compile(r"(-?\d[\d.,/]*)\s*\([^\W\d_][^()\d]+\)")
 
 
 _BRACE = re.compile(r"[{}]")
@@ -50,3 +54,14 @@ def after_sentence(text: str) -> str | None:
     line = text[ends[-1] :].partition("\n")[0] if ends else ""
     answer = line.strip().removesuffix(".").strip()
     return (answer.replace(",", "") if _THOUSANDS.fullmatch(answer) else answer) or None
+
+
+def without_unit(text: str) -> str:
+    """Return the number before a unit in parentheses, as in "9 (apples)"; any other text as it is."""
+    match = _WITH_UNIT.fullmatch(text.strip())
+    return match[1] if match else text
+
+
+def has_unit(text: str) -> bool:
+    """Return whether the text is a number with a unit in parentheses."""
+    return without_unit(text) != text

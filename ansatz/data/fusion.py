@@ -21,12 +21,12 @@ from typing import Any, Literal
 
 from ansatz.data.keyed_random import KeyedRandom
 from ansatz.data.mapped import MappedProblems, inner_source
+from ansatz.data.row_problems import ANSWER
 from ansatz.errors import ConfigError, DataError
 from ansatz.types import Problem, golds_of
 
 THINK, NO_THINK = "/think", "/no_think"
 OPEN, CLOSE = "<think>", "</think>"
-ANSWER = "{answer}"
 
 
 def fusion(

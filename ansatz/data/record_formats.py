@@ -12,6 +12,7 @@ Open-Reasoner     [{"from": "human", "value"}, {"from": "assistant", "ground_tru
 AReaL-boba        {"prompt", "solutions": ["\\boxed{3}"], "query_id"}
 GPQA              {"Question", "Correct Answer", "Incorrect Answer 1", 2, 3, "Record ID"}
 Countdown         {"nums", "target"}, or verl's columns with "ground_truth": {"numbers", "target"}
+ASDiv, SVAMP      {"body", "question", "answer": "9 (apples)" or 9.0}: the question is both
 Alpaca            {"instruction", "input", "output"}: the question is the instruction and its input
 chat, ShareGPT    {"messages": [{"role", "content"}]} or {"conversations": [{"from", "value"}]}; "system" next to them
 
@@ -54,6 +55,8 @@ META: tuple[str, ...] = _flatten(_TABLE["meta"])
 """Fields that rewards and environments of the package read."""
 FOLLOWING: dict[str, str] = _TABLE["following"]
 """By the field of a question: the field with its second part, if a row has one."""
+PRECEDING: dict[str, str] = _TABLE["preceding"]
+"""By the field of a question, in lower case: the field with its first part, if a row has one."""
 _ROLES = {name: role for role, names in _TABLE["roles"].items() for name in _flatten(names)}
 _TEXT_OF_TURN = ("content", "value", "text")
 _WHOLE_LOSS = ("", "none", "true", "1", "1.0")

@@ -27,13 +27,14 @@ from ansatz.data.conversations import (
     response_turns,
     template_fields,
 )
-from ansatz.data.extract import after_sentence, last_box
+from ansatz.data.extract import after_sentence, has_unit, last_box
 from ansatz.data.files import problem_files, source_name
 from ansatz.data.record_formats import (
     CONVERSATIONS,
     FOLLOWING,
     HINTS,
     META,
+    PRECEDING,
     SYSTEM,
     WORKED,
     find_lost_texts,
@@ -51,6 +52,8 @@ from ansatz.types import Problem, golds_of
 IN_RECIPE = {"question_key": "question_key: FIELD", "answer_key": "answer_key: FIELD"}
 """How a recipe names the fields of a question and of an answer, in an entry of `data`."""
 ANSWER_FORMS = ("auto", "field", *EXTRACT)
+ANSWER = "{answer}"
+"""Mark of the place of the gold answer in a form."""
 FIRST_ROWS = 20  # rows from which the form of the answers is determined
 
 
@@ -62,8 +65,11 @@ class RowSettings:
     level_key: field of the level of difficulty. solution_key: field of the worked solution.
     answer_from: "field" takes the answer field as it is. "####" takes the text after the last #### in it (GSM8K's form,
     without thousands separators). "boxed" takes the content of its last \\boxed{}. "answer_is" takes the text after the
-    last "The answer is" (MetaMath). "auto" uses the form that most of the first 20 rows show. If the answer is
-    extracted from a worked solution, that solution is the problem's solution unless solution_key names another one.
+    last "The answer is" (MetaMath). "unit" takes the number before a unit in parentheses (ASDiv's "9 (apples)"). "auto"
+    uses the form that most of the first 20 rows show. If the answer is extracted from a worked solution, that solution
+    is the problem's solution unless solution_key names another one.
+    answer_form: a line that is added to each worked solution, with {answer} where the gold answer goes, such as
+    "The answer is \\boxed{{answer}}." None: solutions are taught as they are.
     id_key: if None, the field `id`, `uuid` or `unique_id`; a row without one has file and line as its id.
     keep_earlier_turns: False leaves out the system prompt and all other turns before the question, and the row's values
     for the chat template (`tools`, `chat_template_kwargs`).
@@ -77,6 +83,7 @@ class RowSettings:
     question_key: str | None = None
     answer_key: str | None = None
     answer_from: str = "auto"
+    answer_form: str | None = None
     id_key: str | None = None
     level_key: str | None = None
     solution_key: str | None = None
@@ -95,6 +102,8 @@ class RowSettings:
             raise ConfigError(
                 f"answer_from = {self.answer_from!r}, expected one of {', '.join(map(repr, ANSWER_FORMS))}."
             )
+        if self.answer_form is not None and self.answer_form.count(ANSWER) != 1:
+            raise ConfigError(f"answer_form = {self.answer_form!r}, expected {ANSWER} in it exactly once.")
 
 
 def rows_with_problems(
@@ -254,7 +263,9 @@ def _form_of(text: str, *, worked: bool) -> str:
         return "####"
     if last_box(text):
         return "boxed"
-    return "answer_is" if worked and after_sentence(text) else "field"
+    if worked:
+        return "answer_is" if after_sentence(text) else "field"
+    return "unit" if has_unit(text) else "field"
 
 
 def _problem(row: Row, named: RowSettings, keys: RowSettings, split: str, source: str) -> Problem:
@@ -266,16 +277,19 @@ def _problem(row: Row, named: RowSettings, keys: RowSettings, split: str, source
     for key in {keys.answer_key, keys.solution_key} - {keys.question_key, *CONVERSATIONS}:
         check_one_response(row, key)
     texts = row.answer_texts(keys.answer_key)
-    worked = texts[0] if keys.answer_from != "field" else None
+    worked = texts[0] if keys.answer_from not in ("field", "unit") else None
     row_id = row.text(named.id_key, "id_key") if named.id_key else row.optional_text(keys.id_key)
     level = row.text(named.level_key, "level_key") if named.level_key else row.optional_text(keys.level_key) or ""
     solution = (
         row.solution(named.solution_key) if named.solution_key else worked or row.optional_text(keys.solution_key)
     )
+    answer = row.answer(texts, keys.answer_key, keys.answer_from)
+    if solution and named.answer_form:
+        solution = f"{solution}\n{named.answer_form.replace(ANSWER, golds_of(answer)[0])}"
     problem = Problem(
         id=row_id or f"{source}:{row.line}",
         question=row.question(keys.question_key),
-        answer=row.answer(texts, keys.answer_key, keys.answer_from),
+        answer=answer,
         source=source,
         split=split,
         level=level,
@@ -322,7 +336,8 @@ def _check_characters(row: Row, name: str, text: str) -> None:
 
 def _list_used(keys: RowSettings) -> list[str]:
     used = (keys.question_key, keys.answer_key, keys.id_key, keys.level_key, keys.solution_key)
-    return [*filter(None, used), *filter(None, [FOLLOWING.get(keys.question_key or "")])]
+    asked = keys.question_key or ""
+    return [*filter(None, (*used, FOLLOWING.get(asked), PRECEDING.get(asked.casefold())))]
 
 
 def _meta(row: Row, keys: RowSettings) -> dict[str, Any]:

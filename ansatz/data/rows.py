@@ -18,10 +18,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
-from ansatz.data.extract import after_hashes, after_sentence, last_box
+from ansatz.data.extract import after_hashes, after_sentence, last_box, without_unit
 from ansatz.data.record_formats import (
     FOLLOWING,
     HINTS,
+    PRECEDING,
     WORKED,
     as_object,
     media_in,
@@ -39,10 +40,15 @@ from ansatz.types import joined_golds
 ABSENT = object()
 """The value of a field that a row does not have."""
 
-EXTRACT = {"####": after_hashes, "boxed": last_box, "answer_is": after_sentence}
-"""How the answer is extracted from a worked solution, by the value of answer_from."""
+EXTRACT = {"####": after_hashes, "boxed": last_box, "answer_is": after_sentence, "unit": without_unit}
+"""How the answer is extracted from the text of its field, by the value of answer_from."""
 
-_EXPECTED = {"####": "'#### ANSWER' at its end", "boxed": "\\boxed{ANSWER} in it", "answer_is": "'The answer is'"}
+_EXPECTED = {
+    "####": "'#### ANSWER' at its end",
+    "boxed": "\\boxed{ANSWER} in it",
+    "answer_is": "'The answer is'",
+    "unit": "text",
+}
 
 
 class Row:
@@ -100,8 +106,8 @@ class Row:
         return str(value).strip()
 
     def question(self, key: str) -> str:
-        """Return the text of a question, also of Alpaca's two fields. Raise RowError if the row shows a picture, a film
-        or sound."""
+        """Return the text of a question, also of the two fields of Alpaca, ASDiv and SVAMP. Raise RowError if the row
+        shows a picture, a film or sound."""
         question = self._question(key)
         if (name := media_in(self.values)) is not None:
             self.fail(f"the field {name!r} has a picture, a film or sound, expected only text. Remove the row.")
@@ -115,6 +121,8 @@ class Row:
             text = self.text(key, "question_key")
             if key in FOLLOWING and isinstance(given := self.find(FOLLOWING[key]), str) and given.strip():
                 text = f"{text}\n\n{given.strip()}"
+            if isinstance(told := self.find(PRECEDING.get(key.casefold(), "")), str) and told.strip():
+                text = f"{told.strip()} {text}"
             if is_broken_chat(text):
                 self.fail(
                     f"the field {key!r} begins as a list of messages, but is not valid JSON, got {short(text)}. Write "

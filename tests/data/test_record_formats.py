@@ -11,8 +11,8 @@ import pytest
 
 from ansatz.data.base import load_problems
 from ansatz.data.jsonl import jsonl
-from ansatz.data.unfit import collect_unfit
-from ansatz.errors import DataError
+from ansatz.data.unfit import collect_lost, collect_unfit
+from ansatz.errors import ConfigError, DataError
 from ansatz.types import Problem
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -370,3 +370,62 @@ def test_a_correct_answer_without_wrong_ones_is_an_open_question(tmp_path: Path)
 def test_a_field_answer_is_preferred_to_the_columns_of_gpqa(tmp_path: Path) -> None:
     (problem,) = read(tmp_path, {**GPQA, "answer": "7"})
     assert (problem.question, problem.answer) == (ASKED, "7")
+
+
+def test_a_story_and_its_question_in_two_fields_are_one_question(tmp_path: Path) -> None:
+    row = {"body": "Ann has 7 red apples.", "question": "How many has she?", "answer": "7 (apples)", "formula": "3+4=7"}
+    published = {name.capitalize(): text for name, text in row.items()} | {"Answer": 7.0}
+    for each in (row, published):
+        with collect_lost() as lost:
+            (problem,) = read(tmp_path, each)
+        assert problem.question == "Ann has 7 red apples. How many has she?"
+        assert float(problem.answer) == 7
+        assert "body" not in {*map(str.casefold, problem.meta), *map(str.casefold, lost)}
+    (problem,) = read(tmp_path, row, question_key="body")
+    assert problem.question == row["body"]
+
+
+@pytest.mark.parametrize(
+    ("written", "gold"),
+    [
+        ("9 (apples)", "9"),
+        ("-3 (degrees Celsius)", "-3"),
+        ("1,250 (sq. feet)", "1,250"),
+        ("2.5 (kg)", "2.5"),
+        ("3/4 (of the cake)", "3/4"),
+        ("Westford location", "Westford location"),
+        ("4:1", "4:1"),
+        ("2 (3)", "2 (3)"),
+        ("f(x)", "f(x)"),
+        ("(2, 3)", "(2, 3)"),
+        ("10 (feet); 5 (feet)", "10 (feet); 5 (feet)"),
+    ],
+)
+def test_a_unit_in_parentheses_does_not_belong_to_the_gold(tmp_path: Path, written: str, gold: str) -> None:
+    rows = [{"question": ASKED, "answer": "2 (pens)"}, {"question": ASKED, "answer": "3 (pens)"}]
+    for settings in ({}, {"answer_from": "unit"}):
+        problems = read(tmp_path, *rows, {"question": ASKED, "answer": written}, **settings)
+        assert [problem.answer for problem in problems] == ["2", "3", gold]
+        assert problems[0].solution is None
+    (problem,) = read(tmp_path, {"question": ASKED, "answer": written}, answer_from="field")
+    assert problem.answer == written
+
+
+def test_a_column_of_other_golds_keeps_its_parentheses(tmp_path: Path) -> None:
+    rows = [{"question": ASKED, "answer": text} for text in ("2", "3", "4 (pens)")]
+    assert [problem.answer for problem in read(tmp_path, *rows)] == ["2", "3", "4 (pens)"]
+    assert read(tmp_path, {"question": ASKED, "answer": "2 (x)"})[0].answer == "2 (x)"
+
+
+def test_an_answer_form_ends_every_worked_solution(tmp_path: Path) -> None:
+    rows = [{"question": ASKED, "answer": "2 (pens)", "formula": "1+1=2"}, {"question": ASKED, "answer": "3 (pens)"}]
+    form = "The answer is \\boxed{{answer}}."
+    problem, _ = read(tmp_path, rows[0], {**rows[1], "formula": "1+2=3"}, solution_key="formula", answer_form=form)
+    assert problem.solution == "1+1=2\nThe answer is \\boxed{2}."
+    (problem,) = read(tmp_path, {"question": ASKED, "answer": "1+1=2\n#### 2"}, answer_form="\\boxed{{answer}}")
+    assert problem.solution == "1+1=2\n#### 2\n\\boxed{2}"
+    (problem,) = read(tmp_path, rows[1], answer_form=form)
+    assert problem.solution is None
+    for wrong in ("The answer.", "{answer} {answer}"):
+        with pytest.raises(ConfigError, match=r"expected \{answer\} in it exactly once"):
+            read(tmp_path, rows[1], answer_form=wrong)
