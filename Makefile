@@ -62,7 +62,7 @@ test-vllm: .venv-vllm/.ready
 
 .venv-verifiers/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-verifiers
-	.venv-verifiers/bin/python -m pip install --quiet --constraint constraints.txt --editable packages/verify --editable '.[verifiers]' pytest hypothesis
+	.venv-verifiers/bin/python -m pip install --quiet --constraint constraints.txt --editable packages/verify --editable '.[verifiers,openenv]' pytest hypothesis
 	touch $@
 
 .venv-reasoning-gym/.ready: pyproject.toml constraints.txt
@@ -83,9 +83,9 @@ test-reasoning-gym: .venv-reasoning-gym/.ready
 test-trackers: .venv-trackers/.ready
 	.venv-trackers/bin/python -m pytest tests/track/test_real_trackers.py
 
-# Tasks of verifiers on the real package, which needs sixty others.
+# Tasks of verifiers and episodes of OpenEnv on the real packages, which need a hundred others.
 test-verifiers: .venv-verifiers/.ready
-	.venv-verifiers/bin/python -m pytest tests/environments/test_verifiers.py
+	.venv-verifiers/bin/python -m pytest tests/environments/test_verifiers.py tests/environments/test_openenv.py
 
 # verl with what its manager of rewards imports.
 .venv-verl/.ready: Makefile

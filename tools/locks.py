@@ -14,8 +14,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "locks"
-APART = ("verifiers", "vllm")
-"""Extras that are not locked: vllm needs other versions than constraints.txt has, verifiers 60 more packages."""
+APART = ("openenv", "verifiers", "vllm")
+"""Extras that are not locked: vllm needs other versions than constraints.txt has, the others 60 more packages each."""
 PLATFORM = "x86_64-manylinux_2_28"
 
 
