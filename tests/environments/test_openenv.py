@@ -16,6 +16,7 @@ from urllib.request import urlopen
 import pytest
 from given import bind_environment
 
+from ansatz.environments import base
 from ansatz.environments.base import EnvironmentSpec
 from ansatz.environments.calls import environment_calls
 from ansatz.environments.episode import Episode
@@ -62,7 +63,7 @@ def play(spec: EnvironmentSpec, *turns: str, problem: Problem = PROBLEMS[0]) -> 
     (opened,) = with_openings([problem], spec)
     with environment_calls(spec) as calls:
         assert calls
-        episode = Episode(spec, problem)
+        episode = Episode(spec, opened)
         answers = [calls.answer(episode, turn) for turn in turns]
         calls.submit_reward(0, episode, "")
         ((_, reward),) = calls.rewards(wait=True)
@@ -99,7 +100,7 @@ def test_a_field_that_the_server_does_not_have_is_named(url: str) -> None:
 
 def test_a_server_that_somebody_elses_recipe_names_is_not_called() -> None:
     with pytest.raises(UntrustedCodeError, match="environment.url"):
-        spec_of(FoundText("http://127.0.0.1:9"))
+        base.bind_environment({"name": "openenv", "url": FoundText("http://127.0.0.1:9")})
 
 
 def test_an_address_without_its_scheme_is_refused() -> None:
