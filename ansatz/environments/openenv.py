@@ -47,7 +47,7 @@ class OpenEnv(Environment):
         if self._shown not in fields:
             raise ConfigError(
                 f"environment.observation = {self._shown!r} is no field of the server's observation, which has "
-                f"{', '.join(map(repr, fields)) or 'none'}. Name one of these, or remove the setting to show all of them."
+                f"{', '.join(map(repr, fields)) or 'none'}. Name one of these, or none to show all."
             )
         return str(fields[self._shown])
 

@@ -99,7 +99,7 @@ def test_a_field_that_the_server_does_not_have_is_named(url: str) -> None:
 
 
 def test_a_server_that_somebody_elses_recipe_names_is_not_called() -> None:
-    with pytest.raises(UntrustedCodeError, match="environment.url"):
+    with pytest.raises(UntrustedCodeError, match=r"environment\.url"):
         base.bind_environment({"name": "openenv", "url": FoundText("http://127.0.0.1:9")})
 
 
