@@ -46,8 +46,8 @@ class OpenEnv(Environment):
             return json.dumps(fields, ensure_ascii=False) if fields else ""
         if self._shown not in fields:
             raise ConfigError(
-                f"environment.observation = {self._shown!r} is no field of the server's observation, which has "
-                f"{', '.join(map(repr, fields)) or 'none'}. Name one of these, or none to show all."
+                f"environment.observation = {self._shown!r} is not a field of the server's observation. Its "
+                f"fields: {', '.join(map(repr, fields)) or 'none'}. Name one of these, or none to show all."
             )
         return str(fields[self._shown])
 

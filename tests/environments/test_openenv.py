@@ -93,7 +93,7 @@ def test_without_a_named_field_the_whole_observation_is_shown(url: str) -> None:
 @real
 def test_a_field_that_the_server_does_not_have_is_named(url: str) -> None:
     _, answers, reward = play(spec_of(url, action="guess", observation="hints"), "1")
-    assert "'hints' is no field" in str(answers)
+    assert "'hints' is not a field" in str(answers)
     assert "'hint', 'turn'" in str(answers)
     assert reward.value == 0
 
