@@ -27,9 +27,7 @@ from urllib.request import HTTPCookieProcessor, OpenerDirector, build_opener
 from ansatz.data.keyed_random import KeyedRandom
 from ansatz.track.jsonl import read_jsonl, to_line
 from ansatz.track.step_files import SAMPLES, groups_path, step_path
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from demo_runs import DemoRun  # pyright: ignore[reportMissingImports]
+from ansatz.ui.demo import DemoRun
 
 DIFFERENT_STEPS, GROUPS, SAMPLES_PER_GROUP = 20, 64, 8
 EXTRA_WORDS = 150

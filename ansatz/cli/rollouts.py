@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ import typer
 
 from ansatz.errors import ConfigError
 from ansatz.files import replacing, write_text
+from ansatz.links import read_text
 from ansatz.visible import say, visible, write_csv
 
 if TYPE_CHECKING:
@@ -31,16 +33,25 @@ def rollouts(
     csv_out: Annotated[Path | None, typer.Option("--csv", help="Write the responses as a table.")] = None,
     jsonl_out: Annotated[Path | None, typer.Option("--jsonl", help="Write the responses as JSON lines.")] = None,
     html_out: Annotated[Path | None, typer.Option("--html", help="Write the responses as one page.")] = None,
+    as_verifier_cases: Annotated[
+        bool, typer.Option("--as-verifier-cases", help="Print those with a judging label as cases for the verifier.")
+    ] = False,
 ) -> None:
     """Print the responses of a run that a filter selects, and write them to files. docs/viewer.md has the filters.
 
     A filter combines tests with and, or, not: correct, truncated, tokens > 100, level = 3, reason in (hedged, crashed),
-    step 40..60, group.correct = 0, parts.NAME < 1, "text of the response", extracted ~ "regex", other(last_number).
+    step 40..60, group.correct = 0, parts.NAME < 1, "text of the response", extracted ~ "regex", other(last_number),
+    label = hack. Labels come from the notes that were written in `ansatz view`. Those that judge the verdict are
+    false_negative, false_positive and hack.
     """
     from ansatz.cli.outputs import check_outputs
+    from ansatz.track.notes import read_notes
 
     check_outputs([csv_out, jsonl_out, html_out])
-    rows, chosen = select_responses(run, where, sort)
+    notes = read_notes(run)
+    for notice in notes.notices:
+        say(notice, file=sys.stderr)
+    rows, chosen = select_responses(run, where, sort, labels=notes.labels)
     if group:
         groups = {_group_of(row) for row in chosen}
         chosen = [row for row in rows if _group_of(row) in groups]
@@ -50,14 +61,21 @@ def rollouts(
         _write_jsonl(jsonl_out, chosen)
     if html_out is not None:
         write_page(html_out, chosen, run, where, total=len(chosen))
+    if as_verifier_cases:
+        _print_cases(run, chosen, notes.by_rollout)
+        return
     if not any((csv_out, jsonl_out, html_out)):
         _print(chosen[:limit])
     say(f"{len(chosen)} of {len(rows)} responses" + (f", {limit} shown" if len(chosen) > limit else ""))
 
 
-def select_responses(run: Path, where: str, sort: str = "") -> tuple[list[Row], list[Row]]:
-    """Return all responses that a run has stored, and those that a filter selects."""
+def select_responses(
+    run: Path, where: str, sort: str = "", *, labels: Mapping[str, Sequence[str]] | None = None
+) -> tuple[list[Row], list[Row]]:
+    """Return all responses that a run has stored, and those that a filter selects. labels: by the id of a response;
+    None: those of the notes on the run."""
     from ansatz.track.filters import check_sort, parse_filter
+    from ansatz.track.notes import read_notes, resolve_labels
     from ansatz.track.rollout_table import KINDS, read_all, select_rows
 
     if not run.is_dir():
@@ -65,7 +83,10 @@ def select_responses(run: Path, where: str, sort: str = "") -> tuple[list[Row], 
     query = parse_filter(where, KINDS, graders=MODES)
     if sort:
         query = query._replace(sort=check_sort(sort.split(","), KINDS))
-    rows = read_all(run)
+    rows, labels = read_all(run), read_notes(run).labels if labels is None else labels
+    for row in rows:
+        row["label"] = " ".join(labels.get(row["id"], ()))
+    query = query._replace(tree=resolve_labels(query.tree, labels))
     with open_grader() as grade:
         return rows, select_rows(rows, query, grade=grade)
 
@@ -138,3 +159,26 @@ def _print(rows: Sequence[Row]) -> None:
 
 def _on_a_line(text: object) -> str:
     return visible(" ".join(str(text).split()))
+
+
+def _print_cases(run: Path, rows: Sequence[Row], notes: Mapping[str, Sequence[Row]]) -> None:
+    """Print the responses on whose verdict a label has judged, one JSON object per line as in the verifier's corpus."""
+    from ansatz.config.load import parse_yaml
+    from ansatz.track.notes import VERDICTS
+    from ansatz.track.rollout_table import cut_observations
+
+    mode, num_cases = MODES[0], 0
+    with suppress(OSError, ValueError, ConfigError, LookupError, TypeError):  # of a folder without a recipe
+        recipe = parse_yaml(read_text(run / "config.yaml"), where="config.yaml")
+        mode = recipe["rewards"]["math_answer"]["mode"]
+    for row in rows:
+        judging = [note for note in notes.get(row["id"], ()) if note["label"] in VERDICTS]
+        verdicts = {VERDICTS[note["label"]] for note in judging}
+        if len(verdicts) == 1 and row["answer"]:
+            num_cases += 1
+            case = {"gold": row["answer"], "response": cut_observations(row), "verdict": verdicts.pop()}
+            case["mode"] = next((name for name in row["parts"] if name in MODES), mode)
+            why = dict.fromkeys(f"{note['label']}: {note['text']}".removesuffix(": ") for note in judging)
+            print(json.dumps({**case, "why": "; ".join(why)}))
+    judges = f"or labels {', '.join(VERDICTS)} that agree on one"
+    say(f"{num_cases} of {len(rows)} responses are cases; the others lack a gold answer, {judges}.", file=sys.stderr)

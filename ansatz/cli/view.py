@@ -33,28 +33,43 @@ def view(
     host: Annotated[str, typer.Option(help="Address to listen at, and name that the browser uses.")] = "127.0.0.1",
     open_browser: Annotated[bool, typer.Option("--open", help="Open the address in a browser.")] = False,
     no_token: Annotated[bool, typer.Option("--no-token", help="Let everybody on this machine read the runs.")] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="Show two made-up runs, for a tour without training.")] = False,
+    notes_in_run: Annotated[bool, typer.Option("--notes-in-run", help="Save notes in the run, to share them.")] = False,
     asks_models: Annotated[bool, typer.Option("--try", help="Let a reader ask the runs' checkpoints.")] = False,
 ) -> None:
     """Show what models wrote and what training did to it: serve pages of runs until Ctrl-C.
 
-    Pages are made from the files of a run, also while it trains. Nothing is written into a run,
-    and nothing leaves the machine. From another machine: ssh -L 7790:localhost:7790 HOST, then open the printed
-    address.
+    Pages are made from the files of a run, also while it trains. Nothing is written into a run, except notes with
+    --notes-in-run, and nothing leaves the machine. From another machine: ssh -L 7790:localhost:7790 HOST, then open the
+    printed address.
     """
+    if demo and folders:
+        raise ConfigError(f"--demo shows made-up runs alone; leave out {folders[0]}.")
     folders = folders or [Path("runs")]
-    for folder in folders:
+    for folder in folders if not demo else []:
         if not folder.is_dir():
-            raise ConfigError(f"{str(folder)!r} is not a folder. Give a run, or a folder with runs.")
+            raise ConfigError(
+                f"{str(folder)!r} is not a folder. Give a run, or a folder with runs, or --demo for a tour without one."
+            )
     if host not in ("127.0.0.1", "localhost", "::1") and no_token:
         raise ConfigError(f"--host {host} with --no-token would show the runs to the network. Leave out --no-token.")
     from ansatz.ui.library import Library
 
     token = "" if no_token else secrets.token_urlsafe(16)
-    library = Library(folders)
-    library.asks_models = asks_models
-    names = list(library.find_runs())
-    path = f"run/{quote(names[0])}" if len(names) == 1 else ""
-    serve(library, port=port, host=host, token=token, path=path, open_browser=open_browser)
+    if not demo:
+        library = Library(folders, notes_in_run=notes_in_run)
+        library.asks_models = asks_models
+        names = list(library.find_runs())
+        path = f"run/{quote(names[0])}" if len(names) == 1 else ""
+        serve(library, port=port, host=host, token=token, path=path, open_browser=open_browser)
+        return
+    from ansatz.temporary import folder_of_program
+    from ansatz.ui.demo import write_tour
+
+    with folder_of_program("demo") as place:
+        runs = write_tour(Path(place, "runs"))
+        library = Library([runs], cache=Path(place, "index"), notes_in_run=True)
+        serve(library, port=port, host=host, token=token, path="run/demo", open_browser=open_browser)
 
 
 def serve(library: Library, *, port: int, host: str, token: str, path: str = "", open_browser: bool = False) -> None:

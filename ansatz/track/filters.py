@@ -22,7 +22,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from ansatz.errors import ConfigError
 
-Kind = Literal["number", "text", "flag"]
+Kind = Literal["number", "text", "flag", "word"]
+"""word: a response can have several, and a test holds if any of them passes it."""
 Row = Mapping[str, Any]
 AnyRow = TypeVar("AnyRow", bound=Row)
 MAX_CHARACTERS, MAX_DEPTH = 2000, 30
@@ -264,7 +265,7 @@ class _Parser:
         if sign.text == "~":
             return self._pattern(field, kind)
         if kind != "number" and sign.text not in ("=", "!="):
-            raise self._error(sign, f"{field} is a {kind}; expected =, !=, in or ~")
+            raise self._error(sign, f"{field} is a {kind}; expected =, !=, in{' or ~' * (kind == 'text')}")
         return Compare(field, sign.text, self._value(kind), absolute)
 
     def _pattern(self, field: str, kind: Kind) -> Tree:
@@ -319,7 +320,10 @@ class _Parser:
         return name
 
     def check_sort(self, name: str, at: int) -> str:
-        return name[: name.startswith("-")] + self.check(name.lstrip("-"), at)
+        field = self.check(name.lstrip("-"), at)
+        if self.kind(field) == "word":
+            raise FilterError(self.text, at, f"a response can have several of {field}, so it is not sorted by them.")
+        return name[: name.startswith("-")] + field
 
     def kind(self, field: str) -> Kind:
         return self.fields.get(field, "number")

@@ -27,6 +27,7 @@ from ansatz.track.filters import (
     sort_rows,
 )
 from ansatz.track.jsonl import Row, read_jsonl
+from ansatz.track.notes import LABEL
 from ansatz.track.step_files import EVALUATIONS, SAMPLES, groups_path, step_files
 
 _ROWS: dict[str, dict[str, Any]] = read_yaml(Path(__file__).with_suffix(".yaml"))
@@ -154,6 +155,7 @@ def convert_row(row: Row, file: RolloutFile) -> Row:
             "has_tokens": flat.get("tokens_at") is not None,
             "reward": float(flat["reward"] or 0),
             "correct": bool(flat["correct"]),
+            LABEL: "",
             "parts": {str(name): value for name, value in (flat.get("parts") or {}).items()},
             "tokens_at": flat.get("tokens_at"),
             "observations": flat.get("observations") or [],

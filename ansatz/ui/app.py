@@ -1,8 +1,8 @@
 """The server of the viewer: who may ask, what may be asked, and what a page may load.
 
 Every answer needs the token, which the printed address holds and a cookie then keeps; and the name of the host must be
-one of the list. Only GET and HEAD exist, and one POST from a page of this server, as its Origin and a token prove: the
-form that asks a checkpoint.
+one of the list. Only GET and HEAD exist, and two POST from a page of this server, as its Origin and a token prove: JSON
+that saves a note, and a form that asks a checkpoint.
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from ansatz.errors import AnsatzError
+from ansatz.json_text import parse_json
+from ansatz.track.notes import add_note, check_note, notes_path
 from ansatz.track.page import open_templates
 from ansatz.track.theme import PAGE_SCRIPT, PAGE_STYLE
 from ansatz.ui import pages
 from ansatz.ui.attempts import AttemptPage
-from ansatz.ui.open_run import NotYet
+from ansatz.ui.open_run import NotYet, OpenRun
 
-COOKIE, TRY, MAX_BYTES = "ansatz_view", "/run/{name}/try", 1 << 16
+COOKIE, TOKEN_HEADER = "ansatz_view", "x-page-token"
+NOTES, TRY, MAX_BYTES = "/api/notes", "/run/{name}/try", 1 << 16
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
@@ -80,6 +83,14 @@ def build_app(library: pages.Library, *, token: str, hosts: Sequence[str] = ()) 
 
         return respond
 
+    async def save_note(request: Request) -> Response:
+        try:
+            await run_in_threadpool(_add_note, library, parse_json(await request.body()))
+        except (AnsatzError, ValueError) as error:
+            status = 404 if isinstance(error, pages.NotFound) else 400
+            return PlainTextResponse(f"The note is not saved: {error}", status)
+        return Response(status_code=201)
+
     async def ask(request: Request) -> Response:
         form = parse_qsl((await request.body()).decode(errors="replace"), keep_blank_values=True)
         return await run_in_threadpool(answer(attempts.ask), request, dict(form))
@@ -87,7 +98,8 @@ def build_app(library: pages.Library, *, token: str, hosts: Sequence[str] = ()) 
     routes = [Route(path, answer(make), methods=["GET"]) for path, make in {**views, TRY: attempts.show}.items()]
     data = {f"/api{path}": make for path, make in views.items() if not path.startswith("/api")}
     routes += [Route(path, answer(make, as_data=True), methods=["GET"]) for path, make in data.items()]
-    routes += [Route("/static/{name}", _static, methods=["GET"]), Route(TRY, ask, methods=["POST"])]
+    routes += [Route("/static/{name}", _static, methods=["GET"]), Route(NOTES, save_note, methods=["POST"])]
+    routes += [Route(TRY, ask, methods=["POST"])]
     app = Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)])
     app.state.library = library
     return app
@@ -99,8 +111,8 @@ def _refuse(request: Request, hosts: set[str], token: str) -> Response | None:
     name = host.rsplit(":", 1)[0] if host.rpartition(":")[2].isdigit() else host
     if name not in hosts:
         return PlainTextResponse("This name of the host is not allowed; start the viewer with --host NAME.", 421)
-    if request.method not in ("GET", "HEAD") and (request.method != "POST" or not request.url.path.endswith("/try")):
-        return PlainTextResponse("The viewer shows runs and changes nothing.", 405)
+    if request.method not in ("GET", "HEAD") and (request.method != "POST" or not _takes(request)):
+        return PlainTextResponse("The viewer shows runs and saves notes; it changes nothing else.", 405)
     if not token:
         return None
     given = request.query_params.get("token")
@@ -114,22 +126,36 @@ def _refuse(request: Request, hosts: set[str], token: str) -> Response | None:
     return PlainTextResponse("Open the address with its token, as `ansatz view` has printed it.", 403)
 
 
+def _takes(request: Request) -> str:
+    """Return what can be posted to the address, and as what; empty if nothing can."""
+    path = request.url.path
+    question = "A question is sent as application/x-www-form-urlencoded"
+    return "A note is sent as application/json" if path == NOTES else question if path.endswith("/try") else ""
+
+
 def _refuse_post(request: Request, page_token: str) -> Response | None:
     """Return the answer to what does not come from a page of this server, or is too long; else None."""
     if request.method != "POST":
         return None
-    form, length = "application/x-www-form-urlencoded", request.headers.get("content-length", "")
-    how = f"A question is sent as {form}"
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != form:
+    how, length = _takes(request), request.headers.get("content-length", "")
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != how.rpartition(" ")[2]:
         return PlainTextResponse(f"{how}.", 415)
     if not length.isdecimal() or int(length) > MAX_BYTES:
         return PlainTextResponse(f"{how}, in at most {MAX_BYTES} bytes. Shorten it.", 413)
     if request.headers.get("origin", "").partition("://")[2] != request.headers["host"]:
         return PlainTextResponse("It comes from a page of this viewer, and the Origin of this one is another.", 403)
-    given = request.query_params.get("page", "")
+    given = request.headers.get(TOKEN_HEADER) or request.query_params.get("page", "")
     if not secrets.compare_digest(given.encode(), page_token.encode()):
         return PlainTextResponse("The token of the page is missing, or of an earlier viewer. Load the page again.", 403)
     return None
+
+
+def _add_note(library: pages.Library, note: Any) -> None:
+    """Append a note to the file of its run. Raise NotFound unless the run has the response."""
+    checked = check_note(note)
+    at = OpenRun.find(library, str(note.get("run")))
+    at.find_row(checked["rollout"])
+    add_note(notes_path(at.path, in_run=library.notes_in_run), checked)
 
 
 def make_plain(value: Any) -> Any:

@@ -283,7 +283,7 @@ class RolloutIndex:
         sql = f"select {', '.join(map(quote, names))} from rollouts where rowid in ({chosen}) order by {order}"
         rows = [dict(zip(names, row, strict=True)) for row in self._all(sql, [*values, *more, limit, offset, *more])]
         for row in rows:
-            row |= {name: json.loads(row[name] or "[]") for name in ("observations", "steps")}
+            row |= {"label": ""} | {name: json.loads(row[name] or "[]") for name in ("observations", "steps")}
             row |= {name: int(value) for name, value in row.items() if isinstance(value, float) and value.is_integer()}
         return rows
 

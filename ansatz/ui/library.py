@@ -110,15 +110,16 @@ class RunSummary:
 
 
 class Library:
-    """folders: runs, and folders with runs. Links in them are not followed. asks_models: whether a reader can ask
-    checkpoints, which starts processes."""
+    """folders: runs, and folders with runs. Links in them are not followed. notes_in_run: whether new notes are written
+    into the run. asks_models: whether a reader can ask checkpoints, which starts processes."""
 
     asks_models = False
     awaited = ""
     """The name of a run that another process is about to begin."""
 
-    def __init__(self, folders: Sequence[Path], *, cache: Path | None = None) -> None:
+    def __init__(self, folders: Sequence[Path], *, cache: Path | None = None, notes_in_run: bool = False) -> None:
         self.folders, self._cache = [hold(folder.resolve()) for folder in folders], cache
+        self.notes_in_run = notes_in_run
         self._indices: dict[str, RolloutIndex] = {}
         self._opening = threading.Lock()
         self._read: dict[str, tuple[str, RunSummary]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from ansatz.errors import DataError
 from ansatz.track.filters import All, Compare, FilterError, Query, Tree, check_sort, parse_filter
+from ansatz.track.notes import VERDICTS, notes_path, read_notes, resolve_labels
 from ansatz.track.rollout_table import FIELDS, KINDS, TRAIN
 from ansatz.track.stored_evaluations import compare_ends, stored_evaluations
 from ansatz.track.word_diff import word_diff
@@ -55,8 +56,10 @@ class ResponsePages:
         index = at.index
         text, page = query.get("q", ""), max(1, read_number(query.get("page", "")) or 1)
         context = {**at.context("rollouts"), "q": text, "sort": query.get("sort", ""), "saved": SAVED, "error": ""}
+        notes = read_notes(at.path)
+        labels = notes.labels
         try:
-            wanted = _read_query(query)
+            wanted = _read_query(query, labels)
         except FilterError as error:
             wanted, context["error"] = Query(Compare("step", "<", -1)), str(error)
         tree = index.resolve(wanted.tree, grade_row)
@@ -77,14 +80,17 @@ class ResponsePages:
             "page": page,
             "pages": max(1, -(-found.total // PAGE_ROWS)),
             "link": lambda **changed: "?" + urlencode({"q": text, "sort": query.get("sort", ""), **changed}),
-            "notices": index.notices,
+            "notices": [*index.notices, *notes.notices],
+            "labels": labels,
+            "named": Counter(word for words in labels.values() for word in words).most_common(),
             "waiting": index.waiting,
             "fields": FIELDS,
         }
 
     def export_rollouts(self, name: str, kind: str, query: Mapping[str, str]) -> Response:
         at = OpenRun.find(self.library, name)
-        index, wanted = at.index, _read_query(query)
+        index, labels = at.index, read_notes(at.path).labels
+        wanted = _read_query(query, labels)
         tree = index.resolve(wanted.tree, grade_row)
         if (total := index.count(tree)) > MAX_EXPORTED:
             raise DataError(
@@ -92,6 +98,8 @@ class ResponsePages:
                 f"`ansatz rollouts --{kind}`."
             )
         rows = index.select(wanted._replace(tree=tree), limit=MAX_EXPORTED)
+        for row in rows:
+            row["label"] = " ".join(labels.get(row["id"], ()))
         if kind == "jsonl":
             text, media = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "application/x-ndjson"
         elif kind == "csv":
@@ -121,6 +129,7 @@ class ResponsePages:
             **at.context("rollouts"),
             "place": place,
             "members": members,
+            "labels": read_notes(at.path).labels,
             "asked": asked,
             "before": f"{base}/{number - 1}" if number else "",
             "after": f"{base}/{number + 1}",
@@ -135,6 +144,7 @@ class ResponsePages:
         siblings = at.index.select(Query(_group_tree(group_place(row))), limit=512)
         ids = [each["id"] for each in siblings]
         here = ids.index(row["id"]) if row["id"] in ids else 0
+        asked, notes = at.find_question(row), read_notes(at.path)
         first = read_number(query.get("w", "")) or 0
         strip, notice = None, ""
         try:
@@ -144,7 +154,11 @@ class ResponsePages:
         return "rollout.html", {
             **at.context("rollouts"),
             "row": row,
-            "asked": at.find_question(row),
+            "asked": asked,
+            "notes": notes.by_rollout.get(row["id"], []),
+            "note_notices": notes.notices,
+            "named": dict.fromkeys([*VERDICTS, *(word for words in notes.labels.values() for word in words)]),
+            "notes_path": notes_path(at.path, in_run=self.library.notes_in_run),
             "group": group_place(row),
             "siblings": siblings,
             "left": ids[here - 1] if here else "",
@@ -199,8 +213,9 @@ class ResponsePages:
         }
 
 
-def _read_query(query: Mapping[str, str]) -> Query:
+def _read_query(query: Mapping[str, str], labels: Mapping[str, Sequence[str]]) -> Query:
     wanted = parse_filter(query.get("q", ""), KINDS, graders=tuple(GRADERS))
+    wanted = wanted._replace(tree=resolve_labels(wanted.tree, labels))
     sort = [name for name in query.get("sort", "").split(",") if name]
     return wanted._replace(sort=check_sort(sort, KINDS)) if sort else wanted
 

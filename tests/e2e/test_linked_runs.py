@@ -256,5 +256,5 @@ def test_a_resumed_run_follows_no_link_of_any_name(finished: Path, tmp_path: Pat
 
 @pytest.mark.slow
 def test_what_any_name_of_a_run_leads_to_is_not_shown(finished: Path, tmp_path: Path, ansatz: Command):
-    for number, name in enumerate([*names(finished), "rl/pairs.jsonl", "trackers"]):
+    for number, name in enumerate([*names(finished), "notes.jsonl", "rl/pairs.jsonl", "trackers"]):
         check_readers(finished, name, tmp_path / str(number), ansatz)

@@ -19,14 +19,15 @@ pytest.importorskip("starlette", reason="a package of the viewer is not installe
 if shutil.which("chromium") is None:
     pytest.skip("chromium is not installed", allow_module_level=True)
 
-from demo_runs import DemoRun  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402
 from test_sweep_pages import row_of, write_rows  # noqa: E402
 from test_viewer_pages import HOSTILE, make_run  # noqa: E402
 
 from ansatz.cli.main import main  # noqa: E402
+from ansatz.track.notes import add_note, notes_path  # noqa: E402
 from ansatz.ui import attempts  # noqa: E402
 from ansatz.ui.app import build_app  # noqa: E402
+from ansatz.ui.demo import DemoRun  # noqa: E402
 from ansatz.ui.library import Library  # noqa: E402
 
 pytestmark = pytest.mark.browser
@@ -48,6 +49,8 @@ def address(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     odd = HOSTILE.replace("\ud800", "")  # rows with half a character are refused
     make_run(folder / "plain")
     hostile = make_run(folder / "hostile", text=HOSTILE)
+    for text in (HOSTILE, "x" * 500):
+        add_note(notes_path(hostile, in_run=True), {"rollout": "rl/1/0/0", "label": "y" * 40, "text": text})
     (hostile / "log.txt").write_text(f"2026-11-27 10:00:00  {'z' * 500} {odd}\n" * 3)
     rows = [row_of(block, f"lr {lr}, kl {kl}", lr + kl) for block in (0, 1) for lr in (0.1, 0.2) for kl in (0, 1)]
     write_rows(folder / "grid.jsonl", rows)
@@ -283,10 +286,56 @@ def test_pages_work_without_scripts(chromium: dict[bool, Any], address: str):
     assert "/problem/" in page.url
     assert page.locator("svg.chart").count() == 0
     assert tab.open("/run/plain").locator("svg.chart").count() > 3
+    assert "y" * 40 in tab.open("/run/hostile/rollout/rl/1/0/0").inner_text("#notes")
+    assert page.locator("#note").is_hidden()
     page = tab.open("/run/hostile/logs")
     page.fill("#q", "nothing of this")
     page.click("button")
     assert "No line has this text." in page.inner_text("main")
+
+
+def test_a_note_is_written_with_the_keyboard_and_is_there_after_a_reload(chromium: dict[bool, Any], address: str):
+    """What is typed right after the key is text, also where it is a key."""
+    tab = Tab(chromium, address)
+    page = tab.open("/run/plain/rollout/rl/1/0/0")
+    assert page.locator("#new-note").is_hidden()
+    page.keyboard.press("n")
+    page.keyboard.type("h?jn <b>guesses</b>")
+    assert page.input_value("#new-note textarea") == "h?jn <b>guesses</b>"
+    page.keyboard.press("Tab")
+    page.keyboard.type("two words")
+    page.keyboard.press("Enter")
+    assert page.locator("article.note").count() == 0  # the browser names what a label is
+    page.fill("[name=label]", "hack")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("article.note")
+    for _ in range(2):
+        assert page.inner_text("article.note p") == "h?jn <b>guesses</b>"
+        assert page.locator("#new-note").is_hidden()
+        page.reload()
+    page.click("article.note a")
+    page.wait_for_url("**q=label**")
+    assert page.inner_text("#count").startswith("1 of ")
+    assert tab.faults == []
+
+
+def test_a_note_that_cannot_be_saved_stays_in_the_form(chromium: dict[bool, Any], address: str):
+    page = Tab(chromium, address).open("/run/plain/rollout/rl/2/0/0")
+    page.click("text=Write a note")
+    page.keyboard.type("do not lose this")
+    page.route("**/api/notes", lambda route: route.abort())
+    page.click("#new-note button")
+    page.wait_for_selector("text=The viewer does not answer, so the note is not saved.")
+    page.unroute("**/api/notes")
+    page.evaluate("document.querySelector('#new-note').dataset.token = 'of a viewer before'")
+    page.click("#new-note button")
+    page.wait_for_selector("text=The token of the page is missing, or of an earlier viewer.")
+    assert page.input_value("#new-note textarea") == "do not lose this"
+    left = list[str]()
+    page.on("dialog", lambda dialog: (left.append(dialog.type), dialog.accept()))
+    page.click("text=this problem over the steps")
+    page.wait_for_url("**/problem/**")
+    assert left == ["beforeunload"]
 
 
 def test_a_click_on_a_token_lets_new_responses_begin_before_it(

@@ -16,7 +16,6 @@ import pytest
 
 pytest.importorskip("duckdb", reason="a package of the viewer is not installed")
 
-from demo_runs import DemoRun
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -28,6 +27,7 @@ from ansatz.track.rollout_table import KINDS, find_rollout_files, read_all
 from ansatz.track.tracker import Tracker
 from ansatz.types import to_json
 from ansatz.ui import index as module
+from ansatz.ui.demo import DemoRun
 from ansatz.ui.index import RolloutIndex
 from ansatz.ui.library import Library
 

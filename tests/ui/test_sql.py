@@ -29,7 +29,9 @@ from ansatz.track.filters import (  # noqa: E402
     Within,
     compile_predicate,
     find_percentile,
+    map_leaves,
 )
+from ansatz.track.notes import resolve_labels  # noqa: E402
 from ansatz.track.rollout_table import KINDS, select_rows  # noqa: E402
 from ansatz.ui.index import RolloutIndex  # noqa: E402
 
@@ -59,6 +61,8 @@ tests = st.one_of(
     st.builds(Within, numeric, st.lists(NUMBERS, max_size=3).map(tuple)),
     st.builds(Flag, st.sampled_from(FIELDS["flag"])),
     st.builds(Contains, TEXTS),
+    st.builds(Compare, st.just("label"), st.sampled_from(["=", "!="]), WORDS),
+    st.builds(Within, st.just("label"), st.lists(WORDS, max_size=3).map(tuple)),
     st.builds(Other, st.sampled_from(["strict", "last_number"])),
     st.builds(Matches, st.sampled_from(FIELDS["text"]), st.sampled_from(["^a", "b.c$", "[0-9]+", ""])),
 )
@@ -94,8 +98,10 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> RolloutIndex:
 
 
 @settings(max_examples=150, deadline=None)
-@given(trees, rows)
-def test_sql_and_the_predicate_select_the_same_rows(index: RolloutIndex, tree: Tree, rows: list[dict[str, Any]]):
+@given(trees, rows, st.dictionaries(st.sampled_from("0123456"), st.lists(WORDS, min_size=1, max_size=3)))
+def test_sql_and_the_predicate_select_the_same_rows(
+    index: RolloutIndex, tree: Tree, rows: list[dict[str, Any]], labels: dict[str, list[str]]
+):
     more = {"file": "", "written": 0.0, "tokens_at": None, "observations": [], "steps": []}
     table = [{**row, **more, "id": str(number)} for number, row in enumerate(rows)]
     index._db.execute("delete from rollouts")
@@ -104,12 +110,24 @@ def test_sql_and_the_predicate_select_the_same_rows(index: RolloutIndex, tree: T
     def grade(row: Mapping[str, Any], mode: str) -> bool:
         return (int(row["id"]) + len(mode)) % 2 == 0
 
-    bound = index.resolve(tree, grade)
+    def tests_of(row: Mapping[str, Any]) -> Tree:
+        """The filter of one row, in which each test of its labels is replaced by what it comes to."""
+
+        def decide(test: Tree) -> Tree:
+            if getattr(test, "field", "") != "label":
+                return test
+            words = labels.get(row["id"], [])
+            return Everything() if any(compile_predicate(test)({"label": word}) for word in words) else Either(())
+
+        return map_leaves(tree, decide)
+
+    resolved = resolve_labels(tree, labels)
+    bound = index.resolve(resolved, grade)
     found = sorted(row["id"] for row in index.select(Query(bound), limit=100))
     assert index.count(bound) == index.summarise(bound, facets=("level",), numbers=("reward",)).total == len(found)
-    assert found == sorted(row["id"] for row in select_rows(table, Query(tree), grade=grade))
+    assert found == sorted(row["id"] for row in select_rows(table, Query(resolved), grade=grade))
     if "Percentile(" not in repr(tree):
-        assert found == [row["id"] for row in table if compile_predicate(tree, grade=grade)(row)]
+        assert found == [row["id"] for row in table if compile_predicate(tests_of(row), grade=grade)(row)]
 
 
 def test_modes_of_the_verifier_that_disagree_are_found(index: RolloutIndex):

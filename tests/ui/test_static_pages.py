@@ -16,13 +16,13 @@ import pytest
 for _package in ("duckdb", "starlette"):
     pytest.importorskip(_package, reason="a package of the viewer is not installed")
 
-from demo_runs import write_tour  # noqa: E402
 from made_up import NASTY  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402
 from test_sweep_pages import row_of, write_rows  # noqa: E402
 from test_viewer_pages import HOSTILE, make_run, open_viewer  # noqa: E402
 
 from ansatz.track.report import write_report  # noqa: E402
+from ansatz.ui.demo import write_tour  # noqa: E402
 
 Command = Callable[..., tuple[int, str, str]]
 

@@ -1,4 +1,4 @@
-"""The processes of the viewer: of a finished run, and of a run that trains."""
+"""The processes of the viewer: a tour of made-up runs, and the viewer of a run that trains."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ import pytest
 for _package in ("duckdb", "starlette", "uvicorn"):
     pytest.importorskip(_package, reason="a package of the viewer is not installed")
 
-from demo_runs import DemoRun  # noqa: E402
 from toy_runs import start_anew, toy_recipe  # noqa: E402
 
 from ansatz.cli.view import _prepare, viewing  # noqa: E402
+from ansatz.ui.demo import DemoRun  # noqa: E402
 from ansatz.ui.library import Library  # noqa: E402
 
 WAIT_S = 60
@@ -60,11 +60,9 @@ def ended(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def test_the_viewer_answers_the_three_questions_and_writes_nothing_into_the_run(tmp_path: Path):
-    run = DemoRun(tmp_path / "run").write()
-    files = sorted(run.rglob("*"))
-    command = [sys.executable, "-m", "ansatz", "view", str(run), "--port", "0"]
-    environment = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PATH": "/usr/bin:/bin"}
+def test_the_tour_answers_the_three_questions_and_leaves_nothing(tmp_path: Path):
+    command = [sys.executable, "-m", "ansatz", "view", "--demo", "--port", "0"]
+    environment = {"TMPDIR": str(tmp_path), "PATH": "/usr/bin:/bin"}
     with ended(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)) as server:
         assert server.stdout is not None
         address = server.stdout.readline().removeprefix("Open ").strip()
@@ -76,9 +74,10 @@ def test_the_viewer_answers_the_three_questions_and_writes_nothing_into_the_run(
         seen = next(line for line in responses.splitlines() if '"has_tokens": true' in line)
         place = seen.partition('"id": "')[2].partition('"')[0]
         assert "The update moved the log-prob of this response" in browse(address, f"/rollout/{place}")
+        assert list(tmp_path.glob("ansatz-demo-*"))
         server.send_signal(signal.SIGTERM)
-        server.wait(WAIT_S)
-    assert sorted(run.rglob("*")) == files
+        assert server.wait(WAIT_S) == 128 + signal.SIGTERM
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_made_up_run_is_the_same_each_time(tmp_path: Path):
@@ -124,6 +123,13 @@ def test_train_prints_the_address_of_a_viewer_that_ends_with_the_run(tmp_path: P
         assert training.returncode == 0, out + err
     assert not is_served(address)
     assert f"ansatz view {tmp_path / 'runs' / 'toy'}" in out
+
+
+def test_a_tour_takes_no_runs():
+    command = [sys.executable, "-m", "ansatz", "view", "runs/x", "--demo"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "--demo shows made-up runs alone; leave out runs/x." in done.stderr
 
 
 def test_a_port_that_is_taken_leads_to_the_next_free_one(tmp_path: Path):

@@ -21,7 +21,6 @@ import pytest
 for _package in ("duckdb", "starlette"):
     pytest.importorskip(_package, reason="a package of the viewer is not installed")
 
-from demo_runs import DemoRun  # noqa: E402
 from made_up import NASTY, make_pipeline, problem, scored, stored_group  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402
 
@@ -36,6 +35,7 @@ from ansatz.track.tracker import Tracker  # noqa: E402
 from ansatz.types import Reason, to_json  # noqa: E402
 from ansatz.ui import response_pages  # noqa: E402
 from ansatz.ui.app import COOKIE, build_app  # noqa: E402
+from ansatz.ui.demo import DemoRun  # noqa: E402
 from ansatz.ui.library import Library  # noqa: E402
 
 HOSTILE = f"\x1b[31m\u202e\x00{NASTY}{{{{7*7}}}}\ud800 \"'&<b>"

@@ -1,4 +1,4 @@
-// Keys, news of runs that go on, the brush of histograms, and beginnings of new responses. Every page can be read
+// Keys, news of runs that go on, the brush of histograms, notes, and beginnings of new responses. Every page can be read
 // without this script.
 
 const typing = (element) => element.matches("input, select, textarea");
@@ -82,6 +82,42 @@ if (document.querySelector("form[data-zoom]")) {
   }
 }
 
+// The form of a note opens at once, so that what is typed after its key is not taken for other keys. The answer is the
+// page with the note; a note that could not be saved stays in the form.
+const form = document.querySelector("#new-note"), opener = document.querySelector("#note");
+const unsaved = () => Boolean(form?.elements.text.value || form?.elements.label.value);
+
+async function saveNote() {
+  const [, run, rollout] = location.pathname.match(/^\/run\/([^/]+)\/rollout\/(.+)$/).map(decodeURIComponent);
+  const note = {run, rollout, text: form.elements.text.value, label: form.elements.label.value.trim()};
+  const headers = {"Content-Type": "application/json", "X-Page-Token": form.dataset.token};
+  const answer = await fetch("/api/notes", {method: "POST", headers, body: JSON.stringify(note)}).catch(() => null);
+  if (answer?.ok) {
+    form.reset();
+    return location.reload();
+  }
+  const alert = form.querySelector("[role=alert]");
+  alert.textContent = answer ? await answer.text() : "The viewer does not answer, so the note is not saved.";
+  alert.hidden = false;
+}
+
+if (form) {
+  opener.hidden = false;
+  opener.addEventListener("click", () => {
+    form.hidden = !form.hidden;
+    opener.setAttribute("aria-expanded", !form.hidden);
+    if (!form.hidden) form.elements.text.focus();
+  });
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const save = form.querySelector("button");
+    save.disabled = true;
+    await saveNote();
+    save.disabled = false;
+  });
+  addEventListener("beforeunload", (event) => { if (unsaved()) event.preventDefault(); });
+}
+
 // On the page that asks a checkpoint, a click on a token takes what is before it as the beginning of new responses.
 const beginning = document.querySelector(".ask [name=beginning]");
 for (const hint of beginning ? document.querySelectorAll(".scripted") : []) hint.hidden = false;
@@ -109,7 +145,7 @@ async function askForNews() {
   const answer = await fetch(state).catch(() => null);
   const now = answer?.ok ? await answer.json() : null;
   if (now && now.version !== version) {
-    if (follows()) return location.reload();
+    if (follows() && !unsaved()) return location.reload();
     const more = stepsOf(now.runs) - stepsOf(JSON.parse(runs));
     news.querySelector("a").textContent = more > 0 ? `${more} new step${more > 1 ? "s" : ""}: show` : "Something changed: show";
     news.hidden = false;

@@ -1,4 +1,4 @@
-"""Made-up runs for tests of the viewer and for measuring it: nothing is trained.
+"""Made-up runs for a tour of the viewer (`ansatz view --demo`) and for measuring it: nothing is trained.
 
 Problems are generated word problems. A response is the worked solution, or one with a slip; how often it is right
 depends on the step, the level and the problem, so that some problems are lost. With training, responses check their
