@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -33,7 +34,7 @@ from worker_faults import LIMIT_S, RECIPE, digests_of, is_finished, scores, star
 from ansatz.train.checkpoint import list_checkpoints
 
 SETTINGS = ["--rollout.lag", "1", "--algorithm.correction", "truncate"]
-os.environ["RAY_AUTH_MODE"] = "disabled"  # for the nodes, the runs and the doctor
+os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 RANKS = (2, 1, 4)
 HEAD_CPUS = 4
 """Room for four ranks. Ray only counts CPUs; it does not check that they exist."""

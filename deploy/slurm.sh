@@ -27,7 +27,7 @@ name=${NAME:-$(basename "$recipe" .yaml)}
 port=${PORT:-6379}
 cpus=${SLURM_CPUS_PER_TASK:-64}
 gpus=${SLURM_GPUS_ON_NODE:-8}
-export RAY_process_group_cleanup_enabled=1 RAY_USAGE_STATS_ENABLED=0
+export RAY_process_group_cleanup_enabled=1 RAY_USAGE_STATS_ENABLED=0 RAY_AUTH_MODE=token
 ray get-auth-token --generate >/dev/null # in the home folder, which all nodes see: Ray admits nobody without it
 
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
@@ -38,6 +38,10 @@ address=$(srun --nodes=1 --ntasks=1 --nodelist="$head" hostname --ip-address | a
 srun --nodes=1 --ntasks=1 --nodelist="$head" \
     ray start --head --node-ip-address="${address%:*}" --port="$port" --num-cpus="$cpus" --num-gpus="$gpus" \
     --disable-usage-stats --block &
+for _ in {1..120}; do # until the head listens
+    if (: <"/dev/tcp/${address%:*}/$port") 2>/dev/null; then break; fi
+    sleep 1
+done
 sleep 10
 if ((${#hosts[@]} > 1)); then
     others=$(IFS=,; echo "${hosts[*]:1}")

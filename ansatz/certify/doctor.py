@@ -42,7 +42,7 @@ from ansatz.track.jsonl import read_jsonl
 
 GIB = 2**30
 _PROBE_BYTES = 64 * 2**20
-_NODE_WAIT_S = 30.0
+_NODE_WAIT_S = 120.0  # on a busy machine, imports alone take half a minute
 _JOIN_S = 120.0
 _EXTRAS = {"ray": "ray", "vllm": "vllm", "peft": "lora", "bitsandbytes": "qlora", "datasets": "datasets"}
 """Optional packages, and the extra that brings each."""

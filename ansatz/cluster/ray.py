@@ -279,9 +279,10 @@ class RayCluster:
         settings: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
         try:
             if address:
-                _check_reachable(address)
                 with chdir("/"):
-                    self._ray.init(address=str(address), **settings)  # its C code takes no class of texts
+                    self._ray.init(
+                        address=_get_admission(str(address)), **settings
+                    )  # its C code takes no class of texts
             else:
                 remove_abandoned("ray", _TEMPORARY, before=lambda folder: reap(folder, os.getpid()))
                 self._folder = str(make_folder("ray", _TEMPORARY))
@@ -293,7 +294,12 @@ class RayCluster:
                     self._ray.init(
                         include_dashboard=False, object_store_memory=_OBJECT_STORE_BYTES, _temp_dir=inside, **settings
                     )
-        except (ConnectionError, OSError, ValueError, RuntimeError) as error:
+        except self._ray.exceptions.AuthenticationError as error:
+            raise RolloutError(
+                f"cluster.address = {address!r}: this Ray cluster does not admit the token of this user, or none was "
+                "found. Copy ~/.ray/auth_token from the cluster's first machine."
+            ) from error
+        except (ConnectionError, OSError, ValueError, RuntimeError, self._ray.exceptions.RayError) as error:
             where = f"cluster.address = {address!r}: there is no Ray cluster" if address else "Ray does not start here"
             raise RolloutError(f"{where} ({' '.join(str(error).split())[:300]}).") from error
         finally:
@@ -401,17 +407,34 @@ class RayCluster:
         self._events.append(Died(name, cause))
 
 
-def _check_reachable(address: str) -> None:
-    """Raise OSError if no program listens at HOST:PORT. Ray itself would try to connect for minutes.
+def _get_admission(address: str) -> str:
+    """Return HOST:PORT of a Ray cluster, after this process has taken the user's token if the cluster asks for one.
 
-    Raise ValueError for any other address than auto: Ray would start a cluster for `local`.
+    Ray itself never takes it for HOST:PORT. For auto it always does, and from a cluster without a token no result would
+    then arrive. Raise OSError if no program listens there: Ray would try to connect for minutes. Raise ValueError for
+    an address that is neither auto nor HOST:PORT: Ray would start a cluster for `local`. Raise AuthenticationError if
+    the cluster refuses the token.
     """
     if address == "auto":
-        return
+        address = importlib.import_module("ray._private.services").canonicalize_bootstrap_address_or_die(address)
+    _check_reachable(address)
+    token = importlib.import_module("ray._private.authentication.authentication_token_setup")
+    connect = importlib.import_module("ray._raylet").InnerGcsClient.standalone
+    token.ensure_token_if_auth_enabled(create_token_if_missing=False)
+    try:
+        connect(address, None, int(1000 * _CONNECT_S))
+    except importlib.import_module("ray.exceptions").AuthenticationError:
+        token.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+        connect(address, None, int(1000 * _CONNECT_S))
+    return address
+
+
+def _check_reachable(address: str) -> None:
+    """Raise OSError if no program listens at HOST:PORT, and ValueError for an address of another form."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or len(port) > len("65535") or int(port) > 65535:
         raise ValueError("expected auto, or HOST:PORT such as 10.0.0.1:6379")
-    socket.create_connection((host.removeprefix("ray://").strip("[]"), int(port)), timeout=_CONNECT_S).close()
+    socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
 
 
 def _call(function: Callable[..., T], *args: Any) -> T:

@@ -41,7 +41,7 @@ def test_fix_prints_the_command_of_each_finding_and_runs_none(ansatz, monkeypatc
 def test_missing_extras_are_installed_into_the_python_that_runs_the_doctor(monkeypatch):
     monkeypatch.setattr(doctor, "_version", lambda name: "" if name in ("ray", "vllm", "peft") else "1.0")
     monkeypatch.setattr(doctor.sys, "executable", "/with space/python")
-    assert doctor._versions().fix == "'/with space/python' -m pip install 'peft>=0.18' 'psutil>=6.0' 'ray>=2.50'"
+    assert doctor._versions().fix == "'/with space/python' -m pip install 'peft>=0.18' 'psutil>=6.0' 'ray>=2.60'"
 
 
 def test_an_apple_gpu_is_named_and_not_used(monkeypatch):
