@@ -163,6 +163,9 @@ def peek(
     ] = None,
     show: Annotated[int, typer.Option(min=0, help="Number of suspicious rows to print.")] = 20,
     rows: Annotated[int, typer.Option(min=0, help="Number of rows to print in full, from the first.")] = 2,
+    template: Annotated[
+        str, typer.Option(help="With --tokenizer: the prompt template of the first row, as in `ansatz eval`.")
+    ] = "auto",
     *,
     fields: RowFields,
 ) -> None:
@@ -185,7 +188,7 @@ def peek(
         noted = golds.remember(_count_marked(problems, marked))
         summary = summarize(_print_first(noted, rows), length=length, same=_same)
     if tokenizer is not None:
-        _say_rendered(files, fields, tokenizer)
+        _say_rendered(files, fields, tokenizer, template)
     unit = "words" if tokenizer is None else "tokens"
     say(f"{summary.rows} problems")
     for name, lengths in (("question", summary.question_lengths), ("solution", summary.solution_lengths)):
@@ -207,15 +210,19 @@ def peek(
             say(f"  {unfit_row}")
 
 
-def _say_rendered(files: Files, fields: RowFields, model: Path) -> None:
+def _say_rendered(files: Files, fields: RowFields, model: Path, given: str) -> None:
     """Print the first problem as a policy would get it, and its solution as SFT would teach it."""
+    from ansatz.cli.opened_model import template_of
+    from ansatz.config.chat import AUTO
     from ansatz.errors import ModelError
     from ansatz.loop.model_recipe import choose_template
     from ansatz.models.load import load_tokenizer
     from ansatz.prompts.render import render, render_demonstration, show_demonstration, show_prompt
 
     reader = load_tokenizer(model)
-    template, why = choose_template(model, has_chat_template=bool(reader.chat_template))
+    template, why = template_of(given), "--template"
+    if template == AUTO:
+        template, why = choose_template(model, has_chat_template=bool(reader.chat_template))
     problem = next((result for _, result in results_of(files, fields) if not isinstance(result, Exception)), None)
     if problem is None:
         return

@@ -161,11 +161,13 @@ class Evaluation:
         """Run the evaluation in a folder, or resume it; returns what results.json holds."""
         from ansatz.environments.base import bind_environment, check_environment_reward
         from ansatz.evaluate.folder import EvaluationFolder
+        from ansatz.prompts.templates import check_unseen
 
         folder = EvaluationFolder(path)
         name = suite.card.name
         card = {**dataclasses.asdict(suite.card), "sha256": suite.sha256, "as_on_card": suite.as_on_card}
         problems = suite.evenly_spaced(self.problems)
+        check_unseen(opened.template, problems)
         with grading(self.rewards, suite=name, problems=problems) as (about, make_grader):
             check_environment_reward(about.get("rewards", ()), bind_environment(opened.environment))
             settings = {"suite": card, **about}

@@ -114,13 +114,15 @@ def write_chat_template(folder: Path, template: Template) -> None:
     as defaults. A template of a .txt file is copied too.
     """
     from ansatz.models.save import add_to_chat_template, save_chat_template
-    from ansatz.prompts.templates import CHAT, QUESTION, template_text
+    from ansatz.prompts.chat import spelled_out
+    from ansatz.prompts.templates import QUESTION, template_text
 
+    template = spelled_out(template)
     if isinstance(template, ChatTemplate):
         if template.system is not None or template.arguments or template.tools:
             arguments = {**template.arguments, **({"tools": template.tools} if template.tools else {})}
             add_to_chat_template(folder, system=template.system, arguments=arguments)
-    elif template != CHAT:
+    else:
         text = template_text(template)
         before, after = text.split(QUESTION)
         save_chat_template(folder, before=before, after=after)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ansatz.cli.sampling_options import NONE, ModelSampling
-from ansatz.config.chat import AUTO, ChatTemplate, Template
+from ansatz.config.chat import AUTO, ChatTemplate, FewShotTemplate, Template
 from ansatz.config.load import parse_section, parse_yaml
 from ansatz.errors import ConfigError
 from ansatz.hub import model_folder
@@ -145,4 +145,5 @@ def template_of(text: str) -> Template:
     if not text.startswith("{"):
         return text
     value = parse_yaml(text, where="the value of --template")
-    return parse_section(ChatTemplate, value, name="--template")
+    is_chat = not isinstance(value, Mapping) or value.get("name", "chat") == "chat"
+    return parse_section(ChatTemplate if is_chat else FewShotTemplate, value, name="--template")

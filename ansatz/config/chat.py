@@ -1,4 +1,5 @@
-"""The prompt template of a recipe: a name, or the tokenizer's chat template with its settings."""
+"""The prompt template of a recipe: a name, or a name with worked problems, or the tokenizer's chat template with its
+settings."""
 
 from __future__ import annotations
 
@@ -7,14 +8,35 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from ansatz.config.fields import Section
+from ansatz.config.fields import Positive, Section
 
 AUTO = "auto"
 """The template that fits the model: for a checkpoint the run's template, otherwise the tokenizer's chat template if
 there is one, otherwise `boxed`."""
 
 
-class ChatTemplate(Section):
+class _Shots(Section):
+    shots: str | None = None
+    """Few-shot prompt: a .jsonl file of worked problems (`question` and `solution`) that are shown before each
+    question, in the same text. None of them may be evaluated, and none is shown before its own question."""
+    num_shots: Positive = 4
+    """Number of them, from the first of the file."""
+
+    def __str__(self) -> str:
+        """Return the template as it is written in a recipe and on the command line, without defaults."""
+        settings = self.model_dump(exclude_defaults=True)
+        name = settings.pop("name")
+        parts = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
+        return "{" + ", ".join([f"name: {name}", *parts]) + "}"
+
+
+class FewShotTemplate(_Shots):
+    """A prompt template with worked problems before each question."""
+
+    name: str
+
+
+class ChatTemplate(_Shots):
     """The tokenizer's chat template. The question is the user's turn, as with the plain name "chat"."""
 
     name: Literal["chat"]
@@ -29,11 +51,5 @@ class ChatTemplate(Section):
     """Arguments of the tokenizer's template, such as {enable_thinking: true}. A row's field `chat_template_kwargs` has
     precedence."""
 
-    def __str__(self) -> str:
-        """Return the template as it is written in a recipe and on the command line, without defaults."""
-        settings = self.model_dump(exclude={"name"}, exclude_defaults=True)
-        parts = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
-        return "{" + ", ".join([f"name: {self.name}", *parts]) + "}"
 
-
-Template = str | ChatTemplate
+Template = str | ChatTemplate | FewShotTemplate

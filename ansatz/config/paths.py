@@ -10,15 +10,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-_PATHS = frozenset({"path", "paths", "teacher"})
+_PATHS = frozenset({"path", "paths", "shots", "teacher"})
 _NAMES_OR_PATHS = frozenset({"template", "preset"})  # a path here has a suffix or a slash; a name has neither
 
 
 def beside_recipe(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return the mapping with each relative path that exists in `folder` made absolute.
 
-    Paths are the values of the keys `path`, `paths`, `teacher`, `template` and `preset` at any depth, and names of the
-    form `file.py:function`, as keys (rewards) or as values (`source`, `name`). Everything else stays as it is.
+    Paths are the values of the keys `path`, `paths`, `shots`, `teacher`, `template` and `preset` at any depth, and
+    names of the form `file.py:function`, as keys (rewards) or as values (`source`, `name`). Everything else stays as it
+    is.
     """
     return {_code(key, folder): _value(key, value, folder) for key, value in data.items()}
 

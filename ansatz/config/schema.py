@@ -231,6 +231,8 @@ class EvaluateSection(AsRollout):
     """Divides the logits. Each problem also gets one response at temperature 0."""
     every: Count = 25
     """Also evaluate during RL, every N steps; 0: only before and after each stage."""
+    template: Template | None = None
+    """Prompt template of evaluations, as `data.template`. null: the template of training."""
     rewards: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
     """Rewards whose means are measured on held-out problems only, as in `rewards`; they do not train."""
 
@@ -374,12 +376,12 @@ class Config(Section):
     grader_workers: Annotated[Positive, Field(le=1024)] = 1
     """Groups that are graded at the same time, and processes for the algebra of grading."""
     stages: tuple[str | dict[str, Any], ...] | None = None
-    """The training stages in the order of the run, such as [sft, rl]. A stage can be listed several times: each
-    entry continues with the model of the one before, in a folder of its own (rl, rl_2, ...). An entry can also be
-    {stage: rl, train: {steps: 30}}: the sections of stages and the sections rollout, algorithm, train and watchdog that
-    it contains change the recipe for this entry. A stage of your own is path/file.py:Class. When a run is resumed,
-    entries can be added at the end. null: every stage that its section gives something to do, in the order sft,
-    rejection, preference, reward_model, rl."""
+    """The training stages in the order of the run, such as [sft, rl]. A stage can be listed several times: each entry
+    continues with the model of the one before, in a folder of its own (rl, rl_2, ...). An entry can also be {stage: rl,
+    train: {steps: 30}}: the sections of stages, the sections rollout, algorithm, train, rewards and watchdog, and sft,
+    train, template and curriculum of data that it contains change the recipe for this entry. A stage of your own is
+    path/file.py:Class. When a run is resumed, entries can be added at the end. null: every stage that its section gives
+    something to do, in the order sft, rejection, preference, reward_model, rl."""
     data: DataSection
     model: ModelSection = ModelSection()
     rollout: RolloutSection = RolloutSection()

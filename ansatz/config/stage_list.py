@@ -6,6 +6,7 @@ its entries run in their own order, and a stage can be repeated:
     stages: [sft, preference, preference]
     stages: [sft, {stage: rl, train: {steps: 30}}, {stage: rl, train: {steps: 30, lr: 1e-4}}]
     stages: [rl, {stage: rl, data: {curriculum: {sampler: one_minus_success}}}]
+    stages: [sft, rl, {stage: sft, data: {sft: {source: fusion, ...}}}, {stage: rl, rewards: {format: {weight: 0.1}}}]
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from ansatz.config.chat import AUTO
 from ansatz.config.layers import laid_over
 from ansatz.config.load import check
 from ansatz.config.schema import FIRST_STAGES, Config
@@ -23,12 +25,10 @@ from ansatz.config.stage import StageDeclaration
 from ansatz.errors import ConfigError, UntrustedCodeError
 from ansatz.registry import suggest
 
-CHANGEABLE = ("rollout", "algorithm", "train", "watchdog")
-"""Sections that an entry can change, besides the sections of stages. Model, rewards, evaluation and all of data except
-its curriculum belong to the run, so that stages can be compared and problems are read once."""
-
-
-CURRICULUM = "curriculum"
+CHANGEABLE = ("rollout", "algorithm", "train", "rewards", "watchdog")
+CHANGEABLE_DATA = ("sft", "train", "template", "curriculum")
+"""Sections, and keys of data, that an entry can change, besides the sections of stages. Model, held-out problems and
+evaluation belong to the run, so that stages can be compared; evaluations keep the rewards of the run, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,15 +81,19 @@ def repeated_seed(seed: int, name: str, number: int) -> int:
 
 def _changed(config: Config, changes: Mapping[str, Any]) -> Config:
     of_data: Any = changes.get("data")
-    only_curriculum = isinstance(of_data, Mapping) and list(cast("Mapping[str, Any]", of_data)) == [CURRICULUM]
+    keys = list(cast("Mapping[str, Any]", of_data)) if isinstance(of_data, Mapping) else []
+    changed = [key for key in changes if key != "data" or not keys] + [f"data.{key}" for key in keys]
     changeable = [each.name for each in config.declarations if each.section is not None] + [*CHANGEABLE]
-    for key in changes:
-        if key not in changeable and not (key == "data" and only_curriculum):
+    changeable += [f"data.{key}" for key in CHANGEABLE_DATA]
+    for key in changed:
+        if key not in changeable:
             raise ConfigError(
-                f"it changes {key!r}, but an entry can change only {', '.join(changeable)} and data.{CURRICULUM}."
-                f"{suggest(key, changeable)}"
+                f"it changes {key!r}, but an entry can change only {', '.join(changeable)}.{suggest(key, changeable)}"
             )
-    return check(laid_over(config.model_dump(), changes), found_in=config.found_in) if changes else config
+    entry = check(laid_over(config.model_dump(), changes), found_in=config.found_in) if changes else config
+    if entry.data.template == AUTO != config.data.template:
+        raise ConfigError("data.template: auto is a choice for the whole run. Name the template of the entry.")
+    return entry
 
 
 def _check_work(declaration: StageDeclaration, config: Config) -> None:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ansatz.config.chat import Template
-from ansatz.config.schema import REWARD_MODEL, ScheduleSection, TrainSection
+from ansatz.config.schema import REWARD_MODEL, Config, ScheduleSection, TrainSection
 from ansatz.evaluate.evaluate import Evaluator
 from ansatz.loop.exact_evaluation import Predicts, solution_logps
 from ansatz.loop.held_run import HeldRun
 from ansatz.loop.interrupts import Interrupts
-from ansatz.loop.own_reward_model import list_own_rewards, rewards_with
+from ansatz.loop.own_reward_model import list_own_rewards, rewards_before, rewards_with
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stored_sources import StoredSources
 from ansatz.loop.trainers import TrainerSpec, copy_of_trained, load, load_base
@@ -67,7 +67,21 @@ class RunContext(StoredSources):
         self.outputs: list[Output] = []
         self.model = self.start_model = str(sources.config.model.path)
         self.bases: dict[str, str] = {}
-        self._run_seed = sources.config.seed
+        self._run_seed, self._run_rewards = sources.config.seed, sources.config.rewards
+
+    @contextmanager
+    def using(self, config: Config) -> Iterator[None]:
+        """Use the recipe of an entry of the list of stages within the block, and the grader of its rewards."""
+        before = self.grader
+        with ExitStack() as stack:
+            stack.enter_context(super().using(config))
+            if config.rewards != self._run_rewards:
+                grader = build_grader(rewards_before(config.rewards), workers=config.grader_workers)
+                self.grader = stack.enter_context(grader)
+            try:
+                yield
+            finally:
+                self.grader = before
 
     def add_output(self, output: Output, *, policy: str | None) -> None:
         """Record the output of a stage. policy: the model folder that later stages start from, if it makes one."""
@@ -107,7 +121,7 @@ class RunContext(StoredSources):
 
     @contextmanager
     def rl_grader(self) -> Iterator[Grader]:
-        """Yield the grader for RL: the grader of the run, or one with the newest reward model of the run."""
+        """Yield the grader for RL: the grader of the entry, or one with the newest reward model of the run."""
         if not list_own_rewards(self.config.rewards):
             yield self.grader
             return
@@ -119,16 +133,17 @@ class RunContext(StoredSources):
         """Build the held-out evaluation of the recipe. source: a policy or a trainer, for its tokenizer and log-probs.
         num_problems: fewer of its problems, from the first."""
         evaluate = self.config.evaluate
+        renderer = self.renderer(source, template=evaluate.template)
         problems = self.problems("heldout")[: evaluate.problems][:num_problems]
         return Evaluator(
-            prompts=self.renderer(source).prompts(problems),
+            prompts=renderer.prompts(problems),
             grader=self.evaluation_grader,
             sampling=Sampling.of(evaluate, seed=self._run_seed),  # the same in every stage, so that they compare
             k=evaluate.k,
             split="heldout",
             best_by=best_by if isinstance(best_by := self.config.save.best, str) else "",
             keeps_responses=self.config.save.samples,
-            solution_logps=partial(solution_logps, source, problems, self.renderer(source), self.config),
+            solution_logps=partial(solution_logps, source, problems, renderer, self.config),
             progress=str if self.console is None else self.console.progress,
         )
 

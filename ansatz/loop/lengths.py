@@ -25,8 +25,8 @@ class LengthChecker:
 
     def __init__(self, renderer: PromptRenderer, *, max_context: int) -> None:
         self._renderer, self._max_context = renderer, max_context
-        template = spelled_out(renderer.template)
-        self._frame = template_text(template).replace(QUESTION, "") if isinstance(template, str) else None
+        template, is_plain = spelled_out(renderer.template), isinstance(renderer.template, str)
+        self._frame = template_text(template).replace(QUESTION, "") if isinstance(template, str) and is_plain else None
 
     def check_prompts(self, problems: Iterable[Problem], *, max_response_tokens: int | None = None) -> None:
         """Check that each prompt is within rollout.max_prompt_tokens, and that the longest response fits as well.

@@ -1,7 +1,7 @@
 """Runs a recipe: the stages that it names, one after the other; the output of each feeds the next.
 
     runs/NAME/config.yaml  run.json  rendered.txt  summary.json  report.html
-    runs/NAME/problems/    {sft,train,heldout}.jsonl
+    runs/NAME/problems/    {sft,train,heldout}.jsonl, train-DIGEST.jsonl of an entry with other data
     runs/NAME/model/  sft/  rejection_1/ ...  rl/    see `loop.stages`, `track.tracker` and `train.checkpoint`
     runs/NAME/rl_2/ ...                              of a stage that the recipe lists more than once
 
@@ -122,6 +122,9 @@ def _prepare_resume(context: RunContext, run_dir: Path, *, allow_changes: bool) 
     read_by = partial(last_reader, config, is_done)
     record = prepare_resume(run_dir, config, allow_changes=allow_changes, read_by=read_by)
     check_order(run_dir, stages)
+    for entry in stages if is_done[0] else ():
+        with context.using(entry.config):
+            context.check_stored()
     check_inputs(context, [entry for entry, done in zip(stages, is_done, strict=True) if not done])
     return record
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +15,7 @@ from ansatz_verify.grade import equivalent
 
 from ansatz.config.chat import Template
 from ansatz.config.schema import Config
+from ansatz.config.stage_list import stage_entries
 from ansatz.data.conflicts import GoldsByQuestion
 from ansatz.data.generated import LazyProblems
 from ansatz.data.unfit import collect_lost, collect_unfit, describe_lost
@@ -28,6 +31,7 @@ from ansatz.models.tiny import train_tokenizer
 from ansatz.rewards.grader import check_golds
 from ansatz.types import Problem
 
+SPLITS = ("sft", "train", "heldout")
 GENERATED = 1000
 """Problems of a generator whose gold answers are checked: all are of one form, and 490,000 would take a minute."""
 
@@ -52,9 +56,10 @@ class RunSources:
         """Notes for the user about the problems and their prompts, before the run starts."""
         self.shown: list[str] = []
         """A prompt and a demonstration as the policy gets them."""
+        self._sections = {split: getattr(config.data, split) for split in SPLITS}
         self._sources: dict[str, Sequence[Problem]] = {}
         self._problems: dict[str, Sequence[Problem]] = {}
-        self._renderers: dict[tuple[int, int], PromptRenderer] = {}
+        self._renderers: dict[tuple[int, int, str], PromptRenderer] = {}
 
     @contextmanager
     def using(self, config: Config) -> Iterator[None]:
@@ -68,19 +73,38 @@ class RunSources:
     @property
     def splits(self) -> tuple[str, ...]:
         """The sections of `data` that the stages of the recipe use."""
-        return ("sft", "train", "heldout") if "sft" in self.config.stage_names else ("train", "heldout")
+        has_sft = "sft" in self.config.stage_names and self.config.data.sft is not None
+        return SPLITS if has_sft else SPLITS[1:]
+
+    def file_of(self, split: str) -> str:
+        """Return the name under which the problems of a split are stored. It has a digest if an entry of the list of
+        stages names another section of `data` than the run."""
+        section = getattr(self.config.data, split)
+        digest = hashlib.sha256(json.dumps(section, sort_keys=True).encode()).hexdigest()
+        return split if section == self._sections[split] else f"{split}-{digest[:8]}"
+
+    def every_file(self) -> Iterator[tuple[str, str]]:
+        """Yield split and file of all problems of the run, with the recipe of the first entry that names them as
+        `config`."""
+        seen = set[str]()
+        for entry in stage_entries(self.config):
+            with self.using(entry.config):
+                for split in self.splits:
+                    if (file := self.file_of(split)) not in seen:
+                        seen.add(file)
+                        yield split, file
 
     def source(self, split: str) -> Sequence[Problem]:
         """Return the problems that a section of `data` names, before the stage `problems` has stored them."""
-        if split not in self._sources:
+        if (file := self.file_of(split)) not in self._sources:
             with collect_unfit() as unread, collect_lost() as lost:
                 problems = source_problems(getattr(self.config.data, split), key=f"data.{split}")
             self._note_data(split, problems, lost, total=len(problems) + len(unread))
             graded = split != "sft"  # demonstrations are imitated, never graded
             more = self.config.evaluate.rewards if split == "heldout" else {}
             check = partial(self._check_golds, {**self.config.rewards, **more}) if graded else accept
-            self._sources[split] = self.unfit.usable(split, problems, check, unread=unread)
-        return self._sources[split]
+            self._sources[file] = self.unfit.usable(file, problems, check, unread=unread)
+        return self._sources[file]
 
     def _note_data(self, split: str, problems: Sequence[Problem], lost: Counter[str], *, total: int) -> None:
         """Note the fields of a section of `data` that nothing uses, not even the user's own code, and its questions
@@ -102,9 +126,9 @@ class RunSources:
     def problems(self, split: str) -> Sequence[Problem]:
         """Return the problems of a split whose texts are checked before a run: all that no check has left out; of a
         generator, the first `GENERATED`."""
-        if split not in self._problems:
-            self._problems[split] = self.unstored(split)
-        return self._problems[split]
+        if (file := self.file_of(split)) not in self._problems:
+            self._problems[file] = self.unstored(split)
+        return self._problems[file]
 
     def unstored(self, split: str) -> Sequence[Problem]:
         """Return the problems of a split before a check leaves any out, from the source, whatever a run has stored."""
@@ -118,15 +142,15 @@ class RunSources:
         """
         problems = self.problems(split)
         if self.config.data.unfit == "error":
-            self.unfit.usable(split, problems[:first], check)
+            self.unfit.usable(self.file_of(split), problems[:first], check)
             return
-        usable = self.unfit.usable(split, problems, check)
+        usable = self.unfit.usable(self.file_of(split), problems, check)
         if len(usable) < len(problems):
             self.keep(split, usable)
 
     def keep(self, split: str, problems: Sequence[Problem]) -> None:
         """Use only these problems of a split from now on."""
-        self._problems[split] = problems
+        self._problems[self.file_of(split)] = problems
 
     def reader(self) -> Reader:
         """Return the reader of texts of the recipe's model, without its weights. If the model will be built, the
@@ -140,12 +164,14 @@ class RunSources:
         tokenizer = train_tokenizer(texts, vocab_size=shape.vocab_size, max_context=shape.max_context)
         return TextReader(tokenizer=tokenizer, max_context=shape.max_context)
 
-    def renderer(self, source: HasTokenizer) -> PromptRenderer:
-        """Return the renderer of the run. All policies of a run share one tokenizer; a teacher needs its own."""
-        limits = (self.config.rollout.max_prompt_tokens, self.config.rollout.max_response_tokens)
-        if limits not in self._renderers:
-            self._renderers[limits] = self.build_renderer(source)
-        return self._renderers[limits]
+    def renderer(self, source: HasTokenizer, *, template: Template | None = None) -> PromptRenderer:
+        """Return the renderer of the run. All policies of a run share one tokenizer; a teacher needs its own. template:
+        instead of the recipe's, for evaluations with their own."""
+        rollout, template = self.config.rollout, template or self.config.data.template
+        form = (rollout.max_prompt_tokens, rollout.max_response_tokens, repr(template))
+        if form not in self._renderers:
+            self._renderers[form] = self.build_renderer(source, template=template)
+        return self._renderers[form]
 
     def build_renderer(self, source: HasTokenizer, *, template: Template | None = None) -> PromptRenderer:
         """Return a new renderer. template: instead of the recipe's, for a teacher with its own."""
@@ -162,8 +188,12 @@ class RunSources:
         """Return the environment of the recipe; None without one. template: of the prompts, if not the recipe's."""
         return bind_environment(self.config.environment, template=template or self.config.data.template)
 
-    def lengths(self, reader: Reader) -> LengthChecker:
-        return LengthChecker(self.renderer(reader), max_context=reader.max_context)
+    def lengths(self, reader: Reader, *, template: Template | None = None) -> LengthChecker:
+        return LengthChecker(self.renderer(reader, template=template), max_context=reader.max_context)
+
+    def check_rewards(self) -> None:
+        """Raise DataError if the rewards of an entry of the list of stages cannot read the gold answers."""
+        self._check_golds(self.config.rewards, self.source("train"))
 
     def _check_golds(self, rewards: Mapping[str, Mapping[str, Any]], problems: Sequence[Problem]) -> None:
         check_golds(rewards, problems[:GENERATED] if isinstance(problems, LazyProblems) else problems)

@@ -26,8 +26,10 @@ def note_texts(sources: RunSources, reader: HasTokenizer) -> None:
         problems = sources.problems(split)
         if split != "sft":
             sources.notes += [f"data.{split}: {note}" for note in _note_other_forms(sources, problems)]
-        if split == "train" or (split == "heldout" and not sources.shown):
-            sources.shown += [show_prompt(renderer.prompt(problem), tokenizer) for problem in islice(problems, 1)]
+        of_evaluation = sources.config.evaluate.template if split == "heldout" else None
+        if split == "train" or of_evaluation or (split == "heldout" and not sources.shown):
+            shown = sources.renderer(reader, template=of_evaluation)
+            sources.shown += [show_prompt(shown.prompt(problem), tokenizer) for problem in islice(problems, 1)]
         if split == "sft":
             every = sources.config.section(SftSection).responses == "all"
             sources.notes += [f"data.sft: {note}" for note in _thoughts(sources, reader, problems, every=every)]

@@ -30,6 +30,7 @@ from ansatz.loop.model_recipe import with_template
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.shown_texts import note_texts
 from ansatz.loop.stages.plan import PlannedStage, find_stage, planned_stages
+from ansatz.loop.stages.stage import Stage
 from ansatz.models.load import text_part
 
 ELSEWHERE = (MissingFileError, MissingModelError, MissingExtraError, NoSpaceError, UnreachableError)
@@ -49,11 +50,13 @@ def recipe_checks(config: Config) -> Iterable[Check]:
     for declaration in config.declarations:
         if declaration.section is None or getattr(config, declaration.name) is not None:
             yield partial(find_stage(declaration).check, config)
-    yield from [partial(_check_entry, entry) for entry in planned_stages(config) if entry.config is not config]
+    problems, *entries = planned_stages(config)
+    yield from [partial(_check_entry, problems.stage, entry) for entry in entries if entry.config is not config]
 
 
-def _check_entry(entry: PlannedStage) -> None:
+def _check_entry(problems: Stage, entry: PlannedStage) -> None:
     try:
+        problems.check(entry.config)
         entry.stage.check(entry.config)
     except ConfigError as error:
         raise ConfigError(f"stages, {entry.title}: {error}") from error

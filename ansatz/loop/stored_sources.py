@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ansatz.data.store import read_problems, write_problems
-from ansatz.errors import DataError
+from ansatz.errors import ConfigError, DataError
 from ansatz.files import write_text
 from ansatz.json_text import read_object
 from ansatz.loop.run_folder import read_done
@@ -30,17 +30,26 @@ class StoredSources(RunSources):
 
     def problems(self, split: str) -> Sequence[Problem]:
         """Return the problems that the stage `problems` stored; before that, problems to check, which are not kept."""
-        if split not in self._problems:
+        if (file := self.file_of(split)) not in self._problems:
             folder = self.config.run_dir / "problems"
             if read_done(folder) is None:
                 return self.unstored(split)
-            self._problems[split] = read_problems(folder / f"{split}.jsonl")
-        return self._problems[split]
+            self._problems[file] = read_problems(folder / f"{file}.jsonl")
+        return self._problems[file]
+
+    def check_stored(self) -> None:
+        """Raise ConfigError for problems that the run does not have: an entry that names them was added later."""
+        for split in self.splits:
+            if not (self.config.run_dir / "problems" / f"{self.file_of(split)}.jsonl").is_file():
+                raise ConfigError(
+                    f"stages: an entry names problems for data.{split} that this run did not store at its start. Start "
+                    "a new run with --name NAME, or leave them out of the entry."
+                )
 
     def keep(self, split: str, problems: Sequence[Problem]) -> None:
         """Remove all other problems of the split from its stored file."""
         folder = self.config.run_dir / "problems"
-        write_problems(folder / f"{split}.jsonl", problems)
+        write_problems(folder / f"{self.file_of(split)}.jsonl", problems)
         self.write_unfit(folder)
         super().keep(split, problems)
 

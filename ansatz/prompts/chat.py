@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansatz.config.chat import ChatTemplate, Template
+from ansatz.config.chat import ChatTemplate, FewShotTemplate, Template
 from ansatz.errors import ModelError
 from ansatz.prompts.templates import CHAT, QUESTION, TEMPLATES, template_text
 from ansatz.prompts.tokenizer import Tokenizer
@@ -21,9 +21,11 @@ EMPTY_THOUGHT = re.compile(r"\s*<think>\s*</think>\s*")
 _WITHOUT_TURNS = " The data setting keep_earlier_turns: false leaves out the turns before the question."
 
 
-def spelled_out(template: Template) -> Template:
-    """Return the template, with the plain name "chat" as the settings that it stands for. Other names are as they
-    were."""
+def spelled_out(template: Template) -> str | ChatTemplate:
+    """Return the template, with the plain name "chat" as the settings that it stands for, and another name with worked
+    problems as the name. Other names are as they were."""
+    if isinstance(template, FewShotTemplate):
+        return template.name
     return ChatTemplate(name="chat") if template == CHAT else template
 
 

@@ -17,7 +17,7 @@ from ansatz.end_of_turn import end_of_turn
 from ansatz.errors import DataError, ModelError
 from ansatz.prompts.chat import ChatRenderer, spelled_out
 from ansatz.prompts.chat_responses import Part, all_responses, last_response, response_tokens
-from ansatz.prompts.templates import QUESTION, template_text
+from ansatz.prompts.templates import QUESTION, template_text, with_shots
 from ansatz.prompts.tokenizer import Tokenizer
 from ansatz.special_tokens import special_tokens
 from ansatz.types import Problem, Prompt
@@ -47,7 +47,8 @@ def render(
     template, if the template cannot show the whole conversation, or if the prompt has more than max_prompt_tokens
     tokens.
     """
-    return _prompt(problem, _text(problem, template, tokenizer), template, tokenizer, max_prompt_tokens)
+    text = _text(with_shots(problem, template), template, tokenizer)
+    return _prompt(problem, text, template, tokenizer, max_prompt_tokens)
 
 
 def _text(problem: Problem, template: Template, tokenizer: Tokenizer) -> str:
@@ -106,7 +107,8 @@ def render_demonstration(
         )
     if tokenizer.eos_token_id is None:
         raise ModelError("the tokenizer has no end token (eos_token). Set one in its tokenizer_config.json.")
-    text = _text(problem, template, tokenizer)
+    shown = with_shots(problem, template)
+    text = _text(shown, template, tokenizer)
     prompt = _prompt(problem, text, template, tokenizer, max_prompt_tokens)
     template = spelled_out(template)
     if isinstance(template, str) and problem.response_turns:
@@ -123,7 +125,7 @@ def render_demonstration(
         num_tokens = sum(len(part.ids) for part in parts[1:])
     else:
         parts_of = all_responses if every_response else last_response
-        parts = parts_of(ChatRenderer(tokenizer, template), problem, text, problem.solution)
+        parts = parts_of(ChatRenderer(tokenizer, template), shown, text, problem.solution)
         num_tokens = response_tokens(problem, parts)
     if max_response_tokens is not None and num_tokens > max_response_tokens:
         raise ModelError(

@@ -5,17 +5,76 @@ A recipe can also name "chat" (the tokenizer's chat template around the `boxed` 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
+from ansatz.config.chat import ChatTemplate, Template
 from ansatz.errors import ConfigError
 from ansatz.files import read_yaml
+from ansatz.json_text import parse_json
 from ansatz.registry import describe_missing_file, suggest
+from ansatz.types import Problem
 
 QUESTION = "{question}"
 CHAT = "chat"
 
 TEMPLATES: dict[str, str] = read_yaml(Path(__file__).with_suffix(".yaml"))
 STEP_BY_STEP = TEMPLATES["boxed"].removeprefix(f"{QUESTION}\n")
+
+
+def with_shots(problem: Problem, template: Template) -> Problem:
+    """Return the problem with the worked problems of a few-shot template before its question. Each is in the text of
+    the template, with its solution and an empty line after it. A worked problem with the same question is left out.
+
+    Raise the errors of `template_text` and `read_shots`.
+    """
+    if isinstance(template, str) or template.shots is None:
+        return problem
+    usual = template.user if isinstance(template, ChatTemplate) else template.name
+    before, _, after = template_text(problem.template or usual).partition(QUESTION)
+    shots = read_shots(template.shots, num_shots=template.num_shots)
+    others = [shot for shot in shots if _words(shot[0]) != _words(problem.question)][: template.num_shots]
+    shown = "".join(f"{question}{after}{solution}\n\n{before}" for question, solution in others)
+    return replace(problem, question=shown + problem.question)
+
+
+def check_unseen(template: Template, problems: Iterable[Problem]) -> None:
+    """Raise ConfigError if a worked problem of a few-shot template is among these problems, which are evaluated."""
+    if isinstance(template, str) or template.shots is None:
+        return
+    shots = {_words(question) for question, _ in read_shots(template.shots, num_shots=template.num_shots)}
+    for problem in problems:
+        if _words(problem.question) in shots:
+            raise ConfigError(
+                f"shots {template.shots!r} contains problem {problem.id!r}, which is evaluated, so its answer would be "
+                "in prompts. Use worked problems that are not evaluated."
+            )
+
+
+def read_shots(path: str, *, num_shots: int) -> list[tuple[str, str]]:
+    """Return question and solution of the first num_shots + 1 lines of a JSONL file: one may be left out. Raise
+    ConfigError for a missing file, for too few lines, and for a line without these fields."""
+    file, fields = Path(path), "Expected a .jsonl file with `question` and `solution` in each line"
+    if not file.is_file():
+        raise ConfigError(f"shots {path!r} {describe_missing_file(file)}. {fields}.")
+    shots = list[tuple[str, str]]()
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        for number, line in enumerate(islice(lines, num_shots + 1), start=1):
+            try:
+                row = parse_json(line)
+                shots.append((str(row["question"]), str(row["solution"])))
+            except (ValueError, TypeError, KeyError) as error:
+                why = f"{type(error).__name__}: {error}"
+                raise ConfigError(f"shots {path!r}, line {number} ({why}). {fields}.") from error
+    if len(shots) < num_shots:
+        raise ConfigError(f"shots {path!r} has {len(shots)} lines, fewer than num_shots = {num_shots}. Add some.")
+    return shots
+
+
+def _words(question: str) -> tuple[str, ...]:
+    return tuple(question.casefold().split())
 
 
 def template_text(name: str) -> str:

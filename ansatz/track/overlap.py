@@ -37,10 +37,11 @@ class Overlap:
 def overlap(run: Path, *, problems: int) -> Overlap | None:
     """Compare the first `problems` held-out problems with those that are trained on, word for word, whatever the case.
 
-    None if the folder does not have the problems. splits: those that have one of the questions, or that were searched.
+    None if the folder does not have the problems. splits: those that have one of the questions, or that were searched;
+    with the digest of those that an entry of the list of stages names.
     """
     folder = run / "problems"
-    searched = tuple(split for split in TRAINED_ON if (folder / f"{split}.jsonl").is_file())
+    searched = tuple(path.stem for split in TRAINED_ON for path in sorted(folder.glob(f"{split}*.jsonl")))
     heldout = [question for question, _ in zip(_questions(folder / "heldout.jsonl"), range(problems), strict=False)]
     if not heldout or not searched:
         return None

@@ -47,7 +47,10 @@ def test_a_dumped_list_is_read_back(tmp_path) -> None:
         ({"stages": ["model"]}, "stages, entry 1 = 'model': expected one of"),
         ({"stages": [{"train": {"steps": 3}}]}, "stages, entry 1 = {'train': {'steps': 3}}: expected one of"),
         ({"stages": "sft"}, "stages = 'sft': it should be a valid tuple."),
-        ({"stages": [{"stage": "rl", "data": {"unfit": "drop"}}]}, "entry 1 (rl): it changes 'data', but an entry can"),
+        (
+            {"stages": [{"stage": "rl", "data": {"unfit": "drop"}}]},
+            "entry 1 (rl): it changes 'data.unfit'",
+        ),
         ({"stages": [{"stage": "rl", "train": {"stepz": 3}}]}, "entry 1 (rl): train.stepz: train has no key 'stepz'."),
         ({"stages": ["rejection"]}, "entry 1 (rejection): the stage has nothing to do. It needs the section"),
         ({"stages": ["rl"], "train": {"steps": 0}}, "entry 1 (rl): the stage has nothing to do. It needs train.steps"),

@@ -13,6 +13,8 @@ from ansatz.config.load import check
 from ansatz.config.stages.core import SftSection
 from ansatz.data.store import read_problems
 from ansatz.errors import DataError
+from ansatz.evaluate.evaluate import Evaluator
+from ansatz.loop import context
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.sft import SftStage, objective_of
@@ -90,3 +92,26 @@ def test_held_out_problems_without_solutions_are_refused_before_training(tmp_pat
     recipe["data"]["heldout"] = {"source": "jsonl", "split": "heldout", "path": str(file)}
     with pytest.raises(DataError, match=r"none of the 5 problems of data\.heldout has a worked solution"):
         run_pipeline(check(recipe))
+
+
+def test_evaluations_have_a_prompt_of_their_own(tmp_path, monkeypatch):
+    shots = [{"question": f"{n} + {n}?", "solution": f"It is {2 * n}."} for n in range(3)]
+    (tmp_path / "shots.jsonl").write_text("".join(json.dumps(row) + "\n" for row in shots))
+    template, texts = {"name": "none", "shots": str(tmp_path / "shots.jsonl"), "num_shots": 2}, list[str]()
+
+    def evaluator(**settings):
+        texts.extend(prompt.text for prompt in settings["prompts"])
+        return Evaluator(**settings)
+
+    monkeypatch.setattr(context, "Evaluator", evaluator)
+    changes = {
+        "sft": {"steps": 1},
+        "evaluate": {**SHORT["evaluate"], "template": template},
+        "data": {"sft": {"count": 9}},
+    }
+    changes["rollout"] = {"max_prompt_tokens": 400, "max_response_tokens": 60}
+    run = run_pipeline(toy_config(tmp_path, {**SHORT, **changes}))
+    assert texts
+    assert all(text.startswith("0 + 0?It is 0.\n\n1 + 1?It is 2.\n\n") for text in texts)
+    shown = (run / "rendered.txt").read_text()
+    assert shown.count("1 + 1?It is 2.") == 1  # training keeps its own

@@ -1,11 +1,22 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from ansatz.config.chat import FewShotTemplate
 from ansatz.errors import ConfigError
-from ansatz.prompts.templates import QUESTION, STEP_BY_STEP, TEMPLATES, template_text
+from ansatz.prompts.templates import (
+    QUESTION,
+    STEP_BY_STEP,
+    TEMPLATES,
+    check_unseen,
+    read_shots,
+    template_text,
+    with_shots,
+)
+from ansatz.types import Problem
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -41,3 +52,35 @@ def test_an_invalid_template_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("Solve it.")
     with pytest.raises(ConfigError, match=r"contains \{question\} 0 times, expected once"):
         template_text(str(tmp_path / "empty.txt"))
+
+
+def few_shots(folder: Path, *, num_shots: int) -> FewShotTemplate:
+    rows = [{"question": f"{n} + {n}?", "solution": f"It is {2 * n}."} for n in range(1, num_shots + 2)]
+    path = folder / "shots.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (folder / "frame.txt").write_text("Q: {question}\nA: ", encoding="utf-8")
+    return FewShotTemplate(name=str(folder / "frame.txt"), shots=str(path), num_shots=num_shots)
+
+
+def problem(question: str) -> Problem:
+    return Problem(id="p", question=question, answer="0", source="test", split="test")
+
+
+def test_worked_problems_come_in_the_text_of_the_template_and_never_before_their_own_question(tmp_path: Path) -> None:
+    template = few_shots(tmp_path, num_shots=2)
+    text = template_text(template.name)
+    one, two, three = (f"Q: {n} + {n}?\nA: It is {2 * n}.\n\n" for n in (1, 2, 3))
+    for question, shown in (("5?", one + two), ("1  + 1?", two + three), ("3 + 3?", one + two)):
+        assert text.replace(QUESTION, with_shots(problem(question), template).question) == f"{shown}Q: {question}\nA: "
+
+
+def test_worked_problems_that_are_evaluated_or_missing_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    template = few_shots(tmp_path, num_shots=2)
+    check_unseen(template, [problem("4 + 4?")])
+    with pytest.raises(ConfigError, match=r"contains problem 'p', which is evaluated"):
+        check_unseen(template, [problem("2 + 2?")])
+    with pytest.raises(ConfigError, match=r"has 3 lines, fewer than num_shots = 4"):
+        read_shots(str(template.shots), num_shots=4)
+    Path(str(template.shots)).write_text('{"question": "1?"}\n' * 3)
+    with pytest.raises(ConfigError, match=r"line 1 \(KeyError: 'solution'\)"):
+        read_shots(str(template.shots), num_shots=2)

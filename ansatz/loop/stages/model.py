@@ -52,9 +52,10 @@ class ModelStage(Stage):
             yield partial(model_builder, config)
 
     def check_problems(self, sources: RunSources, reader: Reader) -> None:
-        limit = sources.config.evaluate.max_response_tokens
-        check = partial(sources.lengths(reader).check_prompts, max_response_tokens=limit)
-        sources.drop_unfit("heldout", check, first=sources.config.evaluate.problems)
+        evaluate = sources.config.evaluate
+        lengths = sources.lengths(reader, template=evaluate.template)
+        check = partial(lengths.check_prompts, max_response_tokens=evaluate.max_response_tokens)
+        sources.drop_unfit("heldout", check, first=evaluate.problems)
 
     def policy_of(self, config: Config, output: str) -> str:
         """Return the model of the recipe, unless the stage has built one, or merged an adapter into it."""

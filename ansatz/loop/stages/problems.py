@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ansatz.config.chat import AUTO
 from ansatz.config.schema import Config
+from ansatz.config.stage_list import stage_entries
 from ansatz.data.curriculum import curriculum_settings
 from ansatz.data.hygiene.report import provenance
 from ansatz.data.store import stored_lines, write_problems
@@ -25,7 +26,7 @@ from ansatz.loop.own_reward_model import check_own_critic, check_own_rewards
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.stage import Stage
 from ansatz.prompts.chat import spelled_out
-from ansatz.prompts.templates import template_text
+from ansatz.prompts.templates import check_unseen, read_shots, template_text
 from ansatz.rewards.grader import sources_of
 from ansatz.track.overlap import overlap
 
@@ -38,9 +39,14 @@ class ProblemsStage(Stage):
         for split in ("sft", "train", "heldout"):
             if (section := getattr(config.data, split)) is not None:
                 check_source(section, key=f"data.{split}")
-        template = spelled_out(config.data.template)
-        if template != AUTO:
-            template_text(template if isinstance(template, str) else template.user)
+        for given in (config.data.template, config.evaluate.template):
+            template = None if given is None else spelled_out(given)
+            if template != AUTO and template is not None:
+                template_text(template if isinstance(template, str) else template.user)
+            if given is not None and not isinstance(given, str) and given.shots is not None:
+                read_shots(given.shots, num_shots=given.num_shots)
+        if config.evaluate.template == AUTO:
+            raise ConfigError("evaluate.template: auto is what leaving it out means. Name a template, or leave it out.")
         if config.data.curriculum is not None:
             curriculum_settings(config.data.curriculum)
             if config.data.order == "file":
@@ -52,21 +58,29 @@ class ProblemsStage(Stage):
 
     def input_checks(self, sources: RunSources) -> Iterable[Callable[[], object]]:
         """Check that every split can be read and stored, and that its gold answers are readable."""
-        for split in sources.splits:
+        for split, _ in sources.every_file():
             yield partial(sources.source, split)
             yield partial(_check_stored, sources, split)
             yield partial(_check_templates, sources, split)
+            if split == "heldout":
+                yield partial(_check_shots, sources)
         yield partial(_check_sources_of_rewards, sources)
+        for entry in stage_entries(sources.config):
+            if entry.config.rewards != sources.config.rewards:
+                with sources.using(entry.config):
+                    yield partial(_check_sources_of_rewards, sources)
+                    yield sources.check_rewards
         if isinstance(sources.config.save.best, str):
             yield partial(_check_best, sources)
 
     def run(self, context: RunContext, folder: Path) -> Path:
-        config = context.config
-        for split in context.splits:
-            write_problems(folder / f"{split}.jsonl", context.source(split))
+        trained_on = dict[str, object]()
+        for split, file in context.every_file():
+            write_problems(folder / f"{file}.jsonl", context.source(split))
+            if split != "heldout":
+                trained_on[file] = provenance(getattr(context.config.data, split))
         _note_overlap(context)
         context.write_unfit(folder)
-        trained_on = {split: provenance(getattr(config.data, split)) for split in context.splits if split != "heldout"}
         write_text(folder / "decontamination.json", json.dumps(trained_on, indent=2))
         return folder
 
@@ -82,6 +96,14 @@ def _check_templates(sources: RunSources, split: str) -> None:
     """Raise ConfigError for an unknown prompt template of a part or row."""
     for name in {problem.template for problem in sources.problems(split)} - {None}:
         template_text(str(name))
+
+
+def _check_shots(sources: RunSources) -> None:
+    """Raise ConfigError if a prompt of the run or of an entry shows the answer of an evaluated problem."""
+    problems = sources.problems("heldout")[: sources.config.evaluate.problems]
+    for entry in stage_entries(sources.config):
+        check_unseen(entry.config.data.template, problems)
+    check_unseen(sources.config.evaluate.template or "", problems)
 
 
 def _check_sources_of_rewards(sources: RunSources) -> None:
