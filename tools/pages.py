@@ -62,7 +62,7 @@ def type_in_words(annotation: Any) -> str:
     if origin is Literal:
         return "one of " + ", ".join(f"`{value_in_yaml(choice)}`" for choice in arguments)
     if origin in (Union, types.UnionType):
-        return " or ".join(type_in_words(choice) for choice in arguments)
+        return " or ".join(dict.fromkeys(map(type_in_words, arguments)))
     kind = origin or annotation
     if isinstance(kind, type) and issubclass(kind, (Mapping, BaseModel)):
         return "mapping"

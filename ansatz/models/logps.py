@@ -196,9 +196,10 @@ def chunked_kl(
     *,
     temperature: float = 1.0,
     softcap: float | None = None,
+    of_reference: bool = False,
 ) -> Tensor:
     """Compute KL(policy || reference) of each token's whole distribution: [M] float32 nats, differentiable in
-    hidden_MH and weight_VH.
+    hidden_MH and weight_VH. of_reference: KL(reference || policy) instead.
 
     The backward pass computes a chunk's logits again, so they exist only for one chunk.
     """
@@ -206,7 +207,7 @@ def chunked_kl(
     def kl(hidden_CH: Tensor, ref_hidden_CH: Tensor) -> Tensor:
         policy_logp_CV = head_logits(hidden_CH, weight_VH, temperature, softcap).log_softmax(-1)
         ref_logp_CV = head_logits(ref_hidden_CH, ref_weight_VH, temperature, softcap).log_softmax(-1)
-        return exact_kl(policy_logp_CV, ref_logp_CV)
+        return exact_kl(ref_logp_CV, policy_logp_CV) if of_reference else exact_kl(policy_logp_CV, ref_logp_CV)
 
     chunks = [
         checkpoint(kl, hidden_MH[rows], ref_hidden_MH[rows], use_reentrant=False)

@@ -1,4 +1,4 @@
-"""Estimators of KL(policy || reference) from the sampled token, and the exact KL.
+"""Estimators of KL(policy || reference) from the sampled token, and the exact KL in both directions.
 
 Axes: T response tokens, V vocabulary. With x = policy_logp - ref_logp and tokens sampled from the policy (J. Schulman,
 joschu.net/blog/kl-approx.html): k1 = x and k3 = exp(-x) - 1 + x are unbiased, k2 = x^2 / 2 and |x| are not. All except
@@ -142,6 +142,14 @@ def full(full_kl_T: Tensor) -> Tensor:
     It is taken over the whole vocabulary, also where top-k, top-p or min-p restricted the sampling. Only the reference
     is kept as a model, so `kl_to` must be ref.
     """
+    return full_kl_T
+
+
+@KLS.register("full_reverse")
+@formula("sum over the vocabulary of reference log(reference / policy)")
+def full_reverse(full_kl_T: Tensor) -> Tensor:
+    """The exact KL(reference || policy) at each token. It is large where the policy hardly ever writes what the
+    reference writes, so the policy keeps all of the reference's ways. Otherwise as `full`."""
     return full_kl_T
 
 

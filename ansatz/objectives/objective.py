@@ -134,6 +134,11 @@ class Objective:
         return self.kl_coef != 0 and "full_kl_T" in self.kl.inputs
 
     @property
+    def kl_of_reference(self) -> bool:
+        """Tell whether the exact KL is KL(reference || policy)."""
+        return self.kl.name == "full_reverse"
+
+    @property
     def corrects_mismatch(self) -> bool:
         """Tell whether a correction weighs tokens by old / behavior, and so accounts for the policy that sampled
         them. Exactly these corrections are marked `sees_rejected`, see `_mismatch_weights`."""

@@ -414,9 +414,8 @@ class LocalTrainer:
         reference = self.reference
         if reference is None or not self.objective.needs_exact_kl:
             return None
-        return self._without_gradient(
-            lambda part: exact_kl(self.policy, reference, part, temperature=self.temperature), packed
-        )
+        settings = {"temperature": self.temperature, "of_reference": self.objective.kl_of_reference}
+        return self._without_gradient(lambda part: exact_kl(self.policy, reference, part, **settings), packed)
 
     def _minibatches(self, batch: TrainBatch, *, seed: int, step: int) -> Iterator[TrainBatch]:
         """Yield the minibatches of every epoch of a step. The first epoch takes the prompts in their own order."""

@@ -39,12 +39,17 @@ def logps_of(
     )
 
 
-def exact_kl(policy: Policy, reference: Policy, packed: PackedRollouts, *, temperature: float) -> Tensor:
-    """Compute the KL [T] of policy to reference over the whole vocabulary, with gradient; 0 outside the mask."""
-    return reference.run(lambda: policy.run(lambda: _exact_kl(policy, reference, packed, temperature)))
+def exact_kl(
+    policy: Policy, reference: Policy, packed: PackedRollouts, *, temperature: float, of_reference: bool
+) -> Tensor:
+    """Compute the KL [T] of policy to reference over the whole vocabulary, with gradient; 0 outside the mask.
+    of_reference: the KL of reference to policy instead."""
+    return reference.run(lambda: policy.run(lambda: _exact_kl(policy, reference, packed, temperature, of_reference)))
 
 
-def _exact_kl(policy: Policy, reference: Policy, packed: PackedRollouts, temperature: float) -> Tensor:
+def _exact_kl(
+    policy: Policy, reference: Policy, packed: PackedRollouts, temperature: float, of_reference: bool
+) -> Tensor:
     with torch.no_grad():
         reference_MH = hidden_before(reference, packed)
     kl_M = chunked_kl(
@@ -54,6 +59,7 @@ def _exact_kl(policy: Policy, reference: Policy, packed: PackedRollouts, tempera
         reference.head.weight,
         temperature=temperature,
         softcap=policy.softcap,
+        of_reference=of_reference,
     )
     return torch.zeros(packed.num_tokens, device=kl_M.device).masked_scatter(packed.sampled_mask_T, kl_M)
 

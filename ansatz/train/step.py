@@ -97,7 +97,8 @@ def train_step(
     def forward(packed: PackedRollouts) -> tuple[Tensor, ...]:  # policy_logp_T, entropy_T, and full_kl_T if needed
         outputs = token_logps(policy, packed, temperature=settings.temperature)
         if reference is not None and objective.needs_exact_kl and objective.kl_in == "loss":
-            return (*outputs, exact_kl(policy, reference, packed, temperature=settings.temperature))
+            kl_settings = {"temperature": settings.temperature, "of_reference": objective.kl_of_reference}
+            return (*outputs, exact_kl(policy, reference, packed, **kl_settings))
         return outputs
 
     def compute(part: TrainBatch) -> MicrobatchResult:

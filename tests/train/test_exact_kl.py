@@ -16,6 +16,7 @@ from torch import Tensor
 from ansatz.config.schema import TrainSection
 from ansatz.errors import ConfigError
 from ansatz.models.load import Policy
+from ansatz.models.logps import chunked_kl
 from ansatz.models.lora import add_adapters
 from ansatz.objectives.build import build_objective
 from ansatz.train.local import LocalTrainer
@@ -54,7 +55,7 @@ def partial(samples: list[TrainSample]) -> list[TrainSample]:
     ]
 
 
-def dense_kl(policy: Policy, reference: Policy, sample: TrainSample) -> Tensor:
+def dense_kl(policy: Policy, reference: Policy, sample: TrainSample, kl: str) -> Tensor:
     """KL at each response token: one forward pass of each model over the sequence without packing."""
     token_ids = torch.tensor([[*sample.prompt_ids, *sample.token_ids]])
     with torch.no_grad():
@@ -63,6 +64,8 @@ def dense_kl(policy: Policy, reference: Policy, sample: TrainSample) -> Tensor:
             for model in (policy, reference)
         )
     before = slice(len(sample.prompt_ids) - 1, -1)
+    if kl == "full_reverse":
+        return (reference_TV.exp() * (reference_TV - policy_TV)).sum(-1)[before]
     return (policy_TV.exp() * (policy_TV - reference_TV)).sum(-1)[before]
 
 
@@ -92,9 +95,9 @@ def test_an_exact_kl_trains_in_every_combination(kl_in: str, epochs: int, adapte
         assert all(math.isfinite(value) for value in report.metrics.values())
 
 
-@pytest.mark.parametrize("kind", [list, top_k])
-def test_an_exact_kl_in_the_reward_is_that_of_the_whole_vocabulary(kind: Any):
-    trainer = trainer_of(preset="reinforce", advantage="reward_to_go", kl_in="reward")
+@pytest.mark.parametrize(("kind", "kl"), [(list, "full"), (top_k, "full"), (list, "full_reverse")])
+def test_an_exact_kl_in_the_reward_is_that_of_the_whole_vocabulary(kind: Any, kl: str):
+    trainer = trainer_of(preset="reinforce", advantage="reward_to_go", kl_in="reward", kl=kl)
     assert trainer.reference is not None
     with torch.no_grad():
         for parameter in trainer.policy.model.parameters():
@@ -104,11 +107,19 @@ def test_an_exact_kl_in_the_reward_is_that_of_the_whole_vocabulary(kind: Any):
     by_response = {tuple(sample.token_ids): sample for sample in samples}
     for index in range(batch.num_rollouts):  # packing may reorder them
         sample = by_response[tuple(batch.packed.token_T[(batch.segment_T == index) & batch.mask_T].tolist())]
-        kl_T = dense_kl(trainer.policy, trainer.reference, sample)
+        kl_T = dense_kl(trainer.policy, trainer.reference, sample, kl)
         to_go_T = sample.reward - 0.1 * kl_T.flip(0).cumsum(0).flip(0)  # gamma 1, the reward at the last token
         got_T = batch.advantage_T[(batch.segment_T == index) & batch.mask_T]
         assert kl_T.min() > 1e-4
         torch.testing.assert_close(got_T.double(), to_go_T, rtol=1e-4, atol=1e-5)
+
+
+def test_the_gradient_of_the_kl_of_the_reference_is_policy_minus_reference():
+    # d/dz_v of -sum_u q_u log softmax(z)_u is softmax(z)_v - q_v; the head is the identity, so z is the hidden state.
+    hidden, reference = torch.randn(3, 5, requires_grad=True), torch.randn(3, 5)
+    kl_M = chunked_kl(hidden, torch.eye(5), reference, torch.eye(5), of_reference=True)
+    (got,) = torch.autograd.grad(kl_M.sum(), hidden)
+    torch.testing.assert_close(got, hidden.softmax(-1) - reference.softmax(-1))
 
 
 @pytest.mark.parametrize("kl_to", ["old", "behavior"])

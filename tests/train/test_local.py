@@ -153,9 +153,10 @@ def test_the_reference_stays_the_start_and_becomes_the_policy_every_so_many_step
         assert torch.equal(reference, expected())
 
 
-def test_an_exact_kl_pulls_the_policy_back_to_the_reference():
+@pytest.mark.parametrize("kl", ["full", "full_reverse"])
+def test_an_exact_kl_pulls_the_policy_back_to_the_reference(kl):
     # no reward signal (all alike), so the KL alone acts on a policy that was moved away
-    trainer = trainer_of({"preset": "grpo", "kl": "full", "kl_coef": 1.0})
+    trainer = trainer_of({"preset": "grpo", "kl": kl, "kl_coef": 1.0})
     assert trainer.reference is not None
     with torch.no_grad():
         for parameter in trainer.policy.model.parameters():
