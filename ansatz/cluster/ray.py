@@ -279,10 +279,9 @@ class RayCluster:
         settings: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
         try:
             if address:
+                reached = _get_admission(str(address))  # Ray's C code takes no class of texts
                 with chdir("/"):
-                    self._ray.init(
-                        address=_get_admission(str(address)), **settings
-                    )  # its C code takes no class of texts
+                    self._ray.init(address=reached, **settings)
             else:
                 remove_abandoned("ray", _TEMPORARY, before=lambda folder: reap(folder, os.getpid()))
                 self._folder = str(make_folder("ray", _TEMPORARY))
