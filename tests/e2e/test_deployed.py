@@ -138,7 +138,7 @@ def test_the_lines_as_they_stand_train_to_the_bits_of_one_process(
         assert driver.wait(timeout=900) == 0, log.read_text()[-3000:]
     except AssertionError as error:
         raise AssertionError(log.read_text()[-3000:]) from error
-    assert read_jsonl(run / "rl" / "metrics.jsonl")[-1]["perf/workers/deaths"] >= 1
+    assert any(row["perf/workers/deaths"] for row in read_jsonl(run / "rl" / "metrics.jsonl"))
     assert (machines.home / ".ray" / "auth_token").exists()
     assert different_results(whole, run) == []
 
