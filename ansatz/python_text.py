@@ -31,7 +31,7 @@ _LARGEST_KEY = 1 << 60
 """Larger integers can have the same hash, and adding many of them to a dict takes the square of their number."""
 
 
-class Token(NamedTuple):
+class PythonToken(NamedTuple):
     kind: str
     text: str
 
@@ -86,16 +86,16 @@ class _Reader:
     """at: the index of the next token. The last one is the end, whose text is empty."""
 
     def __init__(self, text: str) -> None:
-        self.tokens, self.at, place = list[Token](), 0, 0
+        self.tokens, self.at, place = list[PythonToken](), 0, 0
         while not self.tokens or self.tokens[-1].kind != "end":
             match = _TOKEN.match(text, _BLANK.match(text, place).end())  # pyright: ignore[reportOptionalMemberAccess]
             if match is None:
                 raise ValueError("a text without its closing quotation mark")
-            self.tokens.append(Token(match.lastgroup or "", match[0]))
+            self.tokens.append(PythonToken(match.lastgroup or "", match[0]))
             place = match.end()
 
     @property
-    def next(self) -> Token:
+    def next(self) -> PythonToken:
         return self.tokens[self.at]
 
     def take(self, sign: str) -> bool:

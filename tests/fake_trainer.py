@@ -16,7 +16,7 @@ from ansatz.errors import AlignmentError
 from ansatz.json_text import parse_json
 from ansatz.track.measurements import Measurement, mean
 from ansatz.train.sample import TrainSample
-from ansatz.train.trainer import TRAINING, Skipped, StepReport, StoredWeights, TokenLogps, incomplete
+from ansatz.train.trainer import TRAINING, EarlierWeights, Skipped, StepReport, TokenLogps, incomplete
 
 _FILE = "fake_policy.json"
 
@@ -108,7 +108,7 @@ class FakeTrainer:
             rollouts={place: {"advantage": reward} for place, reward in enumerate(rewards)},
         )
 
-    def check_against(self, load: Callable[[], StoredWeights], batch: FakeBatch, *, step: int) -> dict[str, float]:
+    def check_against(self, load: Callable[[], EarlierWeights], batch: FakeBatch, *, step: int) -> dict[str, float]:
         return {}
 
     def measure_demonstrations(self, samples: Sequence[TrainSample]) -> dict[str, float]:

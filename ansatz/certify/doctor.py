@@ -53,7 +53,7 @@ _FINDINGS: dict[str, dict[str, Any]] = _TABLES["findings"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     """state: "ok"; "note" for what may slow a run down or limit it; "wrong" for what will stop it.
 
     advice: what to do; empty if nothing. fix: the command that does it, for this machine; empty if none is known.
@@ -66,15 +66,15 @@ class Finding:
     fix: str = ""
 
 
-ok = partial(Finding, "ok")
+ok = partial(Diagnosis, "ok")
 
 
-def bad(name: str, **values: object) -> Finding:
+def bad(name: str, **values: object) -> Diagnosis:
     """Return a finding that needs advice: a row of `doctor.yaml`, with the values in its texts."""
-    return Finding(**{key: text.format(**values) for key, text in _FINDINGS[name].items()})
+    return Diagnosis(**{key: text.format(**values) for key, text in _FINDINGS[name].items()})
 
 
-def examine_machine(folder: Path) -> Iterator[Finding]:
+def examine_machine(folder: Path) -> Iterator[Diagnosis]:
     """Yield the findings about this machine, one after the other. folder: where runs are to be written; it is
     created."""
     yield _versions()
@@ -88,7 +88,7 @@ def examine_machine(folder: Path) -> Iterator[Finding]:
     yield _tiny_run({})
 
 
-def examine_cluster(address: str, folder: Path, *, num_nodes: int | None = None) -> Iterator[Finding]:
+def examine_cluster(address: str, folder: Path, *, num_nodes: int | None = None) -> Iterator[Diagnosis]:
     """Yield the findings about the nodes of a Ray cluster. folder: where runs are to be written; all nodes must see it.
 
     num_nodes: how many must answer, the head included. They have two minutes to join. None: one at every address at
@@ -105,7 +105,7 @@ def examine_cluster(address: str, folder: Path, *, num_nodes: int | None = None)
     yield _tiny_run({"cluster": {"workers": 1, "address": address}})
 
 
-def _versions() -> Finding:
+def _versions() -> Diagnosis:
     found = [f"Python {platform.python_version()}", f"ansatz {ansatz.__version__}"]
     found += [f"{name} {_version(name)}" for name in ("torch", "transformers", *_EXTRAS) if _version(name)]
     absent = [name for name in _EXTRAS if not _version(name)]
@@ -128,7 +128,7 @@ def _version(name: str) -> str:
         return ""
 
 
-def _processor() -> Finding:
+def _processor() -> Diagnosis:
     usable, total = usable_cores(), os.cpu_count() or 1
     cores = f"{usable} of {total} logical cores can be used"
     if cpu_kernels.library() is None:
@@ -139,7 +139,7 @@ def _processor() -> Finding:
     return ok("processor", f"{cores}; it multiplies bfloat16 natively, and samples with {products}")
 
 
-def _gpus() -> Finding:
+def _gpus() -> Diagnosis:
     if torch.cuda.is_available():
         cards = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
         named = ", ".join(f"{card.name} with {card.total_memory / GIB:.0f} GiB" for card in cards)
@@ -153,7 +153,7 @@ def _gpus() -> Finding:
     return ok("GPUs", "none; everything runs on the processor")
 
 
-def _memory() -> Finding:
+def _memory() -> Diagnosis:
     if not Path("/proc/meminfo").exists():  # not Linux
         return ok("memory", f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / GIB:.1f} GiB in all")
     sizes = dict(line.split(":") for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
@@ -162,7 +162,7 @@ def _memory() -> Finding:
     return ok("memory", found) if free >= 2 else bad("little_memory", found=found)
 
 
-def _shared_memory() -> Finding:
+def _shared_memory() -> Diagnosis:
     try:
         free = shutil.disk_usage("/dev/shm").free / GIB
     except OSError as error:
@@ -172,7 +172,7 @@ def _shared_memory() -> Finding:
     return bad("little_shared_memory", free=free)
 
 
-def _open_files() -> Finding:
+def _open_files() -> Diagnosis:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     found = "no limit" if limit == resource.RLIM_INFINITY else f"at most {limit:,} in one process"
     if limit == resource.RLIM_INFINITY or limit >= 4096:
@@ -180,7 +180,7 @@ def _open_files() -> Finding:
     return bad("few_open_files", found=found)
 
 
-def _loopback() -> Finding:
+def _loopback() -> Diagnosis:
     """Tell whether two processes of this machine can talk through a port, as workers, judges and ranks do."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -192,7 +192,7 @@ def _loopback() -> Finding:
     return ok("ports", "processes of this machine can connect to each other")
 
 
-def _storage(folder: Path) -> Iterator[Finding]:
+def _storage(folder: Path) -> Iterator[Diagnosis]:
     """Examine the folder of the runs: free space, speed, and whether it can be held against other processes."""
     try:
         with _probe_in(folder) as probe, folder_lock(probe):
@@ -238,7 +238,7 @@ def _rate(seconds: float) -> str:
     return f"{_PROBE_BYTES / seconds / 1e6:,.0f} MB/s"
 
 
-def _tiny_run(changes: Mapping[str, Any]) -> Finding:
+def _tiny_run(changes: Mapping[str, Any]) -> Diagnosis:
     """Try one step of reinforcement learning at toy size, through sampler, grader, trainer and checkpoint."""
     what = "a tiny step with a worker" if "cluster" in changes else "a tiny step"
     start = time.perf_counter()
@@ -298,7 +298,7 @@ def _wait_for_nodes(cluster: RayCluster, num_nodes: int) -> None:
         time.sleep(0.5)
 
 
-def _membership(nodes: Sequence[Node], num_nodes: int | None) -> Finding:
+def _membership(nodes: Sequence[Node], num_nodes: int | None) -> Diagnosis:
     """Tell whether enough nodes answer. Ray lists a node that has left for ever; one that has joined again at its
     address, or has been replaced by others, is not missed."""
     alive = [node for node in nodes if node.alive]
@@ -311,7 +311,7 @@ def _membership(nodes: Sequence[Node], num_nodes: int | None) -> Finding:
     return bad("missing_nodes", found=found) if len(alive) < asked else ok("nodes", found)
 
 
-def _nodes(cluster: RayCluster, folder: Path, num_nodes: int | None) -> Iterator[Finding]:
+def _nodes(cluster: RayCluster, folder: Path, num_nodes: int | None) -> Iterator[Diagnosis]:
     nodes = cluster.nodes()
     alive = [node for node in nodes if node.alive]
     yield _membership(nodes, num_nodes)
@@ -330,7 +330,7 @@ def _nodes(cluster: RayCluster, folder: Path, num_nodes: int | None) -> Iterator
         yield _between(source.address, target.address, seconds)
 
 
-def _between(source: str, target: str, seconds: float) -> Finding:
+def _between(source: str, target: str, seconds: float) -> Diagnosis:
     if math.isinf(seconds):
         return bad("no_transfer", source=source, target=target, limit_s=_NODE_WAIT_S)
     return ok("between nodes", f"{_rate(seconds)} from {source} to {target}")
@@ -338,7 +338,7 @@ def _between(source: str, target: str, seconds: float) -> Finding:
 
 def _about_node(
     name: str, report: NodeReport | str, *, token: str, expected: Mapping[str, str], folder: Path
-) -> Finding:
+) -> Diagnosis:
     """report: an error, if the node did not answer."""
     what = f"node {name}"
     if isinstance(report, str):

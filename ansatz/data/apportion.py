@@ -1,6 +1,6 @@
 """Distributes whole rows by weights: the arithmetic of a mixture.
 
-A cell holds the rows of one part with one topic and one level. Its share is the product of its three normalised
+A stratum holds the rows of one part with one topic and one level. Its share is the product of its three normalised
 weights. Rows are distributed from the top down: to the parts, then to the topics of each part, then to the levels of
 each topic. At every stage each child gets its exact share of its parent's rows to within one row (Hamilton's method:
 everyone gets the integer part of their share, and the largest remainders get the rows that are left).
@@ -22,7 +22,7 @@ ANY = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class Stratum:
     """rows: indices of its problems in the part's source."""
 
     part: int
@@ -43,12 +43,12 @@ class Shares:
     topic: Mapping[str, Fraction]
     level: Mapping[str, Fraction]
 
-    def of(self, cell: Cell) -> Fraction:
-        return self.part[cell.part] * self.topic[cell.topic] * self.level[cell.level]
+    def of(self, stratum: Stratum) -> Fraction:
+        return self.part[stratum.part] * self.topic[stratum.topic] * self.level[stratum.level]
 
     @property
     def roundings(self) -> int:
-        """Return the number of stages that round. Each changes the rows of a cell by less than one."""
+        """Return the number of stages that round. Each changes the rows of a stratum by less than one."""
         return sum(len(shares) > 1 for shares in (self.part, self.topic, self.level))
 
 
@@ -77,25 +77,25 @@ def apportioned(count: int, shares: Mapping[Key, Fraction]) -> dict[Key, int]:
     return whole
 
 
-def rows_per_cell(count: int, cells: Sequence[Cell], shares: Shares) -> list[int]:
-    """Return the number of rows of each cell in a mixture of `count` rows."""
+def rows_per_stratum(count: int, strata: Sequence[Stratum], shares: Shares) -> list[int]:
+    """Return the number of rows of each stratum in a mixture of `count` rows."""
     rows: dict[tuple[int, str, str], int] = {}
     for part, of_part in apportioned(count, shares.part).items():
         for topic, of_topic in apportioned(of_part, shares.topic).items():
             for level, of_level in apportioned(of_topic, shares.level).items():
                 rows[part, topic, level] = of_level
-    return [rows[cell.part, cell.topic, cell.level] for cell in cells]
+    return [rows[stratum.part, stratum.topic, stratum.level] for stratum in strata]
 
 
-def fits(count: int, cells: Sequence[Cell], shares: Shares, *, repeat: int) -> bool:
+def fits(count: int, strata: Sequence[Stratum], shares: Shares, *, repeat: int) -> bool:
     """Return whether a mixture of `count` rows needs no problem more than `repeat` times."""
-    wanted = rows_per_cell(count, cells, shares)
-    return all(number <= len(cell.rows) * repeat for number, cell in zip(wanted, cells, strict=True))
+    wanted = rows_per_stratum(count, strata, shares)
+    return all(number <= len(stratum.rows) * repeat for number, stratum in zip(wanted, strata, strict=True))
 
 
-def max_rows(cells: Sequence[Cell], shares: Shares, *, repeat: int) -> int:
-    """Return the largest count that fits; 0 if a cell is empty."""
-    if not all(cell.rows for cell in cells):
+def max_rows(strata: Sequence[Stratum], shares: Shares, *, repeat: int) -> int:
+    """Return the largest count that fits; 0 if a stratum is empty."""
+    if not all(stratum.rows for stratum in strata):
         return 0
-    upper = min(math.ceil((len(cell.rows) * repeat + shares.roundings) / shares.of(cell)) for cell in cells)
-    return next(count for count in range(upper, -1, -1) if fits(count, cells, shares, repeat=repeat))
+    upper = min(math.ceil((len(stratum.rows) * repeat + shares.roundings) / shares.of(stratum)) for stratum in strata)
+    return next(count for count in range(upper, -1, -1) if fits(count, strata, shares, repeat=repeat))

@@ -22,13 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from ansatz.data.apportion import ANY, Cell, Shares, fits, max_rows, rows_per_cell, shares_of
+from ansatz.data.apportion import ANY, Shares, Stratum, fits, max_rows, rows_per_stratum, shares_of
 from ansatz.data.base import ComputedProblems, load_problems
 from ansatz.data.keyed_random import KeyedRandom
 from ansatz.errors import ConfigError, DataError
 from ansatz.types import ORIGIN, TEMPLATE, Problem
 
-SHOWN = 10  # cells with too few problems that an error message lists
+SHOWN = 10  # strata with too few problems that an error message lists
 
 
 def mixture(
@@ -70,40 +70,41 @@ def mixture(
         level=shares_of({ANY: 1} if levels is None else _with_text_keys(levels), "level"),
     )
     sources = [_source(part, place, split) for place, part in enumerate(parts)]
-    cells = [cell for place, source in enumerate(sources) for cell in _cells(place, source, shares, topic_key)]
+    strata = [stratum for place, source in enumerate(sources) for stratum in _strata(place, source, shares, topic_key)]
     names = [_texts(part, place) for place, part in enumerate(parts)]
     if whole:
-        return Mixture(sources, cells, [len(cell.rows) for cell in cells], names=names, seed=seed, in_turns=True)
-    if count is None or not fits(count, cells, shares, repeat=repeat):
-        max_count = max_rows(cells, shares, repeat=repeat)
+        counts = [len(stratum.rows) for stratum in strata]
+        return Mixture(sources, strata, counts, names=names, seed=seed, in_turns=True)
+    if count is None or not fits(count, strata, shares, repeat=repeat):
+        max_count = max_rows(strata, shares, repeat=repeat)
         if count is not None or not max_count:
-            wanted = rows_per_cell(count, cells, shares) if count else [1] * len(cells)
-            raise DataError(_too_few(cells, wanted, count, max_count, repeat))
+            wanted = rows_per_stratum(count, strata, shares) if count else [1] * len(strata)
+            raise DataError(_too_few(strata, wanted, count, max_count, repeat))
         count = max_count
-    return Mixture(sources, cells, rows_per_cell(count, cells, shares), names=names, seed=seed)
+    return Mixture(sources, strata, rows_per_stratum(count, strata, shares), names=names, seed=seed)
 
 
 class Mixture(ComputedProblems):
-    """The problems of the mixture in order. counts: number of rows per cell. names: the additions of the parts to
+    """The problems of the mixture in order. counts: number of rows per stratum. names: the additions of the parts to
     the `meta` of their problems.
-    in_turns: one row of each cell after the other, instead of rows that are spread evenly."""
+    in_turns: one row of each stratum after the other, instead of rows that are spread evenly."""
 
     def __init__(
         self,
         sources: Sequence[Sequence[Problem]],
-        cells: Sequence[Cell],
+        strata: Sequence[Stratum],
         counts: Sequence[int],
         *,
         names: Sequence[Mapping[str, str]],
         seed: int,
         in_turns: bool = False,
     ) -> None:
-        self._sources, self.cells, self.counts, self._names = sources, tuple(cells), tuple(counts), tuple(names)
-        pairs = [(cell, count) for cell, count in zip(cells, counts, strict=True) if count]
-        entries = [_entries(cell, count, KeyedRandom("mixture", seed, cell)) for cell, count in pairs]
-        sizes = [1 if in_turns else len(of_cell) for of_cell in entries]
+        self._sources, self.strata, self.counts, self._names = sources, tuple(strata), tuple(counts), tuple(names)
+        pairs = [(stratum, count) for stratum, count in zip(strata, counts, strict=True) if count]
+        entries = [_entries(stratum, count, KeyedRandom("mixture", seed, stratum)) for stratum, count in pairs]
+        sizes = [1 if in_turns else len(of_stratum) for of_stratum in entries]
         position = np.concatenate(
-            [(np.arange(len(of_cell)) + 0.5) / size for of_cell, size in zip(entries, sizes, strict=True)]
+            [(np.arange(len(of_stratum)) + 0.5) / size for of_stratum, size in zip(entries, sizes, strict=True)]
         )
         self._entries = np.concatenate(entries)[np.argsort(position, kind="stable")]
 
@@ -118,25 +119,25 @@ class Mixture(ComputedProblems):
         return replace(problem, id=f"{problem.id}#{before + 1}") if before else problem
 
 
-def _entries(cell: Cell, count: int, rng: KeyedRandom) -> Any:
-    """Return [count, 3]: part, row, and number of earlier occurrences. If the cell has more rows than wanted, the rows
+def _entries(stratum: Stratum, count: int, rng: KeyedRandom) -> Any:
+    """Return [count, 3]: part, row, and number of earlier occurrences. If the stratum has more rows than wanted, they
     are evenly spaced."""
-    size = len(cell.rows)
+    size = len(stratum.rows)
     offset = rng.between(0, size - 1)
     entries = np.empty((count, 3), np.int64)
     for index in range(count):
         before, at = divmod(index, size) if count >= size else (0, (index * size + offset) // count)
-        entries[index] = cell.part, cell.rows[at], before
+        entries[index] = stratum.part, stratum.rows[at], before
     return entries
 
 
-def _cells(part: int, source: Sequence[Problem], shares: Shares, topic_key: str) -> list[Cell]:
-    """Return one cell for every combination of topic and level, also if it is empty."""
+def _strata(part: int, source: Sequence[Problem], shares: Shares, topic_key: str) -> list[Stratum]:
+    """Return one stratum for every combination of topic and level, also if it is empty."""
     kinds = [(topic, level) for topic in shares.topic for level in shares.level]
     rows: Mapping[tuple[str, str], Sequence[int]] = {(ANY, ANY): range(len(source))}
     if kinds != [(ANY, ANY)]:
         rows = _rows_by_kind(source, kinds, topic_key)
-    return [Cell(part=part, topic=kind[0], level=kind[1], rows=rows.get(kind, ())) for kind in kinds]
+    return [Stratum(part=part, topic=kind[0], level=kind[1], rows=rows.get(kind, ())) for kind in kinds]
 
 
 def _rows_by_kind(
@@ -176,11 +177,11 @@ def _with_text_keys(weights: Mapping[Any, float]) -> dict[str, float]:
     return {str(key): weight for key, weight in weights.items()}
 
 
-def _too_few(cells: Sequence[Cell], wanted: Sequence[int], count: int | None, max_count: int, repeat: int) -> str:
+def _too_few(strata: Sequence[Stratum], wanted: Sequence[int], count: int | None, max_count: int, repeat: int) -> str:
     lacking = [
-        f"{cell} has {len(cell.rows)} of {number}"
-        for number, cell in zip(wanted, cells, strict=True)
-        if number > len(cell.rows) * repeat
+        f"{stratum} has {len(stratum.rows)} of {number}"
+        for number, stratum in zip(wanted, strata, strict=True)
+        if number > len(stratum.rows) * repeat
     ]
     shown = "; ".join(lacking[:SHOWN]) + (f"; and {len(lacking) - SHOWN} more" if len(lacking) > SHOWN else "")
     start = "mixture: too few problems" + (f" for count = {count}" if count else "")

@@ -20,7 +20,7 @@ from ansatz.loop.kept_checkpoints import rollback_target, steps_for_rollback
 from ansatz.track.base import TrackerLike
 from ansatz.track.rollbacks import Rollback, read_rollbacks, set_aside, write_rollbacks
 from ansatz.track.rules import rules_of
-from ansatz.track.watchdog import Decision, WatchState, observe
+from ansatz.track.watchdog import WatchDecision, WatchState, observe
 from ansatz.train import checkpoint
 from ansatz.train.trainer import Trainer
 
@@ -93,7 +93,7 @@ class StageWatch:
         self.state = state
         self._section, self._rules = section, rules_of(section)
         self._folder, self._trainer, self._tracker = folder, trainer, tracker
-        self._pending: Decision | None = None
+        self._pending: WatchDecision | None = None
         trainer.set_lr_scale(state.lr_scale)
 
     @property

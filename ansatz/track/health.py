@@ -15,7 +15,7 @@ from ansatz.errors import ConfigError
 from ansatz.track.metrics import find_metric, unless
 from ansatz.track.rules import Rule, rules_of
 from ansatz.track.runs import PipelineRun, StageRun
-from ansatz.track.watchdog import Finding, WatchState, observe
+from ansatz.track.watchdog import Alarm, WatchState, observe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,16 +70,16 @@ def health_checks(stage: StageRun, section: WatchdogSection) -> list[HealthCheck
     ]
 
 
-def _replay(stage: StageRun, rules: Sequence[Rule], section: WatchdogSection) -> list[Finding]:
+def _replay(stage: StageRun, rules: Sequence[Rule], section: WatchdogSection) -> list[Alarm]:
     """Return the findings of the stage's own rows, in order, as the run has made them."""
-    state, findings = WatchState(), list[Finding]()
+    state, findings = WatchState(), list[Alarm]()
     for row in stage.metrics:
         decision = observe(rules, section, state, int(row["step"]), row)
         state, findings = decision.state, [*findings, *decision.findings]
     return findings
 
 
-def _check(rule: Rule, curve: Sequence[tuple[float, float]], findings: Sequence[Finding]) -> HealthCheck:
+def _check(rule: Rule, curve: Sequence[tuple[float, float]], findings: Sequence[Alarm]) -> HealthCheck:
     metric = find_metric(rule.metric)
     assert metric is not None
     alarms = [finding for finding in findings if not finding.is_over]

@@ -45,7 +45,7 @@ class Header(BaseModel):
     verdicts: list[Verdict] = []
 
 
-class Cell(BaseModel):
+class CellRow(BaseModel):
     """What pages read of another row."""
 
     block: int
@@ -75,7 +75,7 @@ def read_rows(path: Path) -> tuple[Row, list[Row]]:
     header, *rows = read_jsonl(path) or [{}]
     for number, row in enumerate([header, *rows], start=1):
         try:
-            (Header if number == 1 else Cell).model_validate(row, strict=True)
+            (Header if number == 1 else CellRow).model_validate(row, strict=True)
         except ValidationError as error:
             wrong = error.errors()[0]
             place = ".".join(map(str, wrong["loc"]))

@@ -74,7 +74,7 @@ class WatchState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Alarm:
     """A rule that has raised an alarm, or whose alarm is over.
 
     value: the mean over the steps first_step..step. first_bad_step: from where on the policy cannot be trusted: the
@@ -106,7 +106,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class WatchDecision:
     """What follows from one row. cause: the finding that asked for the action; None if there is none to take.
 
     state: after the action, except for a rollback: then only its numbers hold, as its rules return to a checkpoint.
@@ -114,17 +114,17 @@ class Decision:
     """
 
     state: WatchState
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Alarm, ...] = ()
     action: Action = "ignore"
-    cause: Finding | None = None
+    cause: Alarm | None = None
     first_bad_step: int = 0
 
 
 def observe(
     rules: Sequence[Rule], section: WatchdogSection, state: WatchState, step: int, metrics: Mapping[str, float]
-) -> Decision:
+) -> WatchDecision:
     """Judge the metrics of a step. Steps come in rising order; a metric may be missing in some of them."""
-    states, findings = dict[str, RuleState](), list[Finding]()
+    states, findings = dict[str, RuleState](), list[Alarm]()
     for rule in rules:
         rule_state, finding = _judge(rule, state.rules.get(rule.name) or RuleState(), step, metrics)
         states[rule.name] = rule_state
@@ -133,7 +133,7 @@ def observe(
     state = replace(state, rules=states)
     acting = [finding for finding in findings if SEVERITY.index(finding.action) > SEVERITY.index("warn")]
     if not acting:
-        return Decision(state=state, findings=tuple(findings))
+        return WatchDecision(state=state, findings=tuple(findings))
     cause = max(acting, key=lambda finding: SEVERITY.index(finding.action))
     action: Action = cause.action
     if action != "stop" and state.attempts >= section.attempts:
@@ -145,7 +145,7 @@ def observe(
         state = replace(state, lr_scale=state.lr_scale * section.lr_factor, attempts=state.attempts + 1)
     if action == "rollback":
         state = replace(state, rollbacks=state.rollbacks + 1)
-    return Decision(
+    return WatchDecision(
         state=replace(state, rules=states),
         findings=tuple(findings),
         action=action,
@@ -154,7 +154,7 @@ def observe(
     )
 
 
-def _judge(rule: Rule, state: RuleState, step: int, metrics: Mapping[str, float]) -> tuple[RuleState, Finding | None]:
+def _judge(rule: Rule, state: RuleState, step: int, metrics: Mapping[str, float]) -> tuple[RuleState, Alarm | None]:
     if rule.metric not in metrics or (rule.condition == "falls_by" and SPREAD not in metrics):
         return state, None
     value = metrics[rule.metric]
@@ -222,7 +222,7 @@ def _is_excused(state: RuleState) -> bool:
     return 2 * sum(state.excused) >= len(state.values)
 
 
-def _finding(rule: Rule, state: RuleState, mean: float, *, is_over: bool = False, action: Action = "warn") -> Finding:
+def _finding(rule: Rule, state: RuleState, mean: float, *, is_over: bool = False, action: Action = "warn") -> Alarm:
     first, last = state.steps[0], state.steps[-1]
     where = f"step {last}" if first == last else f"mean of steps {first} to {last}"
     text = f"{rule.metric} = {mean:.3g} ({where}) "
@@ -252,7 +252,7 @@ def _finding(rule: Rule, state: RuleState, mean: float, *, is_over: bool = False
     else:
         unexcused = " and ".join(f"{minimum.metric} is under {minimum.value:g}" for minimum in rule.unless)
         text += f"is {rule.condition} {rule.limit:g}{' while ' if unexcused else ''}{unexcused}."
-    return Finding(
+    return Alarm(
         rule=rule,
         step=last,
         first_step=first,

@@ -28,7 +28,7 @@ from ansatz.train import checkpoint
 from ansatz.train.rank_group import RankGroup, RanksLost
 from ansatz.train.rank_host import RankAnswer, Status
 from ansatz.train.sample import TrainSample
-from ansatz.train.trainer import Skipped, StepReport, StoredWeights, TokenLogps
+from ansatz.train.trainer import EarlierWeights, Skipped, StepReport, TokenLogps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ class DistributedTrainer:
         self._batch = batch
         return batch
 
-    def check_against(self, load: Callable[[], StoredWeights], batch: RankBatch, *, step: int) -> Mapping[str, float]:
+    def check_against(self, load: Callable[[], EarlierWeights], batch: RankBatch, *, step: int) -> Mapping[str, float]:
         self._use(batch)
         return self._call("check_against", load, step).agreed
 

@@ -43,7 +43,7 @@ from ansatz.train.ranks import on_first_rank
 from ansatz.train.sample import TrainSample
 from ansatz.train.skipped import SkippedUpdate, Trained, stop_if_too_many
 from ansatz.train.step import UpdateReport, UpdateSettings, train_step
-from ansatz.train.trainer import TRAINING, Skipped, StepReport, StoredWeights, TokenLogps, incomplete
+from ansatz.train.trainer import TRAINING, EarlierWeights, Skipped, StepReport, TokenLogps, incomplete
 
 
 class LocalTrainer:
@@ -195,7 +195,7 @@ class LocalTrainer:
             rollouts={place: row for report in reports for place, row in report.rollouts.items()},
         )
 
-    def check_against(self, load: Callable[[], StoredWeights], batch: TrainBatch, *, step: int) -> dict[str, float]:
+    def check_against(self, load: Callable[[], EarlierWeights], batch: TrainBatch, *, step: int) -> dict[str, float]:
         """Measure and check alignment; see `alignment.measure_with`."""
         stored = load()
         measured = alignment.measure_with(

@@ -28,7 +28,7 @@ from ansatz.links import make_folder, rename
 from ansatz.train.fsdp import ShardedPlacement, rank_mesh
 from ansatz.train.placement import Placement
 from ansatz.train.sample import TrainSample
-from ansatz.train.trainer import Skipped, StepReport, StoredWeights
+from ansatz.train.trainer import EarlierWeights, Skipped, StepReport
 
 ADDRESS = "ANSATZ_NODE_ADDRESS"
 """The environment variable for the address of this node as other nodes reach it, if it cannot be found."""
@@ -159,7 +159,7 @@ class RankHost:
 
         return self._call(build)
 
-    def check_against(self, load: Callable[[], StoredWeights], step: int, emit: Emit) -> RankAnswer:
+    def check_against(self, load: Callable[[], EarlierWeights], step: int, emit: Emit) -> RankAnswer:
         return self._call(lambda trainer: trainer.check_against(load, self._built, step=step))
 
     def update(self, step: int, seed: int, check_alignment: bool, lr_scale: float, emit: Emit) -> RankAnswer:

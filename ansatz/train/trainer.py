@@ -95,7 +95,7 @@ class Checkpointed(Protocol):
         ...
 
 
-class StoredWeights(Protocol):
+class EarlierWeights(Protocol):
     """An earlier version of the trained weights. policy_version: the number of optimizer steps that led to them."""
 
     @property
@@ -181,7 +181,7 @@ class Trainer(Checkpointed, Protocol[Batch]):
         """
         ...
 
-    def check_against(self, load: Callable[[], StoredWeights], batch: Batch, *, step: int) -> Mapping[str, float]:
+    def check_against(self, load: Callable[[], EarlierWeights], batch: Batch, *, step: int) -> Mapping[str, float]:
         """Measure alignment with the weights of an earlier version that sampled tokens of the batch.
 
         load: returns these weights; it can be pickled. Raise AlignmentError if the measure is above the limit.

@@ -23,7 +23,7 @@ MAX_TOKENS = 4096
 """Tokens of one page; of a longer response, `w` says where its window begins."""
 
 
-class Token(NamedTuple):
+class ShownToken(NamedTuple):
     """place: from 0. colour: u1 to u3 for a value above 0, d1 to d3 below; empty near 0."""
 
     place: int
@@ -38,14 +38,14 @@ class Strip(NamedTuple):
 
     colour: str
     colours: list[str]
-    tokens: list[Token]
+    tokens: list[ShownToken]
     chart: Chart
     total: float
     first: int
     num_tokens: int
 
     @property
-    def largest(self) -> list[Token]:
+    def largest(self) -> list[ShownToken]:
         """Return the tokens with the largest absolute values."""
         return sorted(self.tokens, key=lambda token: -abs(token.value))[:8]
 
@@ -65,12 +65,12 @@ def read_strip(row: Mapping[str, Any], run: Path, colour: str, *, first: int = 0
     return Strip(colour, known, shown, chart, sum(values), first, len(values))
 
 
-def mark_tokens(text: str, ends: Iterable[int], values: Sequence[float], colour: str) -> list[Token]:
+def mark_tokens(text: str, ends: Iterable[int], values: Sequence[float], colour: str) -> list[ShownToken]:
     """Return the tokens of a text. ends: where each of them ends. colour: the name of what the values are."""
     texts = [text[start:end] for start, end in pairwise([0, *ends])]
     steps = COLOURS[colour][2]
     return [
-        Token(place, texts[place] or ("[end]" if place + 1 == len(texts) else "◌"), value, _shade(value, steps))
+        ShownToken(place, texts[place] or ("[end]" if place + 1 == len(texts) else "◌"), value, _shade(value, steps))
         for place, value in enumerate(values)
     ]
 

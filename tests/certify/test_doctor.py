@@ -13,13 +13,13 @@ import pytest
 from toy_runs import command
 
 from ansatz.certify import doctor
-from ansatz.certify.doctor import Finding, _storage, examine_cluster, examine_machine
+from ansatz.certify.doctor import Diagnosis, _storage, examine_cluster, examine_machine
 from ansatz.cli.doctor import doctor as doctor_command
 from ansatz.cluster.ray import Node
 from ansatz.errors import ConfigError
 
 
-def by_name(findings: Iterator[Finding]) -> dict[str, Finding]:
+def by_name(findings: Iterator[Diagnosis]) -> dict[str, Diagnosis]:
     return {finding.what: finding for finding in findings}
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ansatz.certify import doctor
-from ansatz.certify.doctor import Finding
+from ansatz.certify.doctor import Diagnosis
 from ansatz.models.load import compute_dtype, find_device
 
 
@@ -27,8 +27,8 @@ def test_options_without_effect_are_refused(ansatz, arguments, sentence):
 
 def test_fix_prints_the_command_of_each_finding_and_runs_none(ansatz, monkeypatch, tmp_path):
     findings = [
-        Finding(what="open files", state="note", found="at most 256", advice="Raise it.", fix="ulimit -n 65536"),
-        Finding(what="memory", state="ok", found="8 GiB are free"),
+        Diagnosis(what="open files", state="note", found="at most 256", advice="Raise it.", fix="ulimit -n 65536"),
+        Diagnosis(what="memory", state="ok", found="8 GiB are free"),
     ]
     monkeypatch.setattr(doctor, "examine_machine", lambda folder: findings)
     code, without, _ = ansatz("doctor", "--folder", str(tmp_path))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansatz.data.apportion import Cell, Shares, apportioned, fits, max_rows, rows_per_cell, shares_of
+from ansatz.data.apportion import Shares, Stratum, apportioned, fits, max_rows, rows_per_stratum, shares_of
 from ansatz.errors import ConfigError
 
 ONE = {"": Fraction(1)}
@@ -34,8 +34,8 @@ def test_decimal_weights_are_exact() -> None:
     assert shares_of({"a": 0.1, "b": 0.3}, "part") == {"a": Fraction(1, 4), "b": Fraction(3, 4)}
 
 
-def cells(*sizes: int) -> list[Cell]:
-    return [Cell(part=part, topic="", level="", rows=range(size)) for part, size in enumerate(sizes)]
+def strata(*sizes: int) -> list[Stratum]:
+    return [Stratum(part=part, topic="", level="", rows=range(size)) for part, size in enumerate(sizes)]
 
 
 @given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=4), given=st.data(), repeat=st.integers(1, 3))
@@ -44,15 +44,15 @@ def test_the_maximum_number_of_rows_fits_and_one_more_does_not(
 ) -> None:
     some = given.draw(st.lists(st.integers(1, 9), min_size=len(sizes), max_size=len(sizes)))
     shares = Shares(part=shares_of(dict(enumerate(some)), "part"), topic=ONE, level=ONE)
-    most = max_rows(cells(*sizes), shares, repeat=repeat)
-    assert fits(most, cells(*sizes), shares, repeat=repeat)
-    assert not any(fits(most + more, cells(*sizes), shares, repeat=repeat) for more in range(1, 60))
+    most = max_rows(strata(*sizes), shares, repeat=repeat)
+    assert fits(most, strata(*sizes), shares, repeat=repeat)
+    assert not any(fits(most + more, strata(*sizes), shares, repeat=repeat) for more in range(1, 60))
 
 
-def test_an_empty_cell_leaves_no_row() -> None:
+def test_an_empty_stratum_leaves_no_row() -> None:
     shares = Shares(part=shares_of({0: 1, 1: 1}, "part"), topic=ONE, level=ONE)
-    assert max_rows(cells(5, 0), shares, repeat=1) == 0
-    assert max_rows(cells(5, 2), shares, repeat=1) == 5  # 3 and 2
+    assert max_rows(strata(5, 0), shares, repeat=1) == 0
+    assert max_rows(strata(5, 2), shares, repeat=1) == 5  # 3 and 2
 
 
 def test_rows_are_distributed_to_parts_then_topics_then_levels() -> None:
@@ -61,9 +61,9 @@ def test_rows_are_distributed_to_parts_then_topics_then_levels() -> None:
         topic=shares_of({"a": 1, "g": 1}, "topic"),
         level=shares_of({"1": 1, "2": 2}, "level"),
     )
-    all_cells = [Cell(part=p, topic=t, level=lv, rows=()) for p in (0, 1) for t in "ag" for lv in "12"]
-    assert rows_per_cell(24, all_cells, shares) == [3, 6, 3, 6, 1, 2, 1, 2]
-    assert shares.of(all_cells[1]) == Fraction(6, 24)
+    all_strata = [Stratum(part=p, topic=t, level=lv, rows=()) for p in (0, 1) for t in "ag" for lv in "12"]
+    assert rows_per_stratum(24, all_strata, shares) == [3, 6, 3, 6, 1, 2, 1, 2]
+    assert shares.of(all_strata[1]) == Fraction(6, 24)
 
 
 @pytest.mark.parametrize("weight", [0, -1, float("inf"), float("nan"), True, "2"])

@@ -10,7 +10,7 @@ from ansatz.config.watchdog import WatchdogSection
 from ansatz.track.health import health_checks
 from ansatz.track.rules import rules_of
 from ansatz.track.runs import StageRun
-from ansatz.track.watchdog import Finding, WatchState, observe
+from ansatz.track.watchdog import Alarm, WatchState, observe
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 RUNS = sorted((Path(__file__).parent / "healthy_runs").glob("*.json"))
@@ -31,8 +31,8 @@ def read(path: Path):
     return load_recipe(RECIPES / f"{stored['recipe']}.yaml").watchdog, rows
 
 
-def findings(section: WatchdogSection, rows) -> list[Finding]:
-    state, found = WatchState(), list[Finding]()
+def findings(section: WatchdogSection, rows) -> list[Alarm]:
+    state, found = WatchState(), list[Alarm]()
     for row in rows:
         decision = observe(rules_of(section), section, state, row["step"], row)
         state, found = decision.state, [*found, *decision.findings]

@@ -39,7 +39,7 @@ REWORDED_NUMBERS, PARAPHRASE_NUMBERS = 2 / 3, 0.8
 CANDIDATES = 5  # test questions with the largest shared_frac that are examined
 
 
-class Overlap(NamedTuple):
+class RowOverlap(NamedTuple):
     """The overlap of a row with a test problem.
 
     kind: "copy", "reworded" or "paraphrase" as above; "ngram" with that rule; "exact" for a short question.
@@ -97,7 +97,7 @@ class BenchmarkTexts:
         self._documents += 1
         self._frequency.update(self._find_shared_grams(normalized_words(_text(problem))))
 
-    def overlap(self, problem: Problem, *, min_frac: float = 0.0) -> Overlap | None:
+    def overlap(self, problem: Problem, *, min_frac: float = 0.0) -> RowOverlap | None:
         """Return the overlap with the test problem that this problem resembles most; None if there is none.
 
         min_frac: ignore overlaps with a smaller shared_frac.
@@ -133,9 +133,9 @@ class BenchmarkTexts:
             return "paraphrase"
         return None
 
-    def _overlap(self, kind: str, test: int, shared_frac: float, problem: Problem) -> Overlap:
+    def _overlap(self, kind: str, test: int, shared_frac: float, problem: Problem) -> RowOverlap:
         found = self._problems[test]
-        return Overlap(
+        return RowOverlap(
             kind=kind,
             test=found.id,
             test_source=found.source,

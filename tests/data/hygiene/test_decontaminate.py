@@ -13,7 +13,7 @@ import pytest
 
 from ansatz.data.choices import REQUEST
 from ansatz.data.formats import open_rows
-from ansatz.data.hygiene.decontaminate import BenchmarkTexts, NgramTexts, Overlap, numbers_frac
+from ansatz.data.hygiene.decontaminate import BenchmarkTexts, NgramTexts, RowOverlap, numbers_frac
 from ansatz.data.row_problems import RowSettings, rows_with_problems
 from ansatz.errors import ConfigError
 from ansatz.types import Problem
@@ -29,7 +29,7 @@ TEST = problem(
 )
 
 
-def overlaps(tests: Sequence[Problem], rows: Sequence[Problem], **settings: float) -> list[Overlap | None]:
+def overlaps(tests: Sequence[Problem], rows: Sequence[Problem], **settings: float) -> list[RowOverlap | None]:
     texts = BenchmarkTexts(tests)
     for row in rows:
         texts.count(row)
@@ -146,7 +146,7 @@ def test_a_minimum_fraction_ignores_smaller_overlaps() -> None:
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 
 
-def by_ngrams(test: str, row: str, n: int = 10) -> Overlap | None:
+def by_ngrams(test: str, row: str, n: int = 10) -> RowOverlap | None:
     return NgramTexts([problem(test, "5", id="t")], ngram=n).overlap(problem(row, "5"))
 
 
