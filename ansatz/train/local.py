@@ -10,6 +10,7 @@ import dataclasses
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -414,8 +415,8 @@ class LocalTrainer:
         reference = self.reference
         if reference is None or not self.objective.needs_exact_kl:
             return None
-        settings = {"temperature": self.temperature, "of_reference": self.objective.kl_of_reference}
-        return self._without_gradient(lambda part: exact_kl(self.policy, reference, part, **settings), packed)
+        exact = partial(exact_kl, self.policy, reference, of_reference=self.objective.kl_of_reference)
+        return self._without_gradient(lambda part: exact(part, self.temperature), packed)
 
     def _minibatches(self, batch: TrainBatch, *, seed: int, step: int) -> Iterator[TrainBatch]:
         """Yield the minibatches of every epoch of a step. The first epoch takes the prompts in their own order."""

@@ -40,7 +40,7 @@ def logps_of(
 
 
 def exact_kl(
-    policy: Policy, reference: Policy, packed: PackedRollouts, *, temperature: float, of_reference: bool
+    policy: Policy, reference: Policy, packed: PackedRollouts, temperature: float, *, of_reference: bool
 ) -> Tensor:
     """Compute the KL [T] of policy to reference over the whole vocabulary, with gradient; 0 outside the mask.
     of_reference: the KL of reference to policy instead."""

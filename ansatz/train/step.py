@@ -88,17 +88,16 @@ def train_step(
     optimizer: keeps the float32 weights behind the model's weights, and sums of gradients.
     ranks: the processes that train the policy together. Each holds the whole batch and computes its share of it; the
     report and every decision are the same on all of them.
-    A batch without old log-probs gets the policy's own. Raises, before anything has changed: NonFiniteError when the
-    loss or the gradient is nan or inf; AlignmentError when sampler and trainer disagree by more than
-    settings.max_logprob_gap.
+    A batch without old log-probs gets the policy's own. Raise, before anything has changed, NonFiniteError if the loss
+    or the gradient is nan or inf, AlignmentError if sampler and trainer differ by more than settings.max_logprob_gap.
     """
     rollouts = dict[int, dict[str, float]]()
 
     def forward(packed: PackedRollouts) -> tuple[Tensor, ...]:  # policy_logp_T, entropy_T, and full_kl_T if needed
         outputs = token_logps(policy, packed, temperature=settings.temperature)
         if reference is not None and objective.needs_exact_kl and objective.kl_in == "loss":
-            kl_settings = {"temperature": settings.temperature, "of_reference": objective.kl_of_reference}
-            return (*outputs, exact_kl(policy, reference, packed, **kl_settings))
+            kl = exact_kl(policy, reference, packed, settings.temperature, of_reference=objective.kl_of_reference)
+            return (*outputs, kl)
         return outputs
 
     def compute(part: TrainBatch) -> MicrobatchResult:
@@ -121,8 +120,8 @@ def train_step(
         raise
     ratio = merged["train/ratio_mean"]
     stopped = objective.stops({"ratio": ratio.total, "tokens": ratio.weight})
-    merged |= {"train/loss": Measurement(total_loss), "train/lr": Measurement(settings.lr)}
-    merged["train/early_stops"] = Measurement(float(stopped))
+    scalars = {"train/loss": total_loss, "train/lr": settings.lr, "train/early_stops": float(stopped)}
+    merged |= {name: Measurement(value) for name, value in scalars.items()}
     if stopped:
         optimizer.zero_grad()
     else:
