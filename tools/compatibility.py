@@ -97,7 +97,8 @@ def render() -> str:
         "",
         paragraph(
             f"{', '.join(f'`{extra}`' for extra in APART)} are not locked. verifiers 0.4 resolves with the same "
-            "versions, and brings 60 more packages; openenv 0.10 brings 100, and its environment was tried alone. vLLM 0.32 needs an environment of its own, because it needs "
+            "versions, and brings 60 more packages; openenv 0.10 brings 100, and was tried alone. vLLM 0.32 needs an "
+            "environment of its own, because it needs "
             "transformers below 5.20; without `constraints.txt`, it resolves with torch 2.13 and transformers 5.19."
         ),
         "",
