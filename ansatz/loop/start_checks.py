@@ -51,12 +51,14 @@ def recipe_checks(config: Config) -> Iterable[Check]:
         if declaration.section is None or getattr(config, declaration.name) is not None:
             yield partial(find_stage(declaration).check, config)
     problems, *entries = planned_stages(config)
-    yield from [partial(_check_entry, problems.stage, entry) for entry in entries if entry.config is not config]
+    yield from [partial(_check_entry, problems.stage, entry, config) for entry in entries if entry.config is not config]
 
 
-def _check_entry(problems: Stage, entry: PlannedStage) -> None:
+def _check_entry(problems: Stage, entry: PlannedStage, config: Config) -> None:
+    """Raise ConfigError, with the name of the entry, for what the entry changes in the recipe."""
     try:
-        problems.check(entry.config)
+        if (entry.config.data, entry.config.rewards) != (config.data, config.rewards):
+            problems.check(entry.config)
         entry.stage.check(entry.config)
     except ConfigError as error:
         raise ConfigError(f"stages, {entry.title}: {error}") from error

@@ -18,7 +18,7 @@ ENTROPY = -(LOG_P[0] / 4 + 3 * LOG_P[1] / 4)
 class _Model(nn.Module):
     """Two logits. The hidden state is always 1."""
 
-    config = SimpleNamespace()  # no settings of a real model
+    config = SimpleNamespace(hidden_size=1)  # nothing else of a real model
 
     def __init__(self) -> None:
         super().__init__()
