@@ -9,9 +9,7 @@ _THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
 
 
 _STATED = re.compile(r"\b(?:the|final) answer is:?+(?=.)", re.IGNORECASE)
-
-
-_WITH_UNIT = re.compile(r"(-?\d[\d.,/]*)\s*\([^\W\d_][^()\d]+\)")
+_WITH_UNIT = re.compile(r"(-?\d[\d.,/]*)\s*\([^\W\d_](?:[^\W\d_]|[ .,'/%-])+\)")
 
 
 _BRACE = re.compile(r"[{}]")
