@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from ansatz.config.chat import ChatTemplate, FewShotTemplate
 from ansatz.config.layers import laid_over, merge, merge_notes, spell_out
 from ansatz.config.own_model import with_own_model_defaults
 from ansatz.config.packaged import is_packaged, recipe_path, recipe_text
@@ -231,9 +232,23 @@ def _sentences(error: ValidationError, *parents: str, recipe: type[Config] | Non
     """Return one sentence for each of the first wrong keys, without repetitions, and the number of the others."""
     prefix = tuple(parent for parent in parents if parent)
     details = [{**detail, "loc": (*prefix, *detail["loc"])} for detail in error.errors(include_url=False)]
+    details = _of_one_template(details)
     named = dict.fromkeys(_sentence(cast(ErrorDetails, detail), recipe) for detail in details[:_MOST_NAMED])
     others = len(details) - _MOST_NAMED
     return " ".join([*named, *([f"{others} more keys are wrong."] if others > 0 else [])])
+
+
+def _of_one_template(details: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Keep what is wrong with a prompt template as the kind that it is meant to be: a name, the template chat, or
+    another name with worked problems. Pydantic says what is wrong with it as each kind."""
+    chat, few_shot, name = ChatTemplate.__name__, FewShotTemplate.__name__, "str"
+    if not any({chat, few_shot} & {*detail["loc"]} for detail in details):
+        return [*details]
+    found = {(detail["type"], detail["loc"][-1]) for detail in details if chat in detail["loc"]}
+    meant = name if ("model_type", chat) in found else few_shot if ("literal_error", "name") in found else chat
+    kinds = {chat, few_shot, name} - {meant}
+    kept = [detail for detail in details if not kinds & {*detail["loc"]}]
+    return [{**detail, "loc": tuple(part for part in detail["loc"] if part != meant)} for detail in kept]
 
 
 def _at_toy_size(config: Config, data: Mapping[str, Any], override_layer: Mapping[str, Any]) -> Config:
