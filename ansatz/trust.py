@@ -55,7 +55,7 @@ def require(text: str, *, kind: str) -> None:
     if isinstance(text, TrustedText):
         return
     file = getattr(text, "file", None)
-    place = f"{file}, which came along with a model or a run" if file else "text that was found, not given,"
+    place = f"{file}, which came along with a model or a run," if file else "text that was found, not given,"
     code = text.rpartition(":")[0] if _CODE.fullmatch(text) else ""
     first = f" Read {code} first, then allow it with {OPTION}." if code else f" Allow it with {OPTION}."
     sentence = f"{kind} {str(text)!r}: {place} names it, so nothing of it was used.{first}"

@@ -15,6 +15,7 @@ from ansatz.errors import ConfigError
 from ansatz.files import read_yaml
 from ansatz.json_text import parse_json
 from ansatz.registry import describe_missing_file, suggest
+from ansatz.trust import refuse_found
 from ansatz.types import Problem
 
 QUESTION = "{question}"
@@ -55,7 +56,9 @@ def check_unseen(template: Template, problems: Iterable[Problem]) -> None:
 
 def read_shots(path: str, *, num_shots: int) -> list[tuple[str, str]]:
     """Return question and solution of the first num_shots + 1 lines of a JSONL file: one may be left out. Raise
-    ConfigError for a missing file, for too few lines, and for a line without these fields."""
+    ConfigError for a missing file, for too few lines, and for a line without these fields, and UntrustedCodeError for a
+    file that a recipe names which came along with a model or a run."""
+    refuse_found(path, kind="shots")
     file, fields = Path(path), "Expected a .jsonl file with `question` and `solution` in each line"
     if not file.is_file():
         raise ConfigError(f"shots {path!r} {describe_missing_file(file)}. {fields}.")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ansatz.config.chat import FewShotTemplate
-from ansatz.errors import ConfigError
+from ansatz.errors import ConfigError, UntrustedCodeError
 from ansatz.prompts.templates import (
     QUESTION,
     STEP_BY_STEP,
@@ -16,6 +16,7 @@ from ansatz.prompts.templates import (
     template_text,
     with_shots,
 )
+from ansatz.trust import FoundText
 from ansatz.types import Problem
 
 
@@ -84,3 +85,11 @@ def test_worked_problems_that_are_evaluated_or_missing_are_refused_in_a_sentence
     Path(str(template.shots)).write_text('{"question": "1?"}\n' * 3)
     with pytest.raises(ConfigError, match=r"line 1 \(KeyError: 'solution'\)"):
         read_shots(str(template.shots), num_shots=2)
+
+
+def test_worked_problems_that_somebody_elses_recipe_names_are_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "shots.jsonl"
+    file.write_text('{"question": "What is 1 + 1?", "solution": "2"}\n', encoding="utf-8")
+    assert read_shots(str(file), num_shots=1) == [("What is 1 + 1?", "2")]
+    with pytest.raises(UntrustedCodeError, match=r"^shots .*: model/recipe\.yaml, which came along .*, names it"):
+        read_shots(FoundText(str(file), Path("model/recipe.yaml")), num_shots=1)
