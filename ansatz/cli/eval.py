@@ -141,7 +141,7 @@ class Evaluation:
         from ansatz.cli.opened_model import open_model
 
         numbers = self._budgets(budgets)
-        with open_model(self.model, self.sampling) as opened:
+        with open_model(self.model, self.sampling, evaluates=True) as opened:
             if numbers:
                 curves = [budgets_table(self._run_budgets(suite, opened, numbers)) for suite in suites]
                 return [*curves, *(f"Written: {self._budgets_folder(suite)}" for suite in suites)]

@@ -65,9 +65,9 @@ def check_model(model: Path) -> None:
 
 
 @contextmanager
-def open_model(model: Path, sampling: ModelSampling) -> Iterator[OpenedModel]:
+def open_model(model: Path, sampling: ModelSampling, *, evaluates: bool = False) -> Iterator[OpenedModel]:
     """Yield the model in the precision and on the device of the options, until the block ends. Of a run, its final
-    model."""
+    model. evaluates: see `choose_template`."""
     check_model(model)
 
     from ansatz.environments.base import bind_environment, prompt_template
@@ -88,7 +88,8 @@ def open_model(model: Path, sampling: ModelSampling) -> Iterator[OpenedModel]:
     cast(policy, compute_dtype(sampling.dtype, policy.device))
     template = template_of(sampling.template)
     if template == AUTO:
-        template, why = choose_template(Path(policy.path), has_chat_template=bool(policy.tokenizer.chat_template))
+        has_chat_template = bool(policy.tokenizer.chat_template)
+        template, why = choose_template(Path(policy.path), has_chat_template=has_chat_template, evaluates=evaluates)
         say(f"template: {template} ({why})")
     section = environment_of(sampling.environment, Path(policy.path), trust_code=sampling.trust_code)
     num_responses = sampling.batch * sampling.options.samples_per_prompt

@@ -65,10 +65,13 @@ def with_template(config: Config) -> tuple[Config, str]:
     return config.model_copy(update={"data": data}), f"data.template: {template} ({why})"
 
 
-def choose_template(model: Path, *, has_chat_template: bool) -> tuple[Template, str]:
+def choose_template(model: Path, *, has_chat_template: bool, evaluates: bool = False) -> tuple[Template, str]:
     """Return the prompt template that fits a model folder, and the reason. It is the template of the run that wrote or
-    exported the folder, otherwise the tokenizer's chat template, otherwise `boxed`."""
+    exported the folder, otherwise the tokenizer's chat template, otherwise `boxed`. evaluates: the template of the
+    run's evaluations counts, if they have one."""
     if (recipe := recipe_of(model, option="--template", trust_code=False)) is not None:
+        if evaluates and (template := recipe.config.evaluate.template) is not None:
+            return template, f"evaluate.template of {recipe.where}"
         return recipe.config.data.template, f"as in {recipe.where}"
     if has_chat_template:
         return "chat", "the tokenizer has a chat template"

@@ -70,6 +70,12 @@ def test_the_template_is_that_of_the_run_of_a_checkpoint(tmp_path):
     (tmp_path / "run" / "config.yaml").write_text(dump(config))
     record_of(config).write(tmp_path / "run")
     assert choose_template(checkpoint, has_chat_template=True) == ("gsm8k", "as in the run run")
+    config = toy_config(tmp_path, {"data": {"template": "gsm8k"}, "evaluate": {"template": "boxed"}})
+    (tmp_path / "run" / "config.yaml").write_text(dump(config))
+    record_of(config).write(tmp_path / "run")
+    assert choose_template(checkpoint, has_chat_template=True) == ("gsm8k", "as in the run run")
+    chosen = choose_template(checkpoint, has_chat_template=True, evaluates=True)
+    assert chosen == ("boxed", "evaluate.template of the run run")
     (tmp_path / "run" / "config.yaml").write_text("train: {stepz: 3}")
     with pytest.raises(ConfigError, match=r"whose template cannot be read: .*stepz.* Give --template"):
         choose_template(checkpoint, has_chat_template=True)
