@@ -76,7 +76,8 @@ def sample_responses(
 
             opened.sampler.on_tokens = tell
         options = fitting_options(sampling, [prompt], opened.policy, source="the question")
-        return opened.sampler.generate([prompt], Sampling.of(options, seed=sampling.seed)), opened.policy.tokenizer
+        sampler = opened.sampler_for(sampling)
+        return sampler.generate([prompt], Sampling.of(options, seed=sampling.seed)), opened.policy.tokenizer
 
 
 def _ask(model: Path, problem: Problem, sampling: ModelSampling, *, has_answer: bool) -> None:

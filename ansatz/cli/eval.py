@@ -50,7 +50,7 @@ def eval(
         ),
     ] = "",
     thinking_budgets: Annotated[
-        str, typer.Option(help="Evaluate once per thinking budget, such as 64,256,0 (0: no limit).")
+        str, typer.Option(help="Evaluate once per thinking budget, such as 64,0,+256 (0: no limit, +N: at least N).")
     ] = "",
     out: Annotated[
         Path | None,
@@ -177,19 +177,21 @@ class Evaluation:
     def _budgets(self, budgets: str) -> list[int]:
         from ansatz.evaluate.budgets import parse_budgets
 
-        if budgets and self.sampling.options.thinking_budget:
-            raise ConfigError("--thinking-budget and --thinking-budgets exclude each other. Give one of them.")
+        if budgets and (self.sampling.options.thinking_budget or self.sampling.min_thinking_budget):
+            raise ConfigError(
+                "--thinking-budgets excludes --thinking-budget and --min-thinking-budget. Leave these out."
+            )
         return parse_budgets(budgets) if budgets else []
 
     def _run_budgets(self, suite: LoadedSuite, opened: OpenedModel, budgets: Sequence[int]) -> dict[str, Any]:
         """Run or resume one evaluation per thinking budget; returns what budgets.json holds."""
-        from ansatz.evaluate.budgets import budget_folder, budget_folders, write_curve
+        from ansatz.evaluate.budgets import budget_folder, budget_folders, budget_label, write_curve
 
         base = self._budgets_folder(suite)
         for budget in budgets:
-            say(f"thinking budget {budget or 'none'}")
-            options = self.sampling.options.model_copy(update={"thinking_budget": budget})
-            sampling = dataclasses.replace(self.sampling, options=options)
+            say(f"thinking budget {budget_label(budget)}")
+            options = self.sampling.options.model_copy(update={"thinking_budget": max(budget, 0)})
+            sampling = dataclasses.replace(self.sampling, options=options, min_thinking_budget=max(-budget, 0))
             self._run_suite(suite, opened, sampling, budget_folder(base, budget))
         return write_curve(base, budget_folders(base))
 

@@ -90,6 +90,8 @@ def suites_table(results: Sequence[Mapping[str, Any]]) -> Any:
 
 def budgets_table(curve: Mapping[str, Any]) -> Any:
     """Return one row per thinking budget."""
+    from ansatz.evaluate.budgets import budget_label
+
     name = curve["settings"]["suite"]["name"]
     modes = _modes(curve["rows"][0])
     heads = ("budget", "mean tokens", "thought closed", "truncated", *modes)
@@ -99,7 +101,7 @@ def budgets_table(curve: Mapping[str, Any]) -> Any:
         scores = (
             "{} [{}, {}]".format(*map(_percent, (row[mode]["pass@1"], *row[mode]["pass@1_interval"]))) for mode in modes
         )
-        table.add_row(str(row["budget"] or "none"), f"{row['mean_length']:.1f}", *map(_percent, fracs), *scores)
+        table.add_row(budget_label(row["budget"]), f"{row['mean_length']:.1f}", *map(_percent, fracs), *scores)
     return table
 
 

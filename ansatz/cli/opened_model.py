@@ -46,6 +46,18 @@ class OpenedModel:
 
         return with_openings(problems, self.spec)
 
+    def sampler_for(self, sampling: ModelSampling) -> Sampler:
+        """Return the sampler, or one that makes thoughts go on up to `min_thinking_budget`. Raise ConfigError for an
+        environment with it."""
+        from ansatz.rollout.longer_thoughts import LongerThoughts
+
+        if (budget := sampling.min_thinking_budget) == 0:
+            return self.sampler
+        if self.spec is not None:
+            raise ConfigError("--min-thinking-budget needs responses of one turn: give --environment none with it.")
+        end_ids, tokenizer = self.policy.end_ids, self.policy.tokenizer
+        return LongerThoughts(self.sampler, tokenizer, end_ids=end_ids, budget=budget, wait=sampling.wait)
+
     def settings(self) -> dict[str, Any]:
         """Return the settings that say on what the responses were computed."""
         return {

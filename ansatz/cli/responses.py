@@ -83,6 +83,7 @@ def fill(
     tokenizer = opened.policy.tokenizer
     prompts = [(to_prompt or render)(problem, opened.template, tokenizer) for problem in opened.with_openings(problems)]
     options = fitting_options(sampling, prompts, opened.policy, source=source)
+    sampler = opened.sampler_for(sampling)
     settings = {
         **about,
         "num_problems": len(prompts),
@@ -94,18 +95,21 @@ def fill(
         "batch": sampling.batch,
         **opened.settings(),
         **({"opening": THOUGHT_START} if _opens_thoughts(prompts) else {}),
+        **({"min_thinking_budget": least, "wait": sampling.wait} if (least := sampling.min_thinking_budget) else {}),
     }
     with closing(WorkerPool(ALGEBRA_TARGET)) as pool, folder_lock(folder.path):
         grader = (make_grader or all_modes_grader)(pool)
         folder.open_or_check(settings)
         folder.sample(
             prompts,
-            sampler=opened.sampler,
+            sampler=sampler,
             sampling=Sampling.of(options, seed=sampling.seed),
             batch=sampling.batch,
             grader=grader if opened.spec is None else with_transcripts(grader, tokenizer),
             on_problem=lambda done: _print_progress(done, len(prompts)),
         )
+    if count := getattr(sampler, "num_forced", 0):
+        say(f"{sampling.wait!r} made thoughts go on {count} times")
 
 
 def fitting_options(
@@ -116,6 +120,11 @@ def fitting_options(
     options = sampling.options.model_copy(update={"max_response_tokens": limit})
     closing_tokens = len(policy.tokenizer.encode(options.closing, add_special_tokens=False))
     _check_budget(options.thinking_budget, limit, closing_tokens)
+    if (least := sampling.min_thinking_budget) >= (most := options.thinking_budget or limit):
+        raise ConfigError(
+            f"--min-thinking-budget = {least} leaves no room: a thought can have {most} tokens (--thinking-budget, "
+            "--max-response-tokens). Make it smaller."
+        )
     return options
 
 

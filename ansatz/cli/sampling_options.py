@@ -20,7 +20,7 @@ import typer
 from ansatz.cli.option_groups import Command, with_options
 from ansatz.config.chat import AUTO
 from ansatz.config.load import parse_section
-from ansatz.config.sampling import SamplingOptions
+from ansatz.config.sampling import THOUGHT_END, SamplingOptions
 from ansatz.errors import ConfigError
 from ansatz.files import read_yaml
 from ansatz.visible import say
@@ -39,6 +39,7 @@ class ModelSampling:
     template: AUTO for the one that fits the model. environment: AUTO for that of the model's run, NONE for none.
     trust_code: whether the model's recipe may name code, see `config.load.load_recipe`.
     batch: problems that are sampled together. device: None for the best one. threads: 0 for one per CPU core.
+    min_thinking_budget, wait: see `rollout.longer_thoughts`; 0 for thoughts of any length.
     """
 
     options: SamplingOptions
@@ -51,11 +52,15 @@ class ModelSampling:
     dtype: str = "auto"
     threads: int = 0
     engine: str = "native"
+    min_thinking_budget: int = 0
+    wait: str = "Wait"
 
     def __post_init__(self) -> None:
         for name, values in {"dtype": DTYPES, "engine": ENGINES}.items():
             if (value := getattr(self, name)) not in values:
                 raise ConfigError(f"--{name} = {value!r}: expected {', '.join(values[:-1])} or {values[-1]}.")
+        if not self.wait or THOUGHT_END in self.wait:
+            raise ConfigError(f"--wait = {self.wait!r} makes no thought go on. Give a word, such as Wait.")
 
 
 _OTHERS: dict[str, dict[str, Any]] = read_yaml(Path(__file__).with_suffix(".yaml"))

@@ -1,9 +1,11 @@
 """A thinking-budget curve: one evaluation per budget, in one folder.
 
-budget-64/  budget-256/  budget-none/    evaluations (see `folder`) that differ only in the budget
+budget-64/  budget-none/  budget-min256/ evaluations (see `folder`) that differ only in the budget
 budgets.json                             the common settings, and one row per budget
-budgets.svg                              pass@1 and maj@k by budget
+budgets.svg                              pass@1 and maj@k by budget, from the shortest thoughts to the longest
 cost.json, cost.svg                      maj@k by the tokens that k responses take, one line per budget
+
+A budget N is the most tokens of a thought, 0 is no limit, and -N stands for the least tokens of a thought ("+N").
 """
 
 from __future__ import annotations
@@ -20,33 +22,38 @@ from ansatz.links import list_folder
 from ansatz.track.svg import Chart, Series, figure
 
 PREFIX = "budget-"
-BUDGET_SETTINGS = ("thinking_budget", "closing")
+BUDGET_SETTINGS = ("thinking_budget", "closing", "min_thinking_budget", "wait")
 
 
 def parse_budgets(text: str) -> list[int]:
-    """Read "0,64,256" as [64, 256, 0]: from the tightest budget to none (0). Raise ConfigError for other text or
-    duplicates."""
-    try:
-        budgets = [int(part) for part in text.split(",")]
-    except ValueError:
-        budgets = []
-    if not budgets or min(budgets) < 0 or len(set(budgets)) < len(budgets):
+    """Read "0,64,+256" as [64, 0, -256]: from the shortest thoughts to the longest. Raise ConfigError for other text
+    or duplicates."""
+    parts = [part.strip() for part in text.split(",")]
+    are_numbers = all(part.removeprefix("+").isdecimal() and part.isascii() for part in parts)
+    budgets = [int(part) * (-1 if part.startswith("+") else 1) for part in parts] if are_numbers else []
+    if not budgets or len(set(budgets)) < len(budgets):
         raise ConfigError(
-            f"--thinking-budgets = {text!r}: expected different numbers of tokens, such as 64,256,0 (0: no limit)."
+            f"--thinking-budgets = {text!r}: expected different numbers of tokens, such as 64,256,0,+256 (0: no "
+            "limit; +256: at least 256)."
         )
-    return sorted(budgets, key=lambda budget: (budget == 0, budget))
+    return sorted(budgets, key=lambda budget: (budget <= 0, abs(budget)))
 
 
 def budget_folder(path: Path, budget: int) -> Path:
-    return path / f"{PREFIX}{budget or 'none'}"
+    return path / f"{PREFIX}{budget_label(budget).replace('+', 'min')}"
+
+
+def budget_label(budget: int) -> str:
+    return "none" if budget == 0 else f"{budget}" if budget > 0 else f"+{-budget}"
 
 
 def budget_folders(path: Path) -> list[EvaluationFolder]:
-    """Return the evaluations of the curve in a folder, from the tightest budget to none. Empty if there is no curve."""
+    """Return the evaluations of the curve in a folder, from the shortest thoughts to the longest. Empty if there is no
+    curve."""
     folders = [
         EvaluationFolder(place) for place in list_folder(path, f"{PREFIX}*") if (place / "settings.json").is_file()
     ]
-    return sorted(folders, key=lambda folder: (_budget(folder) == 0, _budget(folder)))
+    return sorted(folders, key=lambda folder: (_budget(folder) <= 0, abs(_budget(folder))))
 
 
 def write_curve(path: Path, folders: Sequence[EvaluationFolder]) -> dict[str, Any]:
@@ -67,7 +74,8 @@ def write_curve(path: Path, folders: Sequence[EvaluationFolder]) -> dict[str, An
     write_json(path / "budgets.json", curve)
     write_text(path / "budgets.svg", figure(budget_chart(curve)))
     lines = {
-        f"budget {_label(_budget(folder))}": result["scores"] for folder, result in zip(folders, results, strict=True)
+        f"budget {budget_label(_budget(folder))}": result["scores"]
+        for folder, result in zip(folders, results, strict=True)
     }
     write_cost(path, common[0]["suite"]["name"], lines)
     return curve
@@ -79,7 +87,7 @@ def budget_chart(curve: Mapping[str, Any]) -> Chart:
     rows, settings = curve["rows"], curve["settings"]
     modes = _modes(rows[0])
     first = modes[0]
-    labels = [f"{_label(row['budget'])}, {row['mean_length']:.0f} tokens" for row in rows]
+    labels = [f"{budget_label(row['budget'])}, {row['mean_length']:.0f} tokens" for row in rows]
     votes = max(rows[0][first]["maj@k"], key=int)
     lines = {mode: [row[mode]["pass@1"] for row in rows] for mode in modes}
     series = [
@@ -101,7 +109,7 @@ def budget_chart(curve: Mapping[str, Any]) -> Chart:
         series=series,
         x_label="thinking budget (tokens)",
         is_fraction=True,
-        x_ticks=[(x, _label(row["budget"])) for x, row in enumerate(rows)],
+        x_ticks=[(x, budget_label(row["budget"])) for x, row in enumerate(rows)],
     )
 
 
@@ -109,7 +117,7 @@ def _row(results: Mapping[str, Any]) -> dict[str, Any]:
     scores, settings = results["scores"], results["settings"]
     shown = ("mean_length", "truncated_frac", "finishes", "format_frac", *_modes(scores))
     return {
-        "budget": settings.get("thinking_budget", 0),
+        "budget": _budget_of(settings),
         "closing": settings.get("closing"),
         **{key: scores[key] for key in shown},
     }
@@ -124,8 +132,8 @@ def _without_budget(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _budget(folder: EvaluationFolder) -> int:
-    return folder.settings().get("thinking_budget", 0)
+    return _budget_of(folder.settings())
 
 
-def _label(budget: int) -> str:
-    return str(budget) if budget else "none"
+def _budget_of(settings: Mapping[str, Any]) -> int:
+    return settings.get("thinking_budget", 0) or -settings.get("min_thinking_budget", 0)

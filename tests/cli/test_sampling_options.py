@@ -40,6 +40,7 @@ def test_every_command_that_samples_has_every_option(ansatz, monkeypatch, comman
         ({"temperature": 0.0}, "^--temperature = 0 with --samples-per-prompt = 8: every response would be the same"),
         ({"top_p": 1.5}, "^--top-p = 1.5: it should be less than or equal to 1"),
         ({"closing": "Time is up."}, "^--closing = 'Time is up.' does not end a thought"),
+        ({"wait": "</think>"}, "^--wait = '</think>' makes no thought go on"),
         ({"dtype": "float16"}, "^--dtype = 'float16': expected auto, float32 or bfloat16"),
     ],
 )

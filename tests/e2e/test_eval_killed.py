@@ -1,10 +1,12 @@
 """`ansatz eval` and `ansatz compare` in real processes, one of them killed."""
 
 import json
+import shutil
 import signal
 import time
 
 import pytest
+from safetensors.torch import load_file, save_file
 from toy_runs import TOY, command, start
 
 from ansatz.data.base import load_problems
@@ -116,3 +118,22 @@ def test_a_budget_curve_closes_thoughts_and_is_computed_from_its_folders(model, 
     assert code == 2
     assert "leave no room for an answer within --max-response-tokens 60" in err
     assert not (tmp_path / "full").exists()
+
+
+def test_thoughts_are_made_to_go_on_up_to_their_least_budget(model, tmp_path):
+    """The policy often ends: the end token's row of the (tied) embedding is longer."""
+    shutil.copytree(model, tmp_path / "model")
+    weights = load_file(tmp_path / "model" / "model.safetensors")
+    end = json.loads((model / "config.json").read_text())["eos_token_id"]
+    weights["model.embed_tokens.weight"][end] *= 20
+    save_file(weights, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
+    printed = evaluate(tmp_path / "model", tmp_path / "curve", "--problems", "4", "--thinking-budgets", "0,+30")
+    assert "'Wait' made thoughts go on" in printed
+    rows = {
+        budget: [json.loads(line) for line in (tmp_path / "curve" / budget / "rollouts.jsonl").read_text().splitlines()]
+        for budget in ("budget-none", "budget-min30")
+    }
+    assert min(row["tokens"] for row in rows["budget-none"]) < 30 < min(row["tokens"] for row in rows["budget-min30"])
+    assert not any("token_ids" in row for row in rows["budget-min30"] if "Wait" in row["response"])
+    curve = json.loads((tmp_path / "curve" / "budgets.json").read_text())
+    assert [row["budget"] for row in curve["rows"]] == [0, -30]

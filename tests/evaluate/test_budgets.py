@@ -18,7 +18,8 @@ SETTINGS = {"suite": {"name": "made up"}, "num_problems": 1, "samples_per_prompt
 def evaluation(path: Path, *, budget: int, marks: str, tokens: int, k: int = 4) -> None:
     """One problem, a response for each mark: 1 is right in every reading, ~ in the most lenient alone."""
     folder = EvaluationFolder(budget_folder(path, budget))
-    bound = {"thinking_budget": budget, "closing": "</think>"} if budget else {}
+    bound = {"thinking_budget": budget, "closing": "</think>"} if budget > 0 else {}
+    bound |= {"min_thinking_budget": -budget, "wait": "Wait"} if budget < 0 else {}
     folder.open_or_check({**SETTINGS, **bound, "samples_per_prompt": k})
     write_jsonl(folder.rollouts, [to_row(response(i, mark, tokens)) for i, mark in enumerate(marks)])
 
@@ -51,7 +52,8 @@ def curve_of_three(path: Path) -> dict:
 
 def test_budgets_are_read_from_the_tightest_to_none() -> None:
     assert parse_budgets("0,256, 64") == [64, 256, 0]
-    for wrong in ("", "64,", "64,64", "-1", "many"):
+    assert parse_budgets("+512,0,+64,64") == [64, 0, -64, -512]
+    for wrong in ("", "64,", "64,64", "-1", "many", "+", "++1", "0,+0"):
         with pytest.raises(ConfigError, match="expected different numbers of tokens"):
             parse_budgets(wrong)
 
@@ -77,6 +79,15 @@ def test_the_figure_has_a_line_for_each_reading_that_differs(tmp_path: Path) -> 
     assert list(chart.x_ticks or ()) == [(0, "64"), (1, "256"), (2, "none")]
     assert chart.series[0].labels[0] == "64, 30 tokens"
     assert "made up by thinking budget" in (tmp_path / "budgets.svg").read_text()
+
+
+def test_longer_thoughts_come_after_those_without_a_limit(tmp_path: Path) -> None:
+    for budget, tokens in ((-256, 300), (0, 90), (64, 30)):
+        evaluation(tmp_path, budget=budget, marks="1110", tokens=tokens)
+    assert [folder.path.name for folder in budget_folders(tmp_path)] == ["budget-64", "budget-none", "budget-min256"]
+    chart = budget_chart(write_curve(tmp_path, budget_folders(tmp_path)))
+    assert list(chart.x_ticks or ()) == [(0, "64"), (1, "none"), (2, "+256")]
+    assert chart.series[0].labels[2] == "+256, 300 tokens"
 
 
 def test_evaluations_that_differ_in_more_are_no_curve(tmp_path: Path) -> None:

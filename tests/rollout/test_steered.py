@@ -19,6 +19,7 @@ from ansatz.environments.base import EnvironmentSpec
 from ansatz.errors import ConfigError
 from ansatz.models.load import Policy
 from ansatz.rollout.base import Sampling
+from ansatz.rollout.longer_thoughts import LongerThoughts
 from ansatz.rollout.native import NativeSampler
 from ansatz.train.logps import logps_of
 from ansatz.train.packed import pack_rollouts
@@ -104,6 +105,48 @@ def test_a_stop_string_in_the_last_allowed_token_is_a_stop(never_ending: Policy)
     last = text_of(never_ending, plain.token_ids[-2:])
     assert generate(never_ending, PROMPTS[:1], max_response_tokens=5)[0].finish is Finish.LENGTH
     assert generate(never_ending, PROMPTS[:1], max_response_tokens=5, stop=(last,))[0].finish is Finish.STOP
+
+
+WAIT = (8, 40)  # "t8 t40"
+
+
+def longer(policy: Policy, **settings: Any) -> tuple[list[Rollout], LongerThoughts]:
+    native = NativeSampler(policy, max_concurrent=1000)
+    sampler = LongerThoughts(native, policy.tokenizer, end_ids=policy.end_ids, budget=9, wait="t8 t40")
+    return sampler.generate(PROMPTS, dataclasses.replace(SAMPLING, thought_end="t2", **settings)), sampler
+
+
+@pytest.mark.parametrize("settings", [{}, {"top_k": 30}, {"thinking_budget": 12, "closing": "t8 t2"}])
+def test_a_thought_goes_on_until_its_least_budget_and_the_answer_follows(policy: Policy, settings: Any) -> None:
+    """Every end before token 9, of a thought or of a response without a thought, is replaced by the forced tokens."""
+    (rollouts, sampler), plain = longer(policy, **settings), generate(policy, thought_end="t2", **settings)
+    num_forced = num_answers = 0
+    for rollout, other in zip(rollouts, plain, strict=True):
+        ids, mask = rollout.token_ids, rollout.sampled_mask or (True,) * rollout.num_tokens
+        assert not {*ids[:9]} & {*policy.end_ids}
+        assert "t2" not in text_of(policy, ids[:9])
+        first = next((n for n, is_sampled in enumerate(mask) if not is_sampled), None)
+        if first is None or first >= 9:
+            assert ids == other.token_ids
+            continue
+        num_forced += sum(ids[n : n + 2] == WAIT and mask[n : n + 2] == (False, False) for n in range(9))
+        assert ids[:first] == other.token_ids[:first]
+        text = text_of(policy, other.token_ids[: first + 1])
+        assert other.token_ids[first] in policy.end_ids or "t2" in text
+        num_answers += "t2" in text_of(policy, ids[:-1])
+    assert sampler.num_forced == num_forced > 5
+    assert num_answers > 3
+    if not settings.get("top_k"):
+        assert_aligned(policy, rollouts)
+
+
+def test_a_thought_that_has_no_room_to_go_on_stays_as_it_is(policy: Policy) -> None:
+    rollouts, sampler = longer(policy, max_response_tokens=2)
+    assert [each.token_ids for each in rollouts] == [
+        each.token_ids for each in generate(policy, max_response_tokens=2, thought_end="t2")
+    ]
+    assert [each.finish for each in rollouts] == [each.finish for each in generate(policy, max_response_tokens=2)]
+    assert sampler.num_forced == 0
 
 
 def test_an_open_thought_is_closed_at_its_budget_and_the_answer_follows(never_ending: Policy) -> None:
