@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo real-models test test-slow test-cluster test-gpu test-kernels test-vllm test-trainers test-notebooks test-reasoning-gym test-verifiers test-trackers bench bench-graders bench-gpu docs site release locks workflows check
+.PHONY: env demo real-models test test-slow test-cluster test-gpu test-kernels test-vllm test-peers test-foreign bench bench-graders bench-gpu docs site release locks workflows check
 
 env: .venv/.ready
 
@@ -54,64 +54,35 @@ test-kernels: .venv-triton/.ready
 test-vllm: .venv-vllm/.ready
 	.venv-vllm/bin/python -m pytest -m vllm tests/vllm tests/contracts
 
-# Peers of the benchmarks, in an environment of their own.
-.venv-trl/.ready: Makefile
-	$(PYTHON) -m venv .venv-trl
-	.venv-trl/bin/python -m pip install --quiet torch==2.13.0 transformers==5.23.0 trl==1.16.0
+# Other trainers and graders: TRL, verl with what its manager of rewards imports, verifiers, math-verify and others. Of
+# math-verify, only the archive of sources has its tests, which are cases of the benchmark of graders.
+.venv-peers/.ready: Makefile pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --constraint constraints.txt --editable packages/verify --editable '.[verifiers]' trl tensordict ray hydra-core datasets codetiming cachetools "math-verify[antlr4_9_3]" pydantic pylatexenc tqdm packaging reward-doctor pytest hypothesis
+	.venv-peers/bin/python -m pip install --quiet --no-deps --constraint constraints.txt verl mathruler
+	.venv-peers/bin/python -m pip download --quiet --no-deps --no-binary :all: --constraint constraints.txt --dest .venv-peers/referees math-verify
+	tar --extract --file .venv-peers/referees/math_verify-*.tar.gz --directory .venv-peers/referees
 	touch $@
 
-.venv-verifiers/.ready: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv-verifiers
-	.venv-verifiers/bin/python -m pip install --quiet --constraint constraints.txt --editable packages/verify --editable '.[verifiers,openenv]' pytest hypothesis
-	touch $@
-
-.venv-reasoning-gym/.ready: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv-reasoning-gym
-	.venv-reasoning-gym/bin/python -m pip install --quiet --constraint constraints.txt --editable packages/verify --editable '.[reasoning-gym]' pytest hypothesis
-	touch $@
-
-# The source and the reward on the real package, which needs more than twenty others.
-test-reasoning-gym: .venv-reasoning-gym/.ready
-	.venv-reasoning-gym/bin/python -m pytest tests/data/test_reasoning_gym.py
-
-.venv-trackers/.ready: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv-trackers
-	.venv-trackers/bin/python -m pip install --quiet --constraint constraints.txt --editable packages/verify --editable '.[wandb,trackio,mlflow]' pytest hypothesis
-	touch $@
-
-# The trackers on the real packages, without a network.
-test-trackers: .venv-trackers/.ready
-	.venv-trackers/bin/python -m pytest tests/track/test_real_trackers.py
-
-# Tasks of verifiers and episodes of OpenEnv on the real packages, which need a hundred others.
-test-verifiers: .venv-verifiers/.ready
-	.venv-verifiers/bin/python -m pytest tests/environments/test_verifiers.py tests/environments/test_openenv.py
-
-# verl with what its manager of rewards imports.
-.venv-verl/.ready: Makefile
-	$(PYTHON) -m venv .venv-verl
-	.venv-verl/bin/python -m pip install --quiet torch==2.13.0 transformers==5.23.0 tensordict ray hydra-core datasets codetiming cachetools sympy pyyaml
-	.venv-verl/bin/python -m pip install --quiet --no-deps verl==0.9.1
-	touch $@
-
-test-trainers: env .venv-trl/.ready .venv-verl/.ready .venv-verifiers/.ready
+test-peers: env .venv-peers/.ready
 	$(BIN)/python -m pytest -m slow tests/e2e/test_trainers.py
+	.venv-peers/bin/python -m pytest tests/environments/test_verifiers.py
 
-# What the graders of packages/verify/benchmarks/graders need, without torch: TRL and verl only for their files of rewards.
-# reward-doctor and the tests of math-verify, which only its archive of sources has, are other people's cases.
-.venv-graders/.ready: Makefile
-	$(PYTHON) -m venv .venv-graders
-	.venv-graders/bin/python -m pip install --quiet "math-verify[antlr4_13_2]==0.9.0" pydantic pylatexenc tqdm packaging pyyaml reward-doctor==0.2.0
-	.venv-graders/bin/python -m pip install --quiet --no-deps trl==1.16.0 verl==0.9.1 mathruler==0.1.0
-	.venv-graders/bin/python -m pip download --quiet --no-deps --no-binary :all: --dest .venv-graders/referees math-verify==0.9.0
-	tar --extract --file .venv-graders/referees/math_verify-0.9.0.tar.gz --directory .venv-graders/referees
+# Packages that Ansatz takes tasks from or reports to, and what the notebooks need. None of the tests needs a network.
+.venv-foreign/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-foreign
+	.venv-foreign/bin/python -m pip install --quiet --constraint constraints.txt --editable packages/verify --editable '.[lora,mlflow,openenv,reasoning-gym,trackio,wandb]' nbclient ipykernel matplotlib pytest hypothesis
 	touch $@
 
-bench-graders: .venv-graders/.ready
-	PYTHONPATH=$(CURDIR)/packages/verify .venv-graders/bin/python packages/verify/benchmarks/graders/run.py all --out docs/graders.json --page docs/graders.md
+test-foreign: .venv-foreign/.ready
+	.venv-foreign/bin/python -m pytest tests/environments/test_openenv.py tests/data/test_reasoning_gym.py tests/track/test_real_trackers.py
+	.venv-foreign/bin/python -m pytest -m slow tests/test_notebooks.py
+
+bench-graders: .venv-peers/.ready
+	.venv-peers/bin/python packages/verify/benchmarks/graders/run.py all --out docs/graders.json --page docs/graders.md
 
 # An hour on a machine that does nothing else.
-bench: env .venv-trl/.ready .venv-vllm/.ready
+bench: env .venv-peers/.ready .venv-vllm/.ready
 	$(BIN)/python benchmarks/speed/run.py all --out docs/benchmarks.json --page docs/benchmarks.md
 
 # On a machine with a GPU: keep its files in docs/gpu under the card's name.
@@ -134,53 +105,29 @@ docs: env
 	$(BIN)/python -m tools.compatibility render
 	$(BIN)/python -m tools.page_words
 
-# The documentation as a site, in site/: without a network, and with no link that leads nowhere.
-.venv-site/.ready: Makefile
-	$(PYTHON) -m venv .venv-site
-	.venv-site/bin/python -m pip install --quiet zensical==0.0.73 mkdocstrings-python==2.0.11 ruff
+# What builds the site, the release and the locks, and looks at the workflows.
+.venv-release/.ready: constraints.txt
+	$(PYTHON) -m venv .venv-release
+	.venv-release/bin/python -m pip install --quiet --constraint constraints.txt build mkdocstrings-python ruff twine uv zensical zizmor
 	touch $@
 
-site: .venv-site/.ready
-	.venv-site/bin/zensical build --clean --strict
-	.venv-site/bin/python -m tools.site site
+# The documentation as a site, in site/: without a network, and with no link that leads nowhere.
+site: .venv-release/.ready
+	.venv-release/bin/zensical build --clean --strict
+	.venv-release/bin/python -m tools.site site
 
 # The release in dist/, built twice with the same bytes, and tried in an empty environment and an empty folder.
-.venv-release/.ready: Makefile
-	$(PYTHON) -m venv .venv-release
-	.venv-release/bin/python -m pip install --quiet build==1.6.1 twine==7.0.0
-	touch $@
-
 release: env .venv-release/.ready
 	$(BIN)/python -m tools.package_size --refuse
 	.venv-release/bin/python -m tools.release
 
-# The notebooks, in an environment of their own: they draw, and need a kernel.
-.venv-notebooks/.ready: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv-notebooks
-	.venv-notebooks/bin/python -m pip install --quiet --constraint constraints.txt --editable packages/verify --editable '.[lora]' pytest hypothesis
-	.venv-notebooks/bin/python -m pip install --quiet nbclient==0.11.0 ipykernel==7.4.0 matplotlib==3.11.2
-	touch $@
-
-test-notebooks: .venv-notebooks/.ready
-	.venv-notebooks/bin/python -m pytest -m slow tests/test_notebooks.py
-
 # Every package with its hashes, for each supported Python.
-.venv-locks/.ready: Makefile
-	$(PYTHON) -m venv .venv-locks
-	.venv-locks/bin/python -m pip install --quiet uv==0.13.9
-	touch $@
-
-locks: .venv-locks/.ready
-	.venv-locks/bin/python -m tools.locks
+locks: .venv-release/.ready
+	.venv-release/bin/python -m tools.locks
 
 # The workflows of GitHub, looked at for mistakes and for what an attacker could use.
-.venv-workflows/.ready: Makefile
-	$(PYTHON) -m venv .venv-workflows
-	.venv-workflows/bin/python -m pip install --quiet zizmor==1.32.0
-	touch $@
-
-workflows: .venv-workflows/.ready
-	.venv-workflows/bin/zizmor --offline --quiet .github/workflows
+workflows: .venv-release/.ready
+	.venv-release/bin/zizmor --offline --quiet .github/workflows
 
 check: env
 	$(BIN)/ruff check .

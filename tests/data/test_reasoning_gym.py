@@ -16,7 +16,7 @@ from ansatz.rewards.grader import build_grader
 from ansatz.types import Problem
 
 real = pytest.mark.skipif(
-    importlib.util.find_spec("reasoning_gym") is None, reason="reasoning-gym is not installed; make test-reasoning-gym"
+    importlib.util.find_spec("reasoning_gym") is None, reason="reasoning-gym is not installed; make test-foreign"
 )
 TASKS = ("chain_sum", "basic_arithmetic", "countdown", "gcd", "prime_factorization", "leg_counting", "word_sorting")
 

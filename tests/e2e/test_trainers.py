@@ -1,4 +1,4 @@
-"""The real TRL, verl and verifiers, each in its own environment, which `make test-trainers` installs.
+"""The real TRL, verl and verifiers, in an environment of their own, which `make test-peers` installs.
 
 Our rewards run in each, and the losses of our preference stage equal those of TRL.
 """
@@ -34,7 +34,7 @@ def output_of(environment: str, script: str, *arguments: Path | str) -> Any:
     """The last line that the script prints in that environment, as JSON."""
     python = REPOSITORY / environment / "bin" / "python"
     if not python.exists():
-        pytest.skip(f"{environment} is not installed; make test-trainers")
+        pytest.skip(f"{environment} is not installed; make test-peers")
     variables = {
         "PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'packages' / 'verify'}",
         "CUDA_VISIBLE_DEVICES": "",
@@ -51,7 +51,7 @@ def output_of(environment: str, script: str, *arguments: Path | str) -> Any:
 def test_two_steps_of_trl_train_on_our_reward(tmp_path):
     texts = [f"Question: {number} + 1?\nAnswer:\n{number + 1}" for number in range(50)]
     build_tiny_model(tmp_path / "model", texts=texts, vocab_size=300, hidden_size=32, num_layers=2, num_heads=2)
-    steps = output_of(".venv-trl", "trl_steps.py", tmp_path / "model", tmp_path / "out")
+    steps = output_of(".venv-peers", "trl_steps.py", tmp_path / "model", tmp_path / "out")
     # a random model never writes a box, so every response gets `wrong`, which is -1, and 0 by the package's reward
     means = [(row["reward"], row["rewards/ansatz_reward/mean"], row["rewards/ansatz_verify/mean"]) for row in steps]
     assert means == [(-1, -1, 0)] * 2
@@ -124,7 +124,7 @@ def assert_agree_with_trl(folder: Path, rows: list[dict[str, Any]], theirs: list
     (folder / "shown.jsonl").write_text("".join(json.dumps(row) + "\n" for row in shown))
 
     configs = json.dumps({name: settings for name, (settings, _) in cases.items()})
-    found = output_of(".venv-trl", "trl_preference_steps.py", folder / "model", folder / "shown.jsonl", configs)
+    found = output_of(".venv-peers", "trl_preference_steps.py", folder / "model", folder / "shown.jsonl", configs)
     for name, (_, losses) in cases.items():
         ours = five_losses(folder, template, losses)
         assert ours == pytest.approx(found[name], rel=1e-5, abs=1e-5), name
@@ -156,9 +156,9 @@ def five_losses(folder: Path, template: Path, losses: dict[str, dict[str, Any]])
 
 @pytest.mark.slow
 def test_a_task_of_verifiers_scores_with_the_weight_of_its_configuration():
-    assert output_of(".venv-verifiers", "verifiers_scores.py") == [0.5, 0.0]
+    assert output_of(".venv-peers", "verifiers_scores.py") == [0.5, 0.0]
 
 
 @pytest.mark.slow
 def test_the_reward_manager_of_verl_calls_our_function_with_its_options():
-    assert output_of(".venv-verl", "verl_scores.py") == [1.0, 0.0]
+    assert output_of(".venv-peers", "verl_scores.py") == [1.0, 0.0]

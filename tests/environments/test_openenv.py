@@ -28,7 +28,7 @@ from ansatz.types import Problem
 SERVER = Path(__file__).with_name("openenv_server.py")
 PROBLEMS = [Problem(id=name, question="Guess.", answer="", source="test", split="train") for name in ("p", "q")]
 real = pytest.mark.skipif(
-    importlib.util.find_spec("openenv") is None, reason="openenv is not installed; make test-verifiers"
+    importlib.util.find_spec("openenv") is None, reason="openenv is not installed; make test-foreign"
 )
 
 

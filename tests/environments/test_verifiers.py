@@ -28,7 +28,7 @@ EXAMPLES = f"{Path(__file__).parents[2] / 'examples' / 'verifiers_sums.py'}"
 PROBLEM = Problem(id="p", question="What is 2 + 3?", answer="5", source="test", split="train")
 
 real = pytest.mark.skipif(
-    importlib.util.find_spec("verifiers") is None, reason="verifiers is not installed; make test-verifiers"
+    importlib.util.find_spec("verifiers") is None, reason="verifiers is not installed; make test-peers"
 )
 
 

@@ -1,4 +1,4 @@
-"""Runs are sent to the real packages of trackers, without a network: `make test-trackers`."""
+"""Runs are sent to the real packages of trackers, without a network: `make test-foreign`."""
 
 from __future__ import annotations
 
