@@ -26,6 +26,7 @@ from ansatz.evaluate import estimators
 from ansatz.json_text import parse_json
 from ansatz.ngrams import repeated_frac
 from ansatz.python_text import parse_arguments, parse_calls, parse_literal
+from ansatz.repeat import card as cards
 from ansatz.rewards import code_blocks, code_runs, countdown, format, judge, language, plain_calls, reasoning_steps
 from ansatz.rewards.code_forms import read_forms
 from ansatz.rewards.code_safety import UnsafeTest
@@ -225,6 +226,19 @@ def graded(text: str) -> None:
         verify("5", said, mode="anchored")
 
 
+def card(text: str) -> None:
+    """A card with the text at its free places, and one of whose traces is the text."""
+    trace = {"lengths": [1], "data": text}
+    steps = {text: [{"step": 1, "rollouts": text}, {"step": 1, "trace": trace}]}
+    content = {"format": 1, "ansatz": text, "recipe": {text: [text]}, "signatures": [text], "num_changes": 0}
+    for stages in ({}, steps):
+        content |= {"stages": stages, "packages": {text: text}, "data": {}, "code": {}, "chain": cards.chain_of({})}
+        with contextlib.suppress(AnsatzError):
+            cards.config_of(cards.check_card(content, Path("card.json")), Path("card.json"), {})
+    with contextlib.suppress(ValueError):
+        cards.Trace(**trace).responses()
+
+
 WORKED = problem("?", answer="5", meta={"steps": [[2, "+", 3, 5]]})
 READERS: dict[str, Reader] = {
     **{
@@ -272,6 +286,7 @@ READERS: dict[str, Reader] = {
     "the value of a form": lambda text: format._value(text, "think", True, 1.0, 0.1, 0.5),
     "the language": lambda text: language.language_frac(text, "en", lambda window: {"en": 1.0}),
     "the answer of a response": graded,
+    "a card": card,
     "differing words": lambda text: word_diff.word_diff(text, f"x {text[len(text) // 3 :]}{text[:99]}"),
 }
 """By what is read."""

@@ -132,12 +132,18 @@ def following(folder: Path, trackers: Sequence[str], *, group: str = "") -> Iter
 def _run(config: Config, **options: bool) -> None:
     from ansatz.links import check_no_links
     from ansatz.loop.pipeline import run_pipeline
+    from ansatz.repeat.card import write_card
     from ansatz.track.base import LOG
     from ansatz.track.console import SafeConsole, open_console, results_table
     from ansatz.track.report import write_report
 
     if options["resume"]:
         check_no_links(config.run_dir / LOG)  # of which a failing write ends no run
+
+    def report(run: Path) -> None:
+        write_report(run)
+        write_card(run, config)
+
     console = SafeConsole()
     if isinstance(config.model.toy, tuple):
         reduced = f"{len(config.model.toy)} reduced keys, which model.toy in the run's config.yaml lists"
@@ -146,7 +152,7 @@ def _run(config: Config, **options: bool) -> None:
         advice = "The run ended in the middle. Remove the call and continue from the last checkpoint, with --resume."
         with process.report_exits(advice):
             run_dir = run_pipeline(
-                config, console=open_console(console, log=config.run_dir / LOG), report=write_report, **options
+                config, console=open_console(console, log=config.run_dir / LOG), report=report, **options
             )
     except (RunInterrupted, ClusterLost) as end:
         say(f"ansatz: {end}", file=sys.stderr, flush=True)

@@ -149,13 +149,13 @@ def load_recipe(
         layer = trusted(_read_recipe(overlay))
         kept += merge_notes(data, layer)
         data = laid_over(data, layer)
-    override_layer = _override_layer(overrides or {})
-    kept += [each for each in merge_notes(data, override_layer) if _is_given(each[0], overrides or {})]
-    config = check(laid_over(data, override_layer), found_in=found_in)
+    given = override_layer(overrides or {})
+    kept += [each for each in merge_notes(data, given) if _is_given(each[0], overrides or {})]
+    config = check(laid_over(data, given), found_in=found_in)
     if note is not None:
         for _, sentence in kept:
             note(sentence)
-    return _at_toy_size(config, data, override_layer) if config.model.toy is True else config
+    return _at_toy_size(config, data, given) if config.model.toy is True else config
 
 
 def load_run(
@@ -173,7 +173,7 @@ def load_run(
         for limit in ("probe", "patience", "update"):  # in runs of earlier versions; now they follow from other limits
             cast(dict[str, Any], cluster).pop(limit, None)
     is_own = _is_own(Path(run_dir), data) if trust_code is None else trust_code
-    return check(laid_over(data, _override_layer(overrides or {})), found_in=None if is_own else path)
+    return check(laid_over(data, override_layer(overrides or {})), found_in=None if is_own else path)
 
 
 def _came_along(file: Path, data: Mapping[str, Any]) -> bool:
@@ -251,12 +251,12 @@ def _of_one_template(details: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**detail, "loc": tuple(part for part in detail["loc"] if part != meant)} for detail in kept]
 
 
-def _at_toy_size(config: Config, data: Mapping[str, Any], override_layer: Mapping[str, Any]) -> Config:
-    after = check(laid_over(merge(data, toy_layer(config)), override_layer), found_in=config.found_in)
+def _at_toy_size(config: Config, data: Mapping[str, Any], given: Mapping[str, Any]) -> Config:
+    after = check(laid_over(merge(data, toy_layer(config)), given), found_in=config.found_in)
     return after.model_copy(update={"model": after.model.model_copy(update={"toy": changes(config, after)})})
 
 
-def _override_layer(overrides: Mapping[str, str]) -> dict[str, Any]:
+def override_layer(overrides: Mapping[str, str]) -> dict[str, Any]:
     """Turn {"train.lr": "3e-4"} into {"train": {"lr": 3e-4}}. All overrides form one layer, so their order is free."""
     layer: dict[str, Any] = {}
     for name, text in overrides.items():

@@ -20,6 +20,7 @@ from ansatz.data.curriculum import CurriculumSettings
 from ansatz.data.cursor import ProblemStream
 from ansatz.errors import AlignmentError, ClusterLost, ConfigError, RewardError
 from ansatz.links import list_folders, remove
+from ansatz.loop.chain import begin_chain, extend_chain
 from ansatz.loop.context import RunContext
 from ansatz.loop.disk import check_space
 from ansatz.loop.held_run import ORIGIN
@@ -30,7 +31,7 @@ from ansatz.track.tracker import Tracker
 from ansatz.track.watchdog import WatchState
 from ansatz.train import checkpoint
 from ansatz.train.trainer import TRAINING, Checkpointed, Skipped, Trainer
-from ansatz.types import Problem
+from ansatz.types import Group, Problem
 
 SKIPPED_KEPT = 5
 """Newest updates in `skipped/` that are kept: each takes the space of the weights."""
@@ -85,9 +86,10 @@ class TrainingStage(Generic[AnyTrainer]):
         assert latest is not None
         return latest
 
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Log the metrics of a step, and let the watchdog judge them."""
+    def log(self, step: int, metrics: Mapping[str, float], groups: Sequence[Group] = ()) -> None:
+        """Log the metrics of a step and the digests of its groups and weights, and let the watchdog judge them."""
         self.tracker.log(step, metrics)
+        extend_chain(self.folder, step, self.trainer, groups, is_last=step == self.total_steps)
         if self.watch is not None:
             self.watch.observe(step, metrics)
 
@@ -167,6 +169,7 @@ def training_stage(
     own_clock.now()  # stops are noticed from here on
     with closing(tracker), context.interrupts.saving(edges), ExitStack() as at_end:
         tracker.resume(step)  # drops the rows of later steps, which are made again
+        begin_chain(folder, step, trainer, dtype=config.model.dtype)
         with _saved_after_errors(edges, config.run_dir):
             yield TrainingStage(
                 config=config,

@@ -157,7 +157,7 @@ def _train(stage: TrainingStage, renderer: PromptRenderer, *, batch_size: int, u
             for name, value in report.metrics.items()
             if name in METRICS or name.startswith(f"{PREFERENCE.name}/")
         }
-        stage.tracker.log(step, metrics | speed)
+        stage.log(step, metrics | speed)
         stage.save_if_due(step)
 
 

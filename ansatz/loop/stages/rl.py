@@ -166,7 +166,7 @@ def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluate: Callable[[int
         metrics |= {**aligned, **queue.metrics()}
         if config.environment is not None:
             metrics |= values(environment_metrics(data.sampled))
-        stage.log(step, {**metrics, "perf/peak_memory_gb": peak_gb()})
+        stage.log(step, {**metrics, "perf/peak_memory_gb": peak_gb()}, data.sampled)
         note = no_signal_note(data.sampled, max_response_tokens=config.rollout.max_response_tokens)
         if step == 1 and note is not None:  # no group has rewards that differ, so there is nothing to learn from
             stage.tracker.event(step, "no_signal", note)

@@ -143,7 +143,7 @@ def _train(context: RunContext, stage: TrainingStage, heldout: Sequence[TrainSam
         metrics = {name: report.metrics[name] for name in METRICS if name in report.metrics}
         if heldout and (step % every == 0 or step == stage.total_steps):
             metrics |= trainer.measure_demonstrations(heldout)
-        stage.tracker.log(step, metrics | speed)
+        stage.log(step, metrics | speed)
         stage.save_if_due(step)
 
 

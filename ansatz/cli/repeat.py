@@ -1,0 +1,63 @@
+"""`ansatz repeat CARD`: make the steps of a run again, and say where the bits differ."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ansatz.cli.recipe import TrustCode
+from ansatz.errors import ConfigError
+from ansatz.visible import say
+
+_STEPS = re.compile(r"(?:(\w{1,100})/)?(\d{1,9}):(\d{1,9})?")
+
+
+def repeat(
+    context: typer.Context,
+    card: Annotated[Path, typer.Argument(help="A card.json, or the folder of a run or a model that holds one.")],
+    steps: Annotated[
+        str, typer.Option(help="Compare steps A:B only, and end after B; STAGE/A:B for another stage than the last.")
+    ] = "",
+    until_differs: Annotated[
+        bool, typer.Option("--until-differs", help="End at the first step whose tokens differ.")
+    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Delete a run folder of the same name first.")] = False,
+    trust_code: TrustCode = False,
+) -> None:
+    """Repeat a run from its card, and say up to which step the bits are the same, and what differs then.
+
+    Settings that change no result can be given: --cluster.workers 3, --name NAME, --data.train.path FILE. It writes an
+    ordinary run, runs/repeat_NAME. Exit code 1 if the bits differ.
+    """
+    from ansatz.repeat.card import CARD_FILE, config_of, read_card
+    from ansatz.repeat.rerun import Comparison, Span, causes, repeat_run
+    from ansatz.track.base import LOG
+    from ansatz.track.console import open_console
+
+    read = read_card(card)
+    config = config_of(read, card / CARD_FILE if card.is_dir() else card, context.obj, trust_code=trust_code)
+    span = None
+    if steps:
+        if (match := _STEPS.fullmatch(steps)) is None or (match[3] and not 1 <= int(match[2]) <= int(match[3])):
+            raise ConfigError(f"--steps {steps!r:.40}: expected A:B, such as 1:4 or sft/1:20, with 1 <= A <= B.")
+        stage = match[1] or next(reversed(read.stages), "")
+        span = Span(stage=stage, first=max(1, int(match[2])), last=int(match[3]) if match[3] else None)
+    say(f"{card}: the chain {read.chain}, made with Ansatz {read.ansatz}; repeated in {config.run_dir}", flush=True)
+    comparison = Comparison(card=read, span=span, until_differs=until_differs)
+    repeat_run(read, config, comparison, console=open_console(log=config.run_dir / LOG), fresh=fresh)
+    if comparison.unknown:
+        say(f"{comparison.unknown} steps could not be compared: the card has no digests of them.")
+    if not comparison.first:
+        where = "to the end" if span is None else f"in steps {steps}"
+        say(f"same bits {where} ({comparison.same} steps)")
+        return
+    for kind, (stage, step) in comparison.first.items():
+        say(f"{kind}: same to {f'step {step - 1} of' if step else 'before'} {stage}, different from step {step}")
+    if comparison.detail:
+        say(comparison.detail)
+    for cause in causes(comparison, config.run_dir, config) or ["not known: inputs, versions and arithmetic are equal"]:
+        say(f"cause: {cause}")
+    raise typer.Exit(1)

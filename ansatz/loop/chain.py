@@ -1,0 +1,111 @@
+"""The chain of digests of a training stage: what each step sampled, and the weights that it led to.
+
+    STAGE/chain.jsonl   {"step": 0, "arithmetic": {...}, "weights": "..."}   where a process begins
+                        {"step": 1, "rollouts": "...", "logps": "...", "weights": "...", "trace": {...}}
+
+rollouts: of problems, prompts, tokens and endings of all responses of the step; logps: of their log-probs, bit for bit.
+Both are left out for stages that sample nothing. weights: `models.weights.fingerprint` of the trained parameters after
+the step, and of the first row before it. trace: the responses themselves, of the first steps (`Trace`).
+
+A resumed process drops the rows of steps that it makes again, so a run that was killed has the rows of one that was
+not. A row that a full disk refuses is left out: a run needs none of them, and its card says which steps it lacks.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ansatz.models.arithmetic import arithmetic_class
+from ansatz.models.weights import fingerprint
+from ansatz.track.jsonl import Row, append_jsonl, keep_rows
+from ansatz.train.trainer import Checkpointed, Trainer
+from ansatz.types import Group, Rollout
+
+CHAIN_FILE = "chain.jsonl"
+DIGEST_BYTES = 2**30
+"""Bytes of weights that a step may take a digest of, on average: larger weights have one after every n-th step."""
+TRACED_STEPS, TRACED_TOKENS = 4, 2**14
+"""The steps whose responses the chain keeps, and how many tokens of each: whole responses, from the first."""
+
+Listener = Callable[[str, Row], object]
+"""Is called with the name of the stage's folder and each new row."""
+_LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Call the listener with every row that a run in this thread writes within the block. It may raise."""
+    token = _LISTENER.set(listener)
+    try:
+        yield
+    finally:
+        _LISTENER.reset(token)
+
+
+def begin_chain(folder: Path, step: int, trainer: Checkpointed, *, dtype: str) -> None:
+    """Begin or continue the chain of a stage whose last complete step is `step`. dtype: the value of `model.dtype`."""
+    kept = keep_rows(folder / CHAIN_FILE, lambda row: type(row.get("step")) is int and row["step"] <= step)
+    if not isinstance(trainer, Trainer):  # a reward model's has no policy
+        return
+    arithmetic = arithmetic_class(trainer.device, dtype)
+    known = [row["arithmetic"] for row in kept if "arithmetic" in row]
+    row: Row = {"step": step, "arithmetic": arithmetic}
+    if step == 0:
+        row["weights"] = fingerprint(trainer.weights().trained())
+    _add(folder, row, is_written=known[-1:] == [arithmetic])
+
+
+def extend_chain(folder: Path, step: int, trainer: Checkpointed, groups: Sequence[Group], *, is_last: bool) -> None:
+    """Add the digests of a step. groups: all that it sampled."""
+    row: Row = {"step": step}
+    rollouts = [member.rollout for group in groups for member in group.members]
+    if rollouts:
+        row |= {"rollouts": _digest(map(_identity, rollouts)), "logps": _digest(map(_logps, rollouts))}
+    if isinstance(trainer, Trainer) and (is_last or step % (1 + trainer.weights_bytes // DIGEST_BYTES) == 0):
+        row["weights"] = fingerprint(trainer.weights().trained())
+    if rollouts and step <= TRACED_STEPS:
+        row["trace"] = _trace(rollouts)
+    _add(folder, row)
+
+
+def _add(folder: Path, row: Row, *, is_written: bool = False) -> None:
+    if not is_written:
+        with suppress(OSError):
+            append_jsonl(folder / CHAIN_FILE, row)
+    if (listener := _LISTENER.get()) is not None:
+        listener(folder.name, row)
+
+
+def _digest(parts: Iterator[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()[:16]
+
+
+def _identity(rollout: Rollout) -> bytes:
+    names = f"{rollout.prompt.problem.id}\0{rollout.sample}\0{rollout.finish.value}\0{len(rollout.prompt.token_ids)}\0"
+    return names.encode() + np.array([*rollout.prompt.token_ids, *rollout.token_ids], dtype="<i8").tobytes()
+
+
+def _logps(rollout: Rollout) -> bytes:
+    return np.array(rollout.behavior_logps, dtype="<f8").tobytes()
+
+
+def _trace(rollouts: Sequence[Rollout]) -> dict[str, Any]:
+    ends = accumulate(rollout.num_tokens for rollout in rollouts)
+    traced = rollouts[: sum(end <= TRACED_TOKENS for end in ends)]
+    tokens = np.array([token for rollout in traced for token in rollout.token_ids], dtype="<i4")
+    logps = np.array([logp for rollout in traced for logp in rollout.behavior_logps], dtype="<f4")
+    packed = zlib.compress(tokens.tobytes() + logps.tobytes(), 9)
+    return {"lengths": [rollout.num_tokens for rollout in traced], "data": base64.b64encode(packed).decode()}

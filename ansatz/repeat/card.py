@@ -1,0 +1,282 @@
+"""card.json: the recipe of a run, the digests of its inputs, and the chain of digests of its steps.
+
+A card is a file of somebody else: its recipe may not name code or files of this machine unless the user allows it
+(`config_of`). Its size, its values and the responses in it are checked before anything is made from them.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from ansatz import __version__
+from ansatz.config.layers import laid_over
+from ansatz.config.load import check, override_layer, parse_yaml
+from ansatz.config.schema import Config, flat_keys
+from ansatz.errors import ConfigError, DataError
+from ansatz.files import is_special, write_text
+from ansatz.json_text import read_object
+from ansatz.links import list_folders, read_text
+from ansatz.loop.chain import CHAIN_FILE, TRACED_TOKENS
+from ansatz.loop.held_run import DIGESTS_FILE
+from ansatz.loop.run_record import read_record
+from ansatz.loop.stages.plan import folder_names
+from ansatz.registry import suggest
+from ansatz.track.jsonl import read_jsonl
+from ansatz.trust import TrustedText, is_signed
+
+CARD_FILE = "card.json"
+MAX_BYTES = 64 * 2**20
+"""Of a card that is read. One with 1,000 steps has a tenth of a megabyte, and at most half of one for each stage."""
+PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "ray", "vllm", "triton")
+
+Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Trace(_Part):
+    """The first responses of a step. lengths: their numbers of tokens. data: tokens and log-probs, packed."""
+
+    lengths: list[Annotated[int, Field(ge=0, le=TRACED_TOKENS)]] = Field(max_length=100_000)
+    data: Annotated[str, Field(max_length=16 * TRACED_TOKENS)]
+
+    def responses(self) -> list[tuple[list[int], list[float]]]:
+        """Return token ids and log-probs of each response. Raise ValueError if the data is not as many numbers."""
+        total = sum(self.lengths)
+        if total > TRACED_TOKENS:
+            raise ValueError(f"a trace of {total} tokens, expected at most {TRACED_TOKENS}")
+        packed = zlib.decompressobj()
+        raw = packed.decompress(base64.b64decode(self.data, validate=True), 8 * TRACED_TOKENS)
+        if len(raw) != 8 * total or not packed.eof:
+            raise ValueError(f"a trace of {total} tokens with {len(raw)} bytes, expected {8 * total}")
+        tokens, logps = np.frombuffer(raw, "<i4", total).tolist(), np.frombuffer(raw, "<f4", offset=4 * total).tolist()
+        starts = [0, *accumulate(self.lengths)]
+        return [(tokens[start:end], logps[start:end]) for start, end in pairwise(starts)]
+
+
+class Step(_Part):
+    """The digests of a step, as in `loop.chain`; None where there is none. arithmetic: where a process begins."""
+
+    step: Annotated[int, Field(ge=0, le=10**9)]
+    arithmetic: dict[str, Any] | None = None
+    rollouts: Digest | None = None
+    logps: Digest | None = None
+    weights: Digest | None = None
+    trace: Trace | None = None
+
+    @property
+    def digests(self) -> tuple[str | None, str | None, str | None]:
+        return self.rollouts, self.logps, self.weights
+
+
+class Card(_Part):
+    """The content of a card.
+
+    packages: versions. data: SHA-256 by path within the run, of its problems and of the model that it built. code:
+    SHA-256 by path of the user's own files and models. num_changes: changes of the recipe that a resumed run has
+    accepted. signatures: of the user who has started the run. stages: the rows of each stage, by its folder. chain: one
+    digest for all of them.
+    """
+
+    format: Literal[1]
+    ansatz: str
+    recipe: dict[str, Any]
+    packages: dict[str, str]
+    data: dict[str, str]
+    code: dict[str, str]
+    num_changes: Annotated[int, Field(ge=0)]
+    signatures: list[str] = Field(max_length=100)
+    stages: dict[str, Annotated[list[Step], Field(max_length=10**6)]]
+    chain: Digest
+
+    def steps_of(self, stage: str) -> dict[int, Step]:
+        """Return the rows of the steps of a stage, by step."""
+        return {row.step: row for row in self.stages.get(stage, []) if row.step > 0 and row.arithmetic is None}
+
+    def arithmetic_at(self, stage: str, step: int) -> dict[str, Any]:
+        """Return the arithmetic class in which a step was made; empty if it is not known."""
+        known = [row.arithmetic for row in self.stages.get(stage, []) if row.step < step and row.arithmetic is not None]
+        return known[-1] if known else {}
+
+
+def chain_of(stages: Mapping[str, list[Step]]) -> str:
+    """Return the digest of all digests: equal for runs with equal bits, whoever sampled, and however often they died.
+
+    Each step is linked to all before it, in the order of the stages.
+    """
+    link = b""
+    for stage, rows in stages.items():
+        for row in rows:
+            if row.step > 0 and row.arithmetic is None:
+                link = hashlib.sha256(link + json.dumps([stage, row.step, *row.digests]).encode()).digest()
+    return link.hex()[:16] or "0" * 16
+
+
+def write_card(run: Path, config: Config) -> Path:
+    """Write the card of a run into its folder, and return the file. Raise DataError for a damaged chain."""
+    recipe: dict[str, Any] = parse_yaml(read_text(run / "config.yaml"), where=str(run / "config.yaml"))
+    record = read_record(run)
+    folders = {folder.name: folder for folder in list_folders(run)}
+    rows = {name: read_jsonl(folders[name] / CHAIN_FILE) for name in folder_names(config) if name in folders}
+    stages = {
+        name: [_checked(Step, row, run / name / CHAIN_FILE) for row in each] for name, each in rows.items() if each
+    }
+    sums = (line.partition("  ") for line in read_text(run / DIGESTS_FILE).splitlines())
+    content = {
+        "format": 1,
+        "ansatz": __version__,
+        "chain": chain_of(stages),
+        "packages": installed_versions(),
+        "num_changes": 0 if record is None else len(record.changes),
+        "signatures": [] if record is None else list(record.signatures),
+        "data": {name: digest for digest, _, name in sums},
+        "code": {} if record is None else dict(record.code or {}),
+        "recipe": recipe,
+        "stages": {name: [row.model_dump(exclude_none=True) for row in each] for name, each in stages.items()},
+    }
+    write_text(run / CARD_FILE, _layout(content))
+    return run / CARD_FILE
+
+
+def _layout(content: Mapping[str, Any]) -> str:
+    """Return JSON with a line for each step, so that two cards can be compared line by line."""
+    others = {key: value for key, value in content.items() if key != "stages"}
+    parts = [
+        f"  {json.dumps(stage)}: [\n" + ",\n".join(f"   {json.dumps(row)}" for row in rows) + "\n  ]"
+        for stage, rows in content["stages"].items()
+    ]
+    head = json.dumps(others, indent=1, ensure_ascii=False).removesuffix("\n}")
+    return f'{head},\n "stages": {{\n' + ",\n".join(parts) + "\n }\n}\n"
+
+
+def installed_versions() -> dict[str, str]:
+    found = {"ansatz": __version__}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def read_card(path: Path) -> Card:
+    """Read a card, or the card in a folder. Raise ConfigError for a file that is not one, is too large or was changed.
+
+    Example: `read_card(Path("runs/mine")).chain`.
+    """
+    file = path / CARD_FILE if path.is_dir() else path
+    advice = "Give the card.json that `ansatz train` wrote at the end of a run, or a folder that holds one."
+    if not file.is_file() or is_special(file):
+        raise ConfigError(f"{str(file)!r} is not a file. {advice}")
+    if (size := file.stat().st_size) > MAX_BYTES:
+        raise ConfigError(f"{file} has {size:,} bytes; a card has at most {MAX_BYTES:,}. {advice}")
+    return check_card(read_object(file, error=ConfigError, advice=advice), file)
+
+
+def check_card(content: Mapping[str, Any], file: Path) -> Card:
+    """Return the card with this content. Raise ConfigError, which names the file, if it is none or was changed."""
+    if content.get("format") != 1:
+        raise ConfigError(
+            f"{file} has the card format {content.get('format')!r:.40}; this version of Ansatz reads format 1."
+        )
+    card = _checked(Card, content, file)
+    if (now := chain_of(card.stages)) != card.chain:
+        raise ConfigError(
+            f"{file} was changed: its steps add up to the chain {now}, and it says {card.chain}. Get the card again "
+            "from whom you have it."
+        )
+    return card
+
+
+def _checked(kind: Any, content: Mapping[str, Any], file: Path) -> Any:
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))[:200]
+        raise (ConfigError if kind is Card else DataError)(
+            f"{file} is not a card: {place} = {first['input']!r:.60}: {first['msg'][:100]}. It is damaged, or another "
+            "program wrote it."
+        ) from error
+
+
+def config_of(card: Card, file: Path, overrides: Mapping[str, str], *, trust_code: bool = False) -> Config:
+    """Return the recipe of a card, to be run under another name with other workers and ranks.
+
+    overrides: keys that change no result, and files and models in place of those that the card names. Raise
+    ConfigError for others. Unless trust_code is set or this user has made the run, the recipe may not name code
+    (UntrustedCodeError) or anything that exists on this machine (ConfigError).
+    """
+    for key in overrides:
+        if not key.startswith(_FREE) and not key.endswith((".path", ".paths")):
+            raise ConfigError(
+                f"--{key} would change the run, so it would not be the card's any more. Only keys of the sections "
+                f"cluster and save can be set, threads, name, out, and places of files and models.{suggest(key, _FREE)}"
+            )
+    own = trust_code or is_signed(card.recipe, card.signatures)
+    name = re.sub(r"\W+", "_", str(card.recipe.get("name")))[:60]
+    recipe = {**card.recipe, "name": f"repeat_{name}", "out": "runs", "cluster": _ranks(card.recipe)}
+    if not recipe.get("threads"):
+        recipe["threads"] = _threads(card)
+    config = check(laid_over(recipe, override_layer(overrides)), found_in=None if own else file)
+    if not own:
+        _refuse_own_files(config)
+    return config
+
+
+_FREE = ("name", "out", "threads", "cluster.", "save.", "grader_workers")
+
+
+def _ranks(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of the section cluster on which the bits depend: the ranks that train."""
+    cluster = recipe.get("cluster")
+    kept = ("trainers", "min_trainers", "trainer_threads", "shard_size")
+    return {key: cluster[key] for key in kept if key in cluster} if isinstance(cluster, dict) else {}
+
+
+def _threads(card: Card) -> int:
+    known = (row.arithmetic.get("threads") for rows in card.stages.values() for row in rows if row.arithmetic)
+    return next((count for count in known if type(count) is int and 0 < count <= 1024), 0)
+
+
+def _refuse_own_files(config: Config) -> None:
+    """Raise ConfigError if a text of the card's recipe is the path of something on this machine."""
+    for key, value in flat_keys(config.model_dump()).items():
+        for text in _texts(value):
+            if isinstance(text, TrustedText) or key in ("name", "out") or not _is_here(text):
+                continue
+            raise ConfigError(
+                f"{key} = {str(text)!r:.200}: the card names a place on this machine, and nothing there was read. If "
+                f"you want it to be used, say so with --{key} PLACE, or allow everything that the card names with "
+                "--trust-code."
+            )
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, Mapping):
+        return [text for key, inner in value.items() for text in (*_texts(key), *_texts(inner))]
+    if isinstance(value, list | tuple):
+        return [text for inner in value for text in _texts(inner)]
+    return [value] if isinstance(value, str) else []
+
+
+def _is_here(text: str) -> bool:
+    if text.startswith(("/", "~", ".")) or ("/" in text and any(mark in text for mark in "*?[")):
+        return True
+    try:
+        return bool(text) and Path(text).exists()
+    except (OSError, ValueError):
+        return False

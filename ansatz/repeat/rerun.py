@@ -1,0 +1,162 @@
+"""Makes the steps of a card again, and says where the bits differ and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ansatz.config.schema import Config
+from ansatz.errors import ConfigError, RunInterrupted
+from ansatz.links import read_text
+from ansatz.loop.chain import Row, listening
+from ansatz.loop.held_run import DIGESTS_FILE
+from ansatz.loop.pipeline import run_pipeline
+from ansatz.loop.run_record import read_record
+from ansatz.repeat.card import Card, Step, installed_versions
+from ansatz.track.base import ConsoleSink
+
+_WORDS = {"rollouts": "tokens", "logps": "log-probs", "weights": "weights"}
+
+
+class Compared(RunInterrupted):
+    """The comparison has ended a run: nothing that follows is to be compared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """The steps to compare: of one stage, from the first to the last; None: to the end of the stage."""
+
+    stage: str
+    first: int
+    last: int | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Comparison:
+    """What was compared so far. same: steps with equal digests. unknown: steps of which the card has no digest.
+
+    first: stage and step at which each kind of bits is first different (`weights`, `log-probs`, `tokens`); step 0 has
+    the weights before the first step. detail: what the traces of the first such steps say about their responses.
+    here: the arithmetic class of the process that made the first of these steps.
+    """
+
+    card: Card
+    span: Span | None
+    until_differs: bool
+    same: int = 0
+    unknown: int = 0
+    first: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+    detail: str = ""
+    here: dict[str, Any] = field(default_factory=dict[str, Any])
+    _rows: dict[tuple[str, int, bool], Step] = field(init=False)
+    _arithmetic: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def __post_init__(self) -> None:
+        named = ((stage, row) for stage, rows in self.card.stages.items() for row in rows)
+        self._rows = {(stage, row.step, row.arithmetic is not None): row for stage, row in named}
+
+    def observe(self, stage: str, row: Row) -> None:
+        """Compare a new row of the chain. Raise Compared after the last one that is asked for."""
+        now, span = Step.model_validate(row), self.span
+        if now.arithmetic is not None:
+            self._arithmetic = now.arithmetic
+        if span is None or (stage == span.stage and now.step >= span.first):
+            self._compare(stage, now)
+        if "tokens" in self.first and self.until_differs:
+            raise Compared("ended by ansatz repeat, because tokens differ.")
+        if span is not None and stage == span.stage and now.step == span.last:
+            raise Compared(f"ended by ansatz repeat after step {now.step} of {stage}.")
+
+    def _compare(self, stage: str, now: Step) -> None:
+        before = self._rows.get((stage, now.step, now.arithmetic is not None))
+        pairs = {name: (getattr(before, name), getattr(now, name)) for name in _WORDS} if before is not None else {}
+        known = {name: pair for name, pair in pairs.items() if None not in pair}
+        new = [name for name, (left, right) in known.items() if left != right and _WORDS[name] not in self.first]
+        if new and not self.first:
+            self.here = self._arithmetic
+        self.first |= {_WORDS[name]: (stage, now.step) for name in new}
+        if before is not None and {"rollouts", "logps"} & {*new}:
+            self.detail = compare_traces(before, now) or self.detail
+        if now.step > 0:
+            self.same += bool(known) and all(left == right for left, right in known.values())
+            self.unknown += not known
+
+
+def compare_traces(before: Step, now: Step) -> str:
+    """Say which token of which response is the first that differs, and by how much log-probs do up to there. Empty
+    without traces, and if the traced responses are equal."""
+    if before.trace is None or now.trace is None:
+        return ""
+    gap, name = 0.0, ""
+    for sample, (old, new) in enumerate(zip(before.trace.responses(), now.trace.responses(), strict=False)):
+        pairs, shorter = zip(old[0], new[0], strict=False), min(len(old[0]), len(new[0]))
+        equal = next((place for place, (left, right) in enumerate(pairs) if left != right), shorter)
+        gap = max([gap, *(abs(left - right) for left, right in zip(old[1][:equal], new[1][:equal], strict=True))])
+        if not name and old[0] != new[0]:
+            name = f"first different token {equal} of sample {sample}; "
+    return f"step {now.step}: {name}log-prob difference {gap:.2g} at most" if name or gap else ""
+
+
+def repeat_run(card: Card, config: Config, comparison: Comparison, *, console: ConsoleSink | None, fresh: bool) -> None:
+    """Run the recipe and compare its steps with those of the card. Raise ConfigError if the card has none of the span.
+
+    Raise RunInterrupted if a signal ends the run.
+    """
+    span = comparison.span
+    if span is not None and not any(span.first <= step <= (span.last or step) for step in card.steps_of(span.stage)):
+        raise ConfigError(
+            f"--steps: the card has no step {span.first}{'' if span.last is None else f' to {span.last}'} of the stage "
+            f"{span.stage!r}. It has {', '.join(_list_steps(card))}."
+        )
+    try:
+        with listening(comparison.observe):
+            run_pipeline(config, console=console, fresh=fresh)
+    except Compared:
+        pass
+
+
+def _list_steps(card: Card) -> Iterator[str]:
+    for stage in card.stages:
+        steps = card.steps_of(stage)
+        yield f"{stage}/{min(steps)}:{max(steps)}" if steps else f"nothing of {stage}"
+
+
+def causes(comparison: Comparison, run: Path, config: Config) -> list[str]:
+    """Return what differs besides the bits, the likeliest cause first: inputs, versions, ranks, arithmetic."""
+    card, found = comparison.card, list[str]()
+    for name, old, new in (("data", card.data, _data(run)), ("code", card.code, _code(run))):
+        if changed := sorted(key for key in old if key in new and old[key] != new[key]):
+            found.append(f"{name}: {', '.join(changed[:3])} differ{'' if len(changed) > 1 else 's'}")
+    if changed := _differences(card.packages, installed_versions()):
+        found.append(f"versions: {changed}")
+    ranks = card.recipe.get("cluster", {})
+    trainers = ranks.get("trainers", 0) if isinstance(ranks, dict) else 0
+    if trainers != config.cluster.trainers:
+        found.append(f"trainer ranks: {trainers} there, {config.cluster.trainers} here")
+    stage, step = next(iter(comparison.first.values()))
+    there = card.arithmetic_at(stage, max(step, 1))
+    if there and there != comparison.here:
+        found.append(f"arithmetic class: {_differences(there, comparison.here)}")
+    return found
+
+
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    keys = [key for key in {**there, **here} if there.get(key) != here.get(key)]
+    return ", ".join(f"{key} {_shown(there.get(key))} there, {_shown(here.get(key))} here" for key in keys)
+
+
+def _shown(value: Any) -> str:
+    return "none" if value in (None, {}) else f"{value}"[:60]
+
+
+def _data(run: Path) -> dict[str, str]:
+    file = run / DIGESTS_FILE
+    lines = read_text(file).splitlines() if file.is_file() else []
+    return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+
+
+def _code(run: Path) -> Mapping[str, str]:
+    record = read_record(run)
+    return {} if record is None else record.code or {}

@@ -1,0 +1,234 @@
+"""A card names a run that anybody can repeat, and is a file of somebody else: it is checked before it is used."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from toy_runs import toy_config
+
+from ansatz.errors import ConfigError, UntrustedCodeError
+from ansatz.loop.chain import CHAIN_FILE
+from ansatz.loop.pipeline import run_pipeline
+from ansatz.repeat.card import MAX_BYTES, Step, Trace, chain_of, config_of, read_card, write_card
+from ansatz.repeat.rerun import Comparison, Span, causes, compare_traces, repeat_run
+from ansatz.track.jsonl import read_jsonl
+
+VARIED = {"rewards": {"math_answer": {"weight": 0}, "repetition": {"ngram": 1}}, "train": {"lr": 1e-3}}
+"""Rewards that differ from response to response, also for a model that has learned nothing."""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config = toy_config(tmp_path_factory.mktemp("made"), VARIED)
+    folder = run_pipeline(config)
+    write_card(folder, config)
+    return folder
+
+
+@pytest.fixture
+def content(run: Path) -> dict[str, Any]:
+    return json.loads((run / "card.json").read_text())
+
+
+def written(folder: Path, content: dict[str, Any], *, chained: bool = True) -> Path:
+    """The file of a card. chained: with the chain of its steps, as a card has that somebody made on purpose."""
+    if chained:
+        stages = {name: [Step.model_validate(row) for row in rows] for name, rows in content["stages"].items()}
+        content = {**content, "chain": chain_of(stages)}
+    file = folder / "card.json"
+    file.write_text(json.dumps(content))
+    return file
+
+
+def repeated(file: Path, folder: Path, *, span: Span | None = None, until_differs: bool = False, **more: str) -> Any:
+    """The comparison of a run that is made from the card, and its causes."""
+    card = read_card(file)
+    config = config_of(card, file, {"out": str(folder / "again"), **more}, trust_code=True)
+    comparison = Comparison(card=card, span=span, until_differs=until_differs)
+    repeat_run(card, config, comparison, console=None, fresh=False)
+    return comparison, (causes(comparison, config.run_dir, config) if comparison.first else [])
+
+
+def test_a_card_has_a_digest_of_every_step_and_the_class_of_every_stage(content: dict[str, Any], run: Path):
+    assert [*content["stages"]] == ["sft", "rl"]
+    begin, *steps = content["stages"]["rl"]
+    assert [row["step"] for row in steps] == [1, 2, 3, 4]
+    assert {"device": "cpu", "dtype": "float32", "threads": 1}.items() <= begin["arithmetic"].items()
+    weights = [row["weights"] for row in content["stages"]["sft"] + content["stages"]["rl"]]
+    assert len({*weights}) == len(weights) - 1  # RL starts with the weights that SFT ends with
+    assert len({row["rollouts"] for row in steps}) == len({row["logps"] for row in steps}) == 4
+    assert content["data"].keys() >= {"problems/train.jsonl", "model/model.safetensors"}
+    assert read_card(run).chain == content["chain"]
+
+
+def test_a_card_repeats_its_run_to_the_same_bits(run: Path, tmp_path: Path):
+    comparison, _ = repeated(run, tmp_path)
+    assert (comparison.first, comparison.same, comparison.unknown) == ({}, 8, 0)
+    assert [read_jsonl(folder / "rl" / CHAIN_FILE) for folder in (run, tmp_path / "again" / "repeat_toy")] == [
+        read_jsonl(run / "rl" / CHAIN_FILE)
+    ] * 2
+
+
+def test_a_repetition_ends_after_the_steps_that_are_asked_for(run: Path, tmp_path: Path):
+    comparison, _ = repeated(run, tmp_path, span=Span(stage="sft", first=2, last=3))
+    assert (comparison.first, comparison.same) == ({}, 2)
+    assert len(read_jsonl(tmp_path / "again" / "repeat_toy" / "sft" / CHAIN_FILE)) == 4  # the start, and three steps
+
+
+def test_a_digest_that_differs_is_named_with_its_step(content: dict[str, Any], tmp_path: Path):
+    content["stages"]["rl"][2]["weights"] = "0" * 16
+    comparison, found = repeated(written(tmp_path, content), tmp_path)
+    assert comparison.first == {"weights": ("rl", 2)}
+    assert (comparison.same, found) == (7, [])
+
+
+def test_another_learning_rate_differs_in_weights_then_log_probs_then_tokens(content: dict[str, Any], tmp_path: Path):
+    content["recipe"]["train"]["lr"] *= 300
+    comparison, _ = repeated(written(tmp_path, content), tmp_path, until_differs=True)
+    assert comparison.first["weights"] == ("rl", 1)
+    assert comparison.first["log-probs"] == comparison.first["tokens"] == ("rl", 2)
+    assert comparison.detail.startswith("step 2: first different token ")
+    assert not (tmp_path / "again" / "repeat_toy" / "rl" / "done.json").exists()
+
+
+def test_other_versions_data_and_arithmetic_are_named_as_causes(content: dict[str, Any], tmp_path: Path):
+    content["packages"]["torch"] = "1.0"
+    content["data"]["problems/train.jsonl"] = "0" * 64
+    content["stages"]["sft"][0]["arithmetic"]["instructions"] = "AVX512"
+    content["stages"]["sft"][1]["weights"] = "0" * 16
+    comparison, found = repeated(written(tmp_path, content), tmp_path, span=Span(stage="sft", first=1, last=1))
+    assert comparison.first == {"weights": ("sft", 1)}
+    assert [cause.partition(":")[0] for cause in found] == ["data", "versions", "arithmetic class"]
+    assert "torch 1.0 there" in found[1]
+    assert "instructions AVX512 there" in found[2]
+
+
+def test_a_changed_card_is_refused(content: dict[str, Any], tmp_path: Path):
+    content["stages"]["rl"][2]["weights"] = "0" * 16
+    with pytest.raises(ConfigError, match="was changed: its steps add up to the chain"):
+        read_card(written(tmp_path, content, chained=False))
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.3, 0.99])
+def test_a_cut_card_is_refused(run: Path, tmp_path: Path, keep: float):
+    text = (run / "card.json").read_text()
+    (tmp_path / "card.json").write_text(text[: int(keep * len(text))])
+    with pytest.raises(ConfigError, match="card"):
+        read_card(tmp_path / "card.json")
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path):
+    with open(tmp_path / "card.json", "wb") as file:
+        file.truncate(MAX_BYTES + 1)
+    with pytest.raises(ConfigError, match="a card has at most"):
+        read_card(tmp_path)
+
+
+def test_a_pipe_and_a_missing_file_are_refused(tmp_path: Path):
+    os.mkfifo(tmp_path / "card.json")
+    for path in (tmp_path, tmp_path / "nothing.json"):
+        with pytest.raises(ConfigError, match="is not a file"):
+            read_card(path)
+
+
+DAMAGES: dict[str, Any] = {
+    "format": 2,
+    "recipe": [],
+    "stages": {"rl": [{"step": -1}]},
+    "packages": {"torch": 2},
+    "chain": "../../etc",
+    "num_changes": True,
+    "unknown": 1,
+}
+
+
+@pytest.mark.parametrize("key", DAMAGES)
+def test_a_value_of_another_kind_is_refused_by_name(content: dict[str, Any], tmp_path: Path, key: str):
+    with pytest.raises(ConfigError, match=key):
+        read_card(written(tmp_path, {**content, key: DAMAGES[key]}, chained=False))
+
+
+def test_a_trace_is_unpacked_to_as_many_numbers_as_it_says():
+    def trace(lengths: list[int], raw: bytes) -> Trace:
+        return Trace(lengths=lengths, data=base64.b64encode(zlib.compress(raw)).decode())
+
+    two = np.array([7, 8], "<i4").tobytes() + np.array([-0.5, -1.0], "<f4").tobytes()
+    assert trace([1, 1], two).responses() == [([7], [-0.5]), ([8], [-1.0])]
+    for bad in (trace([1], two), trace([3], two), trace([2], bytes(10**8)), trace([2**14, 1], two)):
+        with pytest.raises(ValueError, match="a trace of"):
+            bad.responses()
+
+
+def test_traces_say_the_first_token_that_differs():
+    def step(tokens: list[int], logps: list[float]) -> Step:
+        raw = np.array([1, 1, *tokens], "<i4").tobytes() + np.array([-1.0, -1.0, *logps], "<f4").tobytes()
+        data = base64.b64encode(zlib.compress(raw)).decode()
+        return Step(step=3, trace=Trace(lengths=[2, len(tokens)], data=data))
+
+    left, right = step([5, 6, 7], [-1.0, -2.0, -3.0]), step([5, 6, 8], [-1.0, -2.25, -9.0])
+    assert (
+        compare_traces(left, right) == "step 3: first different token 2 of sample 1; log-prob difference 0.25 at most"
+    )
+    assert compare_traces(left, left) == compare_traces(left, Step(step=3)) == ""
+
+
+def test_code_that_a_card_names_is_not_imported(content: dict[str, Any], tmp_path: Path):
+    (tmp_path / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\ndef score(**_): return []\n")
+    content["recipe"]["rewards"] = {f"{tmp_path / 'mine.py'}:score": {}}
+    card = read_card(written(tmp_path, content))
+    with pytest.raises((UntrustedCodeError, ConfigError)):
+        run_pipeline(config_of(card, tmp_path / "card.json", {"out": str(tmp_path)}))
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["secret.jsonl", "./secret.jsonl", "*/secret.jsonl", "~/secret.jsonl"])
+def test_a_file_that_a_card_names_is_not_read(
+    content: dict[str, Any], tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("secret.jsonl").write_text('{"question": "1+1", "answer": "2"}\n')
+    content["recipe"]["data"]["train"] = {"source": "files", "path": name}
+    card = read_card(written(tmp_path, content))
+    with pytest.raises(ConfigError, match=r"data\.train\.path = .*the card names a place on this machine"):
+        config_of(card, tmp_path / "card.json", {})
+    given = config_of(card, tmp_path / "card.json", {"data.train.path": "secret.jsonl"})
+    assert str(given.data.train["path"] if isinstance(given.data.train, dict) else given.data.train).count("secret")
+
+
+def test_the_model_of_a_card_is_not_read_from_a_folder_here(
+    content: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    content["recipe"]["model"]["path"] = "models/mine"
+    with pytest.raises(ConfigError, match=r"model\.path"):
+        config_of(read_card(written(tmp_path, content)), tmp_path / "card.json", {})
+
+
+def test_the_user_who_made_a_run_may_repeat_it_with_his_own_files(run: Path, tmp_path: Path):
+    card = read_card(run)
+    recipe = copy.deepcopy(card.recipe)
+    assert config_of(card, run / "card.json", {}).found_in is None  # the signature is this user's
+    recipe["data"]["template"] = "boxed"  # a text that was not signed
+    assert config_of(card.model_copy(update={"recipe": recipe}), run / "card.json", {}).found_in == run / "card.json"
+
+
+def test_settings_that_change_a_run_are_refused(run: Path):
+    with pytest.raises(ConfigError, match=r"--train\.lr would change the run"):
+        config_of(read_card(run), run / "card.json", {"train.lr": "1"})
+
+
+def test_place_workers_and_name_of_the_card_are_not_taken_over(content: dict[str, Any], tmp_path: Path):
+    content["recipe"] |= {"out": "/etc", "name": "../x", "cluster": {"address": "10.0.0.1:6379", "trainers": 2}}
+    card = read_card(written(tmp_path, content))
+    config = config_of(card, tmp_path / "card.json", {"cluster.workers": "3"})
+    assert str(config.run_dir) == "runs/repeat__x"
+    assert (config.cluster.address, config.cluster.trainers, config.cluster.workers) == ("", 2, 3)
