@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from ansatz.cli.responses import OptionalModels, fill, model_names
+from ansatz.cli.responses import OptionalModels, fill, model_digest, model_names
 from ansatz.cli.sampling_options import ModelSampling, given, takes_sampling
 from ansatz.config.load import parse_yaml
 from ansatz.config.packaged import recipe_text
 from ansatz.errors import ConfigError
+from ansatz.hub import local_folder
 from ansatz.registry import describe_missing_file
 from ansatz.trust import trusted
 from ansatz.visible import say
@@ -31,10 +32,7 @@ if TYPE_CHECKING:
 def eval(
     models: OptionalModels = None,
     suite: Annotated[
-        str,
-        typer.Option(
-            help="Names of suites, or problem files (.jsonl, .json, .csv, .tsv or .parquet), separated by commas."
-        ),
+        str, typer.Option(help="Suites or problem files (.jsonl, .json, .csv, .tsv or .parquet), with commas.")
     ] = "",
     suites: Annotated[
         Path | None, typer.Option(help="Folder that holds SUITE/test.jsonl. Without it suites come from the hub.")
@@ -48,6 +46,9 @@ def eval(
             help="Grade with a reward such as countdown, program, code_tests or judge, or with those of a YAML file, "
             "instead of the verifier's three modes."
         ),
+    ] = "",
+    reward_model: Annotated[
+        str, typer.Option(help="Also choose among the responses by this reward model: best@k, weighted@k.")
     ] = "",
     thinking_budgets: Annotated[
         str, typer.Option(help="Evaluate once per thinking budget, such as 64,0,+256 (0: no limit, +N: at least N).")
@@ -82,6 +83,7 @@ def eval(
                 problems=problems,
                 sampling=sampling,
                 rewards=rewards,
+                reward_model=reward_model,
                 out=Path("evals") / name if out is None else out if len(models) == 1 else out / name,
                 suite_folders=out is None or len(loaded) > 1,
             )
@@ -125,13 +127,15 @@ def _load_suites(names: str, folder: Path | None) -> list[LoadedSuite]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
     """How to evaluate a model. problems: how many of each suite, evenly spaced; 0: all. rewards: see `grading`;
-    empty: the verifier, except for suites without gold answers. suite_folders: whether each suite gets a folder of its
+    empty: the verifier, except for suites without gold answers. reward_model: a folder or model of the hub that scores
+    the responses; empty: none. suite_folders: whether each suite gets a folder of its
     own in `out`."""
 
     model: Path
     problems: int
     sampling: ModelSampling
     rewards: str
+    reward_model: str
     out: Path
     suite_folders: bool
 
@@ -171,8 +175,19 @@ class Evaluation:
         with grading(self.rewards, suite=name, problems=problems) as (about, make_grader):
             check_environment_reward(about.get("rewards", ()), bind_environment(opened.environment))
             settings = {"suite": card, **about}
+            if self.reward_model:
+                settings["reward_model"], make_grader = self._scoring(make_grader, opened)
             fill(folder, opened, problems, sampling, about=settings, source=name, make_grader=make_grader)
         return folder.write_results()
+
+    def _scoring(self, make_grader: MakeGrader | None, opened: OpenedModel) -> tuple[dict[str, str], MakeGrader]:
+        """Return the settings of the reward model, and the grader whose responses have its scores."""
+        from ansatz.evaluate.responses import all_modes_grader, with_scores
+        from ansatz.reward_models.scoring import score_function
+
+        kind, score = score_function(self.reward_model, device=opened.policy.device.type)
+        about = {"path": self.reward_model, "kind": kind, "sha256": model_digest(local_folder(self.reward_model))}
+        return about, lambda pool: with_scores((make_grader or all_modes_grader)(pool), score)
 
     def _budgets(self, budgets: str) -> list[int]:
         from ansatz.evaluate.budgets import parse_budgets

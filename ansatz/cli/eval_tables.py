@@ -56,8 +56,8 @@ def _scores_table(settings: Mapping[str, Any], scores: Mapping[str, Any]) -> Any
     table = make_table(title, ("%", *modes))
     table.add_row("pass@1", *(_percent(scores[mode]["pass@1"]) for mode in modes))
     table.add_row("95 %", *("{} to {}".format(*map(_percent, scores[mode]["pass@1_interval"])) for mode in modes))
-    for name in ("pass@k", "maj@k"):
-        for k in list(scores[modes[0]][name])[1:]:  # at k = 1 both are pass@1
+    for name in ("pass@k", "maj@k", "best@k", "weighted@k"):
+        for k in list(scores[modes[0]].get(name, ()))[1:]:  # at k = 1 they are pass@1
             table.add_row(f"{name[:-1]}{k}", *(_percent(scores[mode][name][k]) for mode in modes))
     if scores[modes[0]]["cons@64"] is not None:
         table.add_row("cons@64", *(_percent(scores[mode]["cons@64"]) for mode in modes))

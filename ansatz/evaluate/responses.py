@@ -14,6 +14,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from math import isfinite
 from typing import Any
 
 from ansatz_verify.grade import verify
@@ -40,7 +41,7 @@ class Response:
     transcript: if an environment has answered, the response with its special tokens, as it can be taught, without its
     end token; otherwise empty. observations: [start, end] of each answer in the transcript, in characters. said: the
     response without these answers, which is graded; empty if it is the response. token_ids: of a response that the
-    policy sampled alone.
+    policy sampled alone. score: by a reward model, if one scored it: the logarithm of its weight in a vote.
     """
 
     id: str
@@ -58,6 +59,7 @@ class Response:
     observations: Sequence[Sequence[int]] = ()
     said: str = ""
     token_ids: Sequence[int] = ()
+    score: float | None = None
 
     @property
     def truncated(self) -> bool:
@@ -82,6 +84,14 @@ def reward_grader(grader: Grader) -> ResponseGrader:
     """Grade by a recipe's rewards. Their verdict is stored under "reward"."""
     return lambda rollouts: [
         response_of(scored.rollout, {"reward": scored.score.verdict}) for scored in grader.score(rollouts)
+    ]
+
+
+def with_scores(grade: ResponseGrader, score: Callable[[Sequence[Rollout]], list[float]]) -> ResponseGrader:
+    """Return the same grader, whose responses have the scores of a reward model."""
+    return lambda rollouts: [
+        dataclasses.replace(response, score=value)
+        for response, value in zip(grade(rollouts), score(rollouts), strict=True)
     ]
 
 
@@ -164,8 +174,8 @@ def to_row(response: Response) -> dict[str, Any]:
         for mode, verdict in response.verdicts.items()
     }
     row = {field.name: getattr(response, field.name) for field in dataclasses.fields(response)}
-    for name in ("earlier_turns", "transcript", "observations", "said", "token_ids"):
-        if not row[name]:
+    for name in ("earlier_turns", "transcript", "observations", "said", "token_ids", "score"):
+        if not row[name] and row[name] != 0.0:
             del row[name]
     return {**row, "finish": response.finish.value, "verdicts": verdicts}
 
@@ -190,6 +200,8 @@ def from_row(row: Mapping[str, Any], *, where: str) -> Response:
             raise ValueError(f"said is {row['said']!r:.60}")
         if not isinstance(row.get("transcript", ""), str) or not isinstance(row.get("observations", []), list):
             raise ValueError("transcript is not a text, or observations are not a list")
+        if row.get("score") is not None and not (isinstance(row["score"], float) and isfinite(row["score"])):
+            raise ValueError(f"score is {row['score']!r:.60}")
         for verdict in verdicts.values():
             if not isinstance(verdict.correct, bool) or not isinstance(verdict.extracted, str | None):
                 raise ValueError(f"a verdict is {verdict!r:.120}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from math import exp
 from statistics import fmean
 from typing import Any, get_args
 
@@ -15,6 +16,7 @@ from ansatz_verify.values import Text
 
 from ansatz.evaluate.estimators import accuracy_interval, maj_at_k, pass_at_1, pass_at_k
 from ansatz.evaluate.responses import MODES, Response
+from ansatz.evaluate.reward_measures import best_of_n, weighted_vote
 from ansatz.rewards.format import Shape, well_formed
 from ansatz.types import Finish, Reason, golds_of
 
@@ -32,10 +34,10 @@ def suite_scores(responses_PS: Answers, *, opening: str = "") -> dict[str, Any]:
     Keys: num_problems, samples_per_prompt, mean_length (tokens), truncated_frac, finishes (fraction of responses by how
     they ended), format_frac (fraction that is well formed, by shape; see `rewards.format`), and for each mode of the
     verdicts (MODES, or "reward") pass@1 with its 95 % interval [low, high] (`accuracy_interval`), pass@k and maj@k
-    for k = 1, 2, 4, ... and S, cons@64 with its interval (None with fewer than 64 samples), and verdicts (fraction of
-    responses by reason). Over all problems also the numbers of gold answers that the verifier cannot read as
-    mathematics: golds_as_text (words, which are compared as text) and golds_unreadable (no response is correct); absent
-    if other rewards graded.
+    for k = 1, 2, 4, ... and S, with scores of a reward model also best@k and weighted@k (`reward_measures`), cons@64
+    with its interval (None with fewer than 64 samples), and verdicts (fraction of responses by reason). Over all
+    problems also the numbers of gold answers that the verifier cannot read as mathematics: golds_as_text (words, which
+    are compared as text) and golds_unreadable (no response is correct); absent if other rewards graded.
     opening: the end of every prompt, such as <think>, if it belongs to the form of a response.
     Raise ValueError for no problems, or problems with unequal S.
     """
@@ -114,9 +116,23 @@ def _mode_numbers(responses_PS: Answers, mode: str) -> dict[str, Any]:
         "pass@1_interval": list(accuracy_interval(mean_P, num_samples=len(correct_PS[0]))),
         "pass@k": {str(k): float(pass_at_k(correct_PS, k=k).mean()) for k in ks},
         "maj@k": {str(k): fmean(votes_at(k)) for k in ks},
+        **_chosen(responses_PS, votes_PS, correct_PS, ks),
         **_consensus(votes_at(CONSENSUS) if CONSENSUS in ks else None),
         "verdicts": {reason.value: reasons[reason] / reasons.total() for reason in Reason if reasons[reason]},
     }
+
+
+def _chosen(
+    responses_PS: Answers, votes_PS: list[list[str | None]], correct_PS: list[list[bool]], ks: list[int]
+) -> dict[str, Any]:
+    """Return the numbers of choosing by a reward model's scores; none if a response has no score."""
+    scores_PS = [[each.score for each in samples if each.score is not None] for samples in responses_PS]
+    if [len(scores) for scores in scores_PS] != [len(samples) for samples in responses_PS]:
+        return {}
+    weights_PS = [[exp(score - max(scores)) for score in scores] for scores in scores_PS]
+    best = {str(k): fmean(best_of_n(*row, n=k) for row in zip(scores_PS, correct_PS, strict=True)) for k in ks}
+    rows = list(zip(votes_PS, correct_PS, weights_PS, strict=True))
+    return {"best@k": best, "weighted@k": {str(k): fmean(weighted_vote(*row, n=k) for row in rows) for k in ks}}
 
 
 def _consensus(consensus_P: Sequence[float] | None) -> dict[str, Any]:

@@ -10,8 +10,7 @@ from typing import Any
 
 from ansatz.config.fields import StepEnd
 from ansatz.evaluate.responses import Response
-from ansatz.reward_models.labelled_responses import LabelledGroup, samples_of
-from ansatz.reward_models.measures import (
+from ansatz.evaluate.reward_measures import (
     ScoredProblem,
     calibration_error,
     first_error_f1,
@@ -19,6 +18,7 @@ from ansatz.reward_models.measures import (
     pair_predictions,
     selection_curves,
 )
+from ansatz.reward_models.labelled_responses import LabelledGroup, samples_of
 from ansatz.reward_models.trainer import Kind
 from ansatz.rewards.learned import sigmoid
 from ansatz.rewards.reasoning_steps import exact_labels, first_error, step_ends

@@ -46,37 +46,11 @@ _VERDICT = re.compile(r"(\*{1,3}|_{1,3}|)((?:IN)?CORRECT)\.?\1\.?")
 _CLOSERS = " \t*_~`\"')]}>|\u201d\u2019"
 _STOPS = (".", "!", "?", "\u3002", "\uff01", "\uff1f")
 _LABEL = frozenset(
-    [
-        "so",
-        "thus",
-        "therefore",
-        "hence",
-        "final",
-        "finally",
-        "my",
-        "the",
-        "overall",
-        "verdict",
-        "conclusion",
-        "decision",
-        "judgment",
-        "judgement",
-        "answer",
-        "result",
-        "assessment",
-        "evaluation",
-        "grade",
-        "is",
-        "in",
-        "summary",
-        "to",
-        "conclude",
-        "one",
-        "word",
-        "once",
-        "more",
-        "yes",
-    ]
+    re.findall(
+        r"\w+",
+        "so thus therefore hence final finally my the overall verdict conclusion decision judgment judgement answer "
+        "result assessment evaluation grade is in summary to conclude one word once more yes",
+    )
 )
 """Words of a line or clause that announces the verdict: "Final verdict", "so the answer is:"."""
 _CASE = re.compile(r"\W*(?:the )?(?:reference|candidate)(?:'s)?(?: answer)?\W*:", re.I)

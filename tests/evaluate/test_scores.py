@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import dataclasses
+import itertools
+
+import numpy as np
 import pytest
 
 from ansatz.evaluate.estimators import maj_at_k
@@ -62,3 +66,30 @@ def test_a_thought_closed_by_force_is_no_truncation() -> None:
 
 def test_powers_reach_the_count() -> None:
     assert [powers(count) for count in (1, 6, 64)] == [[1], [1, 2, 4, 6], [1, 2, 4, 8, 16, 32, 64]]
+
+
+def test_choosing_by_scores_is_as_defined() -> None:
+    """Against numpy: best@k over all subsets of k, weighted@k over blocks of k; sums of weights e^score by answer."""
+    generator = np.random.default_rng(5)
+    answers_PS = generator.choice(["5", "7", "9"], (6, 4))
+    scores_PS = generator.normal(size=(6, 4))
+    correct_PS = answers_PS == "5"
+    suite = [
+        [dataclasses.replace(response(s, answer=str(answers[s])), id=str(p), score=float(scores[s])) for s in range(4)]
+        for p, (answers, scores) in enumerate(zip(answers_PS, scores_PS, strict=True))
+    ]
+    numbers = suite_scores(suite)["strict"]
+
+    def winner(p: int, block: range) -> bool:
+        sums = {answer: np.exp(scores_PS[p, block])[answers_PS[p, block] == answer].sum() for answer in "579"}
+        return max(sums, key=sums.__getitem__) == "5"
+
+    for k in (1, 2, 4):
+        subsets = [list(each) for each in itertools.combinations(range(4), k)]
+        best = [correct_PS[p, each[scores_PS[p, each].argmax()]] for p in range(6) for each in map(np.array, subsets)]
+        assert numbers["best@k"][str(k)] == pytest.approx(np.mean(best), abs=1e-12)
+        votes = [winner(p, range(start, start + k)) for p in range(6) for start in range(0, 4, k)]
+        assert numbers["weighted@k"][str(k)] == pytest.approx(np.mean(votes), abs=1e-12)
+    assert 0 < numbers["best@k"]["4"] != numbers["maj@k"]["4"]
+    suite[0][0] = response(0)
+    assert "best@k" not in suite_scores(suite)["strict"]

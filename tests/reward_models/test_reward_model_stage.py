@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 from toy_runs import toy_config, toy_recipe
-from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
+from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification, AutoTokenizer
 
 from ansatz.cli.explain import explain
 from ansatz.errors import AnsatzError
@@ -74,6 +74,36 @@ def test_an_outcome_model_is_trained_evaluated_and_rewards_rl(outcome_run):
     assert all(learned)
 
 
+def evaluated(ansatz, run: Path, out: Path) -> list[dict[str, Any]]:
+    """The rows of `ansatz eval` with the run's reward model."""
+    rm = run / "reward_model" / "checkpoints" / "step-000004"
+    suite = ("--suite", run / "problems" / "heldout.jsonl", "--problems", 2, "--samples-per-prompt", 4)
+    how = ("--reward-model", rm, "--template", "tiny", "--threads", 1, "--max-response-tokens", 24, "--out", out)
+    code, printed, err = ansatz("eval", run, *suite, *how, "--stop", "a", "--stop", "e")
+    assert (code, err) == (0, "")
+    assert "best@4" in printed
+    assert "weighted@4" in printed
+    return read_jsonl(out / "rollouts.jsonl")
+
+
+def test_evaluation_scores_each_response_with_the_logit_of_the_last_token(ansatz, outcome_run, tmp_path):
+    """Against transformers in float64."""
+    rows = evaluated(ansatz, outcome_run, tmp_path / "out")
+    settings = json.loads((tmp_path / "out" / "settings.json").read_text())
+    assert settings["reward_model"]["kind"] == "bradley_terry"
+    folder = settings["reward_model"]["path"]
+    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float64)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    for row in rows:
+        text = f"Question: {row['question']}\nAnswer:\n{row['response']}"
+        logit = model(torch.tensor([tokenizer.encode(text)])).logits[0, 0]
+        assert row["score"] == pytest.approx(logit.item(), abs=1e-5)
+    assert len({row["score"] for row in rows}) > 4
+    before = (tmp_path / "out" / "results.json").read_bytes()
+    assert ansatz("eval", "--rescore", tmp_path / "out")[0] == 0
+    assert (tmp_path / "out" / "results.json").read_bytes() == before
+
+
 def rollout_rows(run: Path) -> list[dict[str, Any]]:
     """The rows of all rollouts of RL."""
     return [row for path in sorted((run / "rl" / "samples").glob("step-??????.jsonl")) for row in read_jsonl(path)]
@@ -100,7 +130,7 @@ def test_a_stage_that_is_cut_off_ends_in_the_same_bytes(outcome_run, tmp_path, c
 
 
 @pytest.mark.parametrize("labels", ["exact", pytest.param("soft", marks=pytest.mark.slow)])
-def test_a_process_model_rewards_the_steps_of_rl(tmp_path, labels):
+def test_a_process_model_rewards_the_steps_of_rl(ansatz, tmp_path, labels):
     recipe = changes("process", "process", labels=labels, slips=SLIPS)
     recipe |= {"algorithm": {"preset": "grpo_process"}, "train": {"steps": 1}}
     if labels == "soft":  # completions need responses of several lines
@@ -114,6 +144,9 @@ def test_a_process_model_rewards_the_steps_of_rl(tmp_path, labels):
     steps = [row.get("steps", []) for row in rollout_rows(run)]
     assert sum(map(len, steps)) > 0
     assert all(reward > 0 for each in steps for _, reward in each)
+    scores = [row["score"] for row in evaluated(ansatz, run, tmp_path / "out")]
+    assert all(score < 0 for score in scores)
+    assert len(set(scores)) > 2
 
 
 def test_a_critic_starts_from_the_reward_model_of_the_run_and_ends_in_the_same_bytes_after_a_cut(tmp_path):

@@ -7,7 +7,7 @@ from statistics import fmean
 
 import pytest
 
-from ansatz.reward_models.measures import (
+from ansatz.evaluate.reward_measures import (
     ScoredProblem,
     best_of_n,
     calibration_error,
