@@ -25,6 +25,7 @@ from ansatz.prompts.templates import TEMPLATES
 from ansatz.registry import Registry, settings_of
 from ansatz.rewards.base import INJECTED, RewardRegistry
 from ansatz.rollout.engines import ENGINES
+from ansatz.teachers.settings import TeacherSettings
 from ansatz.train.optimizers import OPTIMIZERS
 from tools.pages import DOCS, heading_anchors, item, paragraph, replace_page, replace_part, setting_item
 from tools.setting_docs import describe_settings, split_docstring
@@ -37,6 +38,7 @@ ALGORITHMS = DOCS / "algorithms.md"
 BEGIN = "<!-- written by python -m tools.component_reference -->"
 TINY = "Sizes of the model that is built when `model.path` is null."
 LORA = "Low-rank adapters (LoRA); needs the package peft."
+TEACHER = "A teacher of RL; see [teachers](algorithms.md#teachers)."
 CURRICULUM = "How RL chooses the next problems; see [curriculum](curriculum.md)."
 
 
@@ -87,6 +89,7 @@ def _models() -> list[str]:
     )
     lines += _function("model.tiny", build_tiny_model, TINY, without=("texts",), level=2)
     lines += _function("model.lora", add_adapters, LORA, level=2)
+    lines += _function("teacher", TeacherSettings, TEACHER, level=2)
     lines += _registry("rollout.engine", "Engines", ENGINES)
     return [*lines, *_registry("train.optimizer", "Optimizers", OPTIMIZERS)]
 

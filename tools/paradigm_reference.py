@@ -150,6 +150,8 @@ def _reward(objective: Objective) -> str:
         "component_NK": "verdicts, one by one",
         "step_reward_T": "one per step",
     }
+    if objective.kl_to == "teacher":
+        return "none: log-probs of a teacher"
     return next((text for name, text in more.items() if name in objective.advantage.inputs), "verdict")
 
 

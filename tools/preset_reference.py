@@ -45,7 +45,12 @@ def _entry(name: str, aliases: tuple[str, ...], source: str) -> list[str]:
     }
     if objective.value is not None:
         parts["Critic"] = objective.value.formula()
-    if objective.kl_in != "loss":
+    if objective.kl_to == "teacher":
+        place = "in the loss" if objective.kl_in == "loss" else "subtracted from the advantage"
+        parts["KL to the teacher"] = f"{objective.kl.formula()}, {place}"
+        parts["Surrogate"] = parts["Surrogate"] if objective.policy_coef else "none"
+        parts["Advantage"] = parts["Advantage"] if objective.policy_coef else None
+    elif objective.kl_in != "loss":
         parts["KL, if kl_coef is set"] = f"{objective.kl.formula()}, subtracted from the {objective.kl_in}"
     also = f" Also called {', '.join(f'`{alias}`' for alias in aliases)}." if aliases else ""
     items = [item(f"{title}: {text}") for title, text in parts.items() if text]

@@ -79,5 +79,5 @@ class Gradients:
 def _without_exact_kl(objective: Objective) -> Objective:
     """Return the objective without an exact KL in the loss: here policy and reference are equal, so its gradient is
     0."""
-    in_loss = objective.needs_exact_kl and objective.kl_in == "loss"
+    in_loss = objective.divergence is not None and objective.kl_in == "loss"
     return dataclasses.replace(objective, kl_coef=0.0) if in_loss else objective

@@ -378,10 +378,10 @@ class Config(Section):
     stages: tuple[str | dict[str, Any], ...] | None = None
     """The training stages in the order of the run, such as [sft, rl]. A stage can be listed several times: each entry
     continues with the model of the one before, in a folder of its own (rl, rl_2, ...). An entry can also be {stage: rl,
-    train: {steps: 30}}: the sections of stages, the sections rollout, algorithm, train, rewards and watchdog, and sft,
-    train, template and curriculum of data that it contains change the recipe for this entry. A stage of your own is
-    path/file.py:Class. When a run is resumed, entries can be added at the end. null: every stage that its section gives
-    something to do, in the order sft, rejection, preference, reward_model, rl."""
+    train: {steps: 30}}: the sections of stages, the sections rollout, algorithm, teacher, train, rewards and watchdog,
+    and sft, train, template and curriculum of data that it contains change the recipe for this entry. A stage of your
+    own is path/file.py:Class. When a run is resumed, entries can be added at the end. null: every stage that its
+    section gives something to do, in the order sft, rejection, preference, reward_model, rl."""
     data: DataSection
     model: ModelSection = ModelSection()
     rollout: RolloutSection = RolloutSection()
@@ -390,6 +390,9 @@ class Config(Section):
     {name: calculator, turns: 4, timeout_s: 5}. null: a response is one turn."""
     algorithm: dict[str, Any] = Field(default_factory=lambda: {"preset": "grpo"})
     """The objective of RL: a preset, and the components that replace its own."""
+    teacher: dict[str, Any] | None = None
+    """The teacher of RL with its [settings](settings_models.md#teacher), if `algorithm.kl_to` is teacher: {path:
+    FOLDER}, {prompt: TEXT}, or several by source, {teachers: {SOURCE: {path: FOLDER}}}. null: none."""
     train: TrainSection = TrainSection()
     rewards: dict[str, dict[str, Any]] = Field(default_factory=lambda: {"math_answer": {}})
     """The rewards by name, each with its settings and its `weight` (default 1.0). The reward of a rollout is their

@@ -37,6 +37,7 @@ class StageDeclaration:
     models: the keys of the section that can name a model; hub names among them get a commit.
     learns_from_given: whether the section's mapping makes the stage learn from given responses alone, so that no
         response is sampled.
+    variants: by a key of the recipe, the class that runs the stage if the key is given.
     metrics: the table of its metrics (`track.metrics`), for a stage in a user's file.
     """
 
@@ -51,10 +52,16 @@ class StageDeclaration:
     own_model: Mapping[str, Any] = field(default_factory=dict[str, Any])
     models: Sequence[str] = ()
     learns_from_given: Callable[[Mapping[str, Any]], bool] | None = None
+    variants: Mapping[str, str] = field(default_factory=dict[str, str])
     metrics: Path | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "runs", TrustedText(self.runs))
+
+    def runs_with(self, config: BaseModel) -> str:
+        """Return the class that runs the stage with a recipe, as `runs`."""
+        given = (TrustedText(runs) for key, runs in self.variants.items() if getattr(config, key) is not None)
+        return next(given, self.runs)
 
     def has_work(self, config: BaseModel) -> bool:
         """Tell whether a resolved recipe gives the stage something to do."""

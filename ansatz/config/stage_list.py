@@ -25,7 +25,7 @@ from ansatz.config.stage import StageDeclaration
 from ansatz.errors import ConfigError, UntrustedCodeError
 from ansatz.registry import suggest
 
-CHANGEABLE = ("rollout", "algorithm", "train", "rewards", "watchdog")
+CHANGEABLE = ("rollout", "algorithm", "teacher", "train", "rewards", "watchdog")
 CHANGEABLE_DATA = ("sft", "train", "template", "curriculum")
 """Sections, and keys of data, that an entry can change, besides the sections of stages. Model, held-out problems and
 evaluation belong to the run, so that stages can be compared; evaluations keep the rewards of the run, too."""

@@ -156,14 +156,16 @@ class RunContext(StoredSources):
         schedule: ScheduleSection,
         updates: TrainSection,
         temperature: float = 1.0,
+        kind: Callable[..., TrainerSpec] = TrainerSpec,
     ) -> Trainer[Any]:
-        """Return a trainer of the policy at `path`. folder: of the stage. For the other arguments see `TrainerSpec`."""
+        """Return a trainer of the policy at `path`. folder: of the stage. kind: makes its specification. For the other
+        arguments see `TrainerSpec`."""
         if self.console is not None and not is_resumable(Path(path)):
             self.console.note(
                 f"{path} holds only its weights (save.optimizer): training starts from model.safetensors"
                 f"{' and the float32 weights' if has_exact_weights(Path(path)) else ''}, with a new optimizer state."
             )
-        spec = TrainerSpec(
+        spec = kind(
             path=path,
             base=self.base_of(path),
             model=self.config.model,

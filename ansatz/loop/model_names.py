@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 from ansatz.config.schema import REWARD_MODEL, Config
 from ansatz.hub import pinned
@@ -27,9 +28,22 @@ def with_commits(config: Config) -> Config:
     for (name, key), path in config.models_of_stages.items():
         section = changes.get(name, getattr(config, name))
         changes[name] = section.model_copy(update={key: pinned(path, key=f"{name}.{key}")})
+    if config.teacher is not None:
+        changes["teacher"] = _with_pinned_paths(config.teacher, key="teacher")
     for name in LEARNED:
         settings = config.rewards.get(name, {})
         if isinstance(settings.get("model"), str):
             model = pinned(settings["model"], key=f"rewards.{name}.model")
             changes["rewards"] = {**changes.get("rewards", config.rewards), name: {**settings, "model": model}}
     return config.model_copy(update=changes)
+
+
+def _with_pinned_paths(settings: Mapping[str, Any], *, key: str) -> dict[str, Any]:
+    """Return the settings with a commit in each `path`, at any depth."""
+    changed = dict(settings)
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            changed[name] = _with_pinned_paths(cast("Mapping[str, Any]", value), key=f"{key}.{name}")
+        elif name == "path" and isinstance(value, str):
+            changed[name] = pinned(value, key=f"{key}.path")
+    return changed

@@ -32,6 +32,10 @@ def check_rl(config: Config) -> None:
     _check_requirements(config)
     objective = objective_of(config)
     _check_critic(config.train, objective)
+    if objective.needs_ref and objective.kl_to == "teacher" and config.teacher is None:
+        raise ConfigError(
+            'algorithm.kl_to = "teacher", but the recipe has no teacher. Name one, as in teacher: {path: FOLDER}.'
+        )
     check_objective(
         objective,
         samples_per_prompt=config.rollout.samples_per_prompt,

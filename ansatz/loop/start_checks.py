@@ -49,7 +49,7 @@ def recipe_checks(config: Config) -> Iterable[Check]:
     """Yield the checks of every stage with the recipe, then of the entries in its list of stages that change it."""
     for declaration in config.declarations:
         if declaration.section is None or getattr(config, declaration.name) is not None:
-            yield partial(find_stage(declaration).check, config)
+            yield partial(find_stage(declaration, config).check, config)
     problems, *entries = planned_stages(config)
     yield from [partial(_check_entry, problems.stage, entry, config) for entry in entries if entry.config is not config]
 

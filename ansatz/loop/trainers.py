@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ansatz.config.schema import ModelSection, ScheduleSection, TrainSection
 from ansatz.model_config import read_config
@@ -49,7 +50,7 @@ class TrainerSpec:
         dtype = compute_dtype(model.dtype, policy.device)
         configure_layers(policy, checkpointing=model.checkpointing, compiled=model.compile)
         objective, schedule = self.objective(), self.schedule
-        trainer = LocalTrainer(
+        trainer = self.make(
             policy,
             objective,
             settings=self.updates,
@@ -70,6 +71,10 @@ class TrainerSpec:
             configure_layers(critic, checkpointing=model.checkpointing, compiled=model.compile)
             trainer.start_critic_from(critic)
         return trainer
+
+    def make(self, policy: Policy, objective: Objective, **settings: Any) -> LocalTrainer:
+        """Make the trainer, of the loaded policy. settings: as `LocalTrainer` takes them."""
+        return LocalTrainer(policy, objective, **settings)
 
 
 def load_start(model: ModelSection, path: str, *, base: str, seed: int, device: str | None = None) -> Policy:

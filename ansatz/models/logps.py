@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ansatz.models.load import Policy, head_logits
 from ansatz.models.packing import round_up
-from ansatz.objectives.kl import exact_kl
+from ansatz.objectives.kl import Divergence, exact_kl
 
 CHUNK_LOGITS = 2**23  # logits of a chunk: 32 MB in float32
 GPU_CHUNK_LOGITS = 2**26  # 256 MB. Products of fewer rows would leave most of a GPU idle
@@ -194,20 +194,24 @@ def chunked_kl(
     ref_hidden_MH: Tensor,
     ref_weight_VH: Tensor,
     *,
+    divergence: Divergence = exact_kl,
     temperature: float = 1.0,
     softcap: float | None = None,
-    of_reference: bool = False,
+    ref_temperature: float | None = None,
+    ref_softcap: float | None = None,
 ) -> Tensor:
-    """Compute KL(policy || reference) of each token's whole distribution: [M] float32 nats, differentiable in
-    hidden_MH and weight_VH. of_reference: KL(reference || policy) instead.
+    """Compute a divergence (`Objective.divergence`) of each token's whole distributions: [M] float32 nats,
+    differentiable in hidden_MH and weight_VH. ref_temperature: None: the policy's.
 
-    The backward pass computes a chunk's logits again, so they exist only for one chunk.
+    Models of one tokenizer can have different numbers of rows without a token at the end; such rows are left out. The
+    backward pass computes a chunk's logits again, so they exist only for one chunk.
     """
+    size, ref_temperature = min(len(weight_VH), len(ref_weight_VH)), ref_temperature or temperature
 
     def kl(hidden_CH: Tensor, ref_hidden_CH: Tensor) -> Tensor:
-        policy_logp_CV = head_logits(hidden_CH, weight_VH, temperature, softcap).log_softmax(-1)
-        ref_logp_CV = head_logits(ref_hidden_CH, ref_weight_VH, temperature, softcap).log_softmax(-1)
-        return exact_kl(ref_logp_CV, policy_logp_CV) if of_reference else exact_kl(policy_logp_CV, ref_logp_CV)
+        logits_CV = head_logits(hidden_CH, weight_VH, temperature, softcap)[:, :size]
+        ref_logits_CV = head_logits(ref_hidden_CH, ref_weight_VH, ref_temperature, ref_softcap)[:, :size]
+        return divergence(logits_CV.log_softmax(-1), ref_logits_CV.log_softmax(-1))
 
     chunks = [
         checkpoint(kl, hidden_MH[rows], ref_hidden_MH[rows], use_reentrant=False)

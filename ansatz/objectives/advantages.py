@@ -36,6 +36,13 @@ def reward(reward_N: Tensor) -> Tensor:
     return reward_N.clone()
 
 
+@ADVANTAGES.register("zero")
+@formula("A = 0")
+def zero(reward_N: Tensor) -> Tensor:
+    """No reward: the policy learns only from a KL in the advantage, to a teacher."""
+    return torch.zeros_like(reward_N)
+
+
 @ADVANTAGES.register("filtered_bc")
 @formula("A = 1 where r > {solved}, else 0")
 def filtered_bc(reward_N: Tensor, *, solved: float = 0.5) -> Tensor:

@@ -55,7 +55,7 @@ _FORMER_NAMES = {"accepted": "filtered_bc"}
 CHOICES = {
     "anchor": ("old", "behavior", "policy"),
     "kl_in": ("loss", "reward", "return", "advantage"),
-    "kl_to": ("ref", "old", "behavior"),
+    "kl_to": ("ref", "teacher", "old", "behavior"),
     "entropy_tokens": ("all", "kept", "kept_mean"),
 }
 """Keys with a list of values."""
@@ -106,15 +106,16 @@ def build_objective(spec: Spec, *, max_response_tokens: int | None = None) -> Ob
             f"algorithm.entropy_tokens = {objective.entropy_tokens!r} needs the correction high_entropy, which decides "
             "which tokens are kept."
         )
-    if objective.kl_coef != 0 and objective.kl_in != "loss" and objective.kl_to != "ref":
+    if objective.kl_coef != 0 and objective.kl_in != "loss" and not objective.needs_ref:
         raise ConfigError(
             f"algorithm.kl_to = {objective.kl_to!r} with kl_in = {objective.kl_in!r}: a KL in the reward is to the "
-            'reference. Use kl_to = "ref", or kl_in = "loss".'
+            'reference or a teacher. Use kl_to = "ref" or "teacher", or kl_in = "loss".'
         )
-    if objective.needs_exact_kl and objective.kl_to != "ref":
+    if objective.divergence is not None and not objective.needs_ref:
         raise ConfigError(
             f"algorithm.kl = {objective.kl.name!r} with kl_to = {objective.kl_to!r}: an exact KL needs the whole "
-            'distribution of the other policy, and only the reference has one. Use kl_to = "ref", or kl = "k3".'
+            'distribution of the other policy, and only the reference and the teacher have one. Use kl_to = "ref", or '
+            'kl = "k3".'
         )
     return objective
 

@@ -39,8 +39,10 @@ def check_recipe(objective: Objective, *, samples_per_prompt: int, rewards_steps
 
 
 def check_group_size(objective: Objective, samples_per_prompt: int) -> None:
-    """Raise ConfigError if every advantage is 0 whatever the rewards; tried on two prompts with unequal rewards."""
-    if not set(objective.advantage.inputs) <= {"reward_N", "group_N", "length_N"}:
+    """Raise ConfigError if every advantage is 0 whatever the rewards; tried on two prompts with unequal rewards. With a
+    teacher, there is something to learn without rewards."""
+    has_teacher = objective.needs_ref and objective.kl_to == "teacher"
+    if has_teacher or not set(objective.advantage.inputs) <= {"reward_N", "group_N", "length_N"}:
         return
     span = max(samples_per_prompt - 1, 1)
     rewards = [(rank + prompt) / span % 1.5 for prompt in range(2) for rank in range(samples_per_prompt)]

@@ -209,7 +209,7 @@ def build_component(registry: Registry[Any], name: str, settings: Mapping[str, A
 
 
 POSITIVE = frozenset({"beta", "tau", "tau_pos", "tau_neg", "target", "horizon", "max_tokens", "divisor", "k"})
-FRACTIONS = frozenset({"gamma", "lam", "share", "label_smoothing"})
+FRACTIONS = frozenset({"gamma", "lam", "share", "label_smoothing", "mixing"})
 SIGNED = frozenset({"at_least", "rejection.low", "rejection.high", "simpo.alpha", "cispo.floor"})
 """Settings of components by their range. A name means the same everywhere, unless a component is named before it: the
 bounds of `rejection` are logarithms. All other settings are not negative."""

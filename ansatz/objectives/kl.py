@@ -1,4 +1,4 @@
-"""Estimators of KL(policy || reference) from the sampled token, and the exact KL in both directions.
+"""Estimators of KL(policy || reference) from the sampled token. `divergences` has those of whole distributions.
 
 Axes: T response tokens, V vocabulary. With x = policy_logp - ref_logp and tokens sampled from the policy (J. Schulman,
 joschu.net/blog/kl-approx.html): k1 = x and k3 = exp(-x) - 1 + x are unbiased, k2 = x^2 / 2 and |x| are not. All except
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_type_hints
 
@@ -19,8 +19,13 @@ from torch import Tensor
 from ansatz.objectives.components import Function, formula
 from ansatz.registry import Registry, settings_of
 
-KLS: Registry[Function] = Registry("kl")
+DIVERGENCES = ("full", "full_reverse", "jensen_shannon", "top_k")
+"""Components that see whole distributions. They are in a module of their own, which is imported when one is used."""
+KLS: Registry[Function] = Registry(
+    "kl", elsewhere={name: f"ansatz.objectives.divergences:{name}" for name in DIVERGENCES}
+)
 Weight = Literal["none", "on_policy", "ratio", "behavior"]
+Divergence = Callable[..., Tensor]
 
 _FACTORS = {"on_policy": "policy / constant(policy)", "ratio": "rho", "behavior": "policy / behavior"}
 _NOTES = {
@@ -134,23 +139,10 @@ def abs_(x_T: Tensor) -> Tensor:
     return x_T.abs()
 
 
-@KLS.register("full")
-@formula("sum over the vocabulary of policy log(policy / reference)")
-def full(full_kl_T: Tensor) -> Tensor:
-    """The exact KL at each token, without sampling noise. The trainer computes it from whole distributions.
-
-    It is taken over the whole vocabulary, also where top-k, top-p or min-p restricted the sampling. Only the reference
-    is kept as a model, so `kl_to` must be ref.
-    """
-    return full_kl_T
-
-
-@KLS.register("full_reverse")
-@formula("sum over the vocabulary of reference log(reference / policy)")
-def full_reverse(full_kl_T: Tensor) -> Tensor:
-    """The exact KL(reference || policy) at each token. It is large where the policy hardly ever writes what the
-    reference writes, so the policy keeps all of the reference's ways. Otherwise as `full`."""
-    return full_kl_T
+def bound_divergence(function: Function, settings: Mapping[str, Any]) -> Divergence:
+    """Return the function of whole distributions behind a component; `exact_kl` for a user's own component."""
+    own: Divergence | None = getattr(function, "divergence", None)
+    return exact_kl if own is None else functools.partial(own, **settings)
 
 
 def exact_kl(policy_logp_TV: Tensor, ref_logp_TV: Tensor) -> Tensor:

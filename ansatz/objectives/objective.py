@@ -24,6 +24,7 @@ from torch import Tensor
 from ansatz.objectives import diagnostics
 from ansatz.objectives.advantage_rule import AdvantageRule, Advantages, at, masked, scattered
 from ansatz.objectives.components import Clipped, Component
+from ansatz.objectives.kl import Divergence, bound_divergence
 
 
 class WeightedTokens(Protocol):
@@ -114,8 +115,9 @@ class Objective:
 
     @property
     def needs_ref(self) -> bool:
-        """Tell whether reference log-probs are used. A coefficient of 0 needs no reference model."""
-        return self.kl_coef != 0 and self.kl_to == "ref"
+        """Tell whether reference log-probs are used. A coefficient of 0 needs no reference model. A teacher is a
+        reference that the recipe names."""
+        return self.kl_coef != 0 and self.kl_to in ("ref", "teacher")
 
     @property
     def needs_values(self) -> bool:
@@ -128,15 +130,12 @@ class Objective:
         return self.kl_coef != 0 and self.kl_in != "loss"
 
     @property
-    def needs_exact_kl(self) -> bool:
-        """Tell whether the KL is computed from whole distributions (`full_kl_T`), which needs the reference as a
-        model."""
-        return self.kl_coef != 0 and "full_kl_T" in self.kl.inputs
-
-    @property
-    def kl_of_reference(self) -> bool:
-        """Tell whether the exact KL is KL(reference || policy)."""
-        return self.kl.name == "full_reverse"
+    def divergence(self) -> Divergence | None:
+        """Return the function that computes the KL (`full_kl_T`) from whole distributions, log-probs [T, V] of the
+        policy and of the reference; None if it needs only the log-probs of the sampled tokens."""
+        if self.kl_coef == 0 or "full_kl_T" not in self.kl.inputs:
+            return None
+        return bound_divergence(self.kl.function, self.kl.settings)
 
     @property
     def corrects_mismatch(self) -> bool:
@@ -372,7 +371,7 @@ class Objective:
             "old_logp_T": anchors["old"],
             "anchor_logp_T": anchors[self.anchor],
             "behavior_logp_T": anchors["behavior"],
-            "ref_logp_T": {**anchors, "ref": at(batch.ref_logp_T, mask_T)}[self.kl_to],
+            "ref_logp_T": anchors[self.kl_to] if self.kl_to in anchors else at(batch.ref_logp_T, mask_T),
             "advantage_T": batch.advantage_T[mask_T],
             "weight_T": batch.weight_T[mask_T],
             "penalty_weight_T": at(batch.penalty_weight_T, mask_T),

@@ -11,68 +11,19 @@ are estimators of a token's KL from its sampled log-probs) and so on.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-KEYS: dict[str, str] = {
-    "preset": "a row of `PRESETS`, or of a file: mine.yaml, mine.py:row",
-    "defaults_of": "a project whose defaults are taken (trl, verl, openrlhf, ...); null",
-    "advantage": "component: rewards -> advantages",
-    "reward_whiten": "component: token rewards -> token rewards, before the advantage of a critic; none",
-    "whiten": "component: advantages -> advantages, over the step's tokens or rollouts; none",
-    "anchor": "what the ratio compares the policy with: old | behavior | policy (itself, without gradient: rho is 1)",
-    "ratio": "component: log-probs -> importance ratio",
-    "surrogate": "component: ratio, advantage -> loss of a token",
-    "kl": "component: log-probs -> KL of a token",
-    "advantage_clip": "bounds [low, high] of a rollout's advantage (per-token estimators: of its reward); null",
-    "policy_coef": "strength of the policy term",
-    "kl_coef": "strength of the KL; 0 needs no reference model",
-    "kl_control": "component: adapts kl_coef to a target KL after each step; none: kl_coef is fixed",
-    "kl_in": "where the KL acts: loss | reward (before the baseline) | return (after it, each token's KL with those of "
-    "the tokens to come) | advantage (after it)",
-    "kl_to": "what the KL holds the policy to: ref | old | behavior",
-    "weights": "component: how token losses become one number",
-    "penalty_weights": "the same for the KL and entropy terms; null: as weights",
-    "correction": "component, list of components or none: factors on the surrogate of a token",
-    "masks": "component, list of components or none: tokens that leave the loss and its denominators",
-    "entropy_coef": "strength of the entropy bonus",
-    "entropy_tokens": "tokens of the bonus: all | kept (by the correction high_entropy) | kept_mean (and rescaled)",
-    "entropy_target": "entropy (nats per token) that an adaptive bonus maintains; null: the bonus is fixed",
-    "likelihood_coef": "strength of -log policy on rollouts with reward > 0",
-    "likelihood_weights": "component: how the likelihood terms of tokens become one number; null",
-    "max_ratio": "early stop: drop a minibatch with a larger mean ratio, and the later updates of the step; null",
-    "value": "component: the critic's loss (presets with a critic only); none",
-}
+from ansatz.files import read_yaml
 
-COMMON: dict[str, Any] = {
-    "advantage": "group_zscore",
-    "reward_whiten": "none",
-    "whiten": "none",
-    "anchor": "old",
-    "ratio": "token",
-    "surrogate": "clip",
-    "kl": "k3",
-    "advantage_clip": None,
-    "policy_coef": 1.0,
-    "kl_coef": 0.0,
-    "kl_control": "none",
-    "kl_in": "loss",
-    "kl_to": "ref",
-    "weights": "sequence_mean",
-    "penalty_weights": None,
-    "correction": "none",
-    "masks": "none",
-    "entropy_coef": 0.0,
-    "entropy_tokens": "all",
-    "entropy_target": None,
-    "likelihood_coef": 0.0,
-    "likelihood_weights": None,
-    "max_ratio": None,
-    "value": "none",
-}
+_TABLE: dict[str, dict[str, Any]] = read_yaml(Path(__file__).with_name("keys.yaml"))
+KEYS: dict[str, str] = {key: row["about"] for key, row in _TABLE.items()}
+COMMON: dict[str, Any] = {key: row["default"] for key, row in _TABLE.items() if "default" in row}
 
 _UNBIASED = {"name": "fixed_length", "max_tokens": "max_response_tokens"}  # stands for the number in the recipe
 _REINFORCE = {"surrogate": "log_prob", "weights": _UNBIASED}
 _DAPO = {"surrogate": {"name": "clip", "low": 0.2, "high": 0.28}, "weights": "token_mean"}
+_TEACHER = {"kl_to": "teacher", "kl_coef": 1.0, "weights": "token_mean"}
 _REWARD_KL = {"kl": {"name": "k1", "at_least": 0.0}, "kl_in": "reward"}  # negative estimates count as 0
 
 PRESETS: dict[str, dict[str, Any]] = {  # rows over COMMON
@@ -163,6 +114,8 @@ PRESETS: dict[str, dict[str, Any]] = {  # rows over COMMON
         "aliases": ("passk",),
     },
     "gdpo": {"advantage": "gdpo", "whiten": "rollouts", "source": "arXiv:2601.05242"},
+    "opd": {**_TEACHER, "advantage": "zero", "kl": "k1", "kl_in": "advantage", "source": "TRL, tinker-cookbook"},
+    "gkd": {**_TEACHER, "policy_coef": 0.0, "kl": "jensen_shannon", "source": "arXiv:2306.13649"},
     "opmd": {
         "advantage": "group_mean",
         "ratio": "product",

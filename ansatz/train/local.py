@@ -43,7 +43,7 @@ from ansatz.train.placement import EXACT_WEIGHTS, ONE_PROCESS, Placement, has_ex
 from ansatz.train.ranks import on_first_rank
 from ansatz.train.sample import TrainSample
 from ansatz.train.skipped import SkippedUpdate, Trained, stop_if_too_many
-from ansatz.train.step import UpdateReport, UpdateSettings, train_step
+from ansatz.train.step import Exact, UpdateReport, UpdateSettings, train_step
 from ansatz.train.trainer import TRAINING, EarlierWeights, Skipped, StepReport, TokenLogps, incomplete
 
 
@@ -56,6 +56,7 @@ class LocalTrainer:
     `Trainer`; never called, because there is no fault that a single process would survive.
     lr: the policy's learning rate; the critic's is settings.critic.lr. The schedule applies to both. temperature: of
     the sampler. export_dtype: the precision of the model folders that it writes. placement: where the weights are kept.
+    teacher: the reference instead of the policy's copy.
     If there are several ranks, each holds a LocalTrainer, and all of them make the same calls with the same arguments.
     """
 
@@ -71,6 +72,7 @@ class LocalTrainer:
         temperature: float = 1.0,
         export_dtype: torch.dtype = torch.float32,
         placement: Placement = ONE_PROCESS,
+        teacher: Policy | None = None,
     ) -> None:
         self.objective, self.settings = objective, settings
         self.placement, self.ranks = placement, placement.ranks
@@ -92,14 +94,14 @@ class LocalTrainer:
             )
         # Both copy the whole policy, so they come first: placing can shard it, and the optimizer casts it to dtype.
         critic = Critic(policy) if objective.needs_values else None
-        reference = None
-        if objective.needs_ref and (policy.base is None or not lora.are_new(policy)):
+        reference = teacher
+        if teacher is None and objective.needs_ref and (policy.base is None or not lora.are_new(policy)):
             reference = _frozen_copy(policy, dtype)
         self.policy = placement.policy(policy, dtype)
         self.optimizer = placement.optimizer(settings.optimizer)(self.policy.model, dtype)
         self.critic = None if critic is None else self._trained(critic)
         self.reference = None
-        if objective.needs_ref and policy.base is not None:
+        if teacher is None and objective.needs_ref and policy.base is not None:
             below = policy.base if reference is None else reference.model
             self.reference = dataclasses.replace(self.policy, model=below, base=None)
         elif reference is not None:
@@ -138,13 +140,14 @@ class LocalTrainer:
             return self._batch(pack_rollouts(samples, device=self.policy.device), baseline_of_group or {})
 
     def _batch(self, packed: PackedRollouts, baselines: Mapping[int, float]) -> TrainBatch:
+        in_loss = self.objective.kl_in == "loss"
         return build_batch(
             packed,
             self._objective_now,  # with the KL coefficient as adapted so far
             policy_version=self.version,
             old_logp_T=self._logps(self.policy, packed) if self._needs_old else None,
-            ref_logp_T=None if self.reference is None else self._logps(self.reference, packed),
-            full_kl_T=self._exact_kl(packed) if self.objective.kl_in != "loss" else None,
+            ref_logp_T=self._ref_logps(packed),
+            full_kl_T=None if in_loss or self._exact is None else self._without_gradient(self._exact, packed),
             value_T=None if self.critic is None else self.critic.values(packed),
             baseline_N=torch.tensor([baselines[group] for group in packed.group_N.tolist()], device=self.policy.device)
             if self.needs_greedy
@@ -328,8 +331,7 @@ class LocalTrainer:
         total += 8 * sum(master.numel() for master in self.optimizer.masters.values())
         if self.critic is not None:
             total += 12 * sum(master.numel() for master in self.critic.optimizer.masters.values())
-        if self.reference is not None and self.policy.base is None:
-            total += sum(value.nbytes for value in self.reference.model.parameters())
+        total += sum(value.nbytes for value in self.stored_reference.values())
         return total
 
     @property
@@ -344,9 +346,16 @@ class LocalTrainer:
         tensors = {"optimizer": self.optimizer.state()}
         if self.critic is not None:
             tensors["critic"] = self.critic.tensors()
-        if self.reference is not None and self.policy.base is None:
-            tensors["reference"] = {name: value.detach() for name, value in self.reference.model.named_parameters()}
+        if self.stored_reference:
+            tensors["reference"] = {name: value.detach() for name, value in self.stored_reference.items()}
         return tensors
+
+    @property
+    def stored_reference(self) -> dict[str, nn.Parameter]:
+        """The weights of the reference that a checkpoint holds; empty if it can be built again without them."""
+        if self.reference is None or self.policy.base is not None:
+            return {}
+        return dict(self.reference.model.named_parameters())
 
     def state(self) -> dict[str, Any]:
         return {
@@ -370,9 +379,8 @@ class LocalTrainer:
         self.optimizer.load(weights, tensors["optimizer"])
         if self.critic is not None:
             self.critic.load(tensors["critic"])
-        if self.reference is not None and self.policy.base is None:
-            for name, parameter in self.reference.model.named_parameters():
-                parameter.data.copy_(placed_like(tensors["reference"][name], parameter))
+        for name, parameter in self.stored_reference.items():
+            parameter.data.copy_(placed_like(tensors["reference"][name], parameter))
         self.version, self._skipped_in_a_row = version, skipped_in_a_row
         self.entropy_coef, self.kl_coef = entropy_coef, kl_coef
 
@@ -410,13 +418,18 @@ class LocalTrainer:
     def _logps(self, policy: Policy, packed: PackedRollouts) -> Tensor:
         return self._without_gradient(lambda part: token_logps(policy, part, temperature=self.temperature)[0], packed)
 
-    def _exact_kl(self, packed: PackedRollouts) -> Tensor | None:
-        """Compute the exact KL [T] of the policy to the reference, without gradient; None if none is needed."""
-        reference = self.reference
-        if reference is None or not self.objective.needs_exact_kl:
+    def _ref_logps(self, packed: PackedRollouts) -> Tensor | None:
+        """Compute the log-probs [T] of the sampled tokens under the reference; None without one."""
+        return None if self.reference is None else self._logps(self.reference, packed)
+
+    @property
+    def _exact(self) -> Exact | None:
+        """Return the function that computes the exact KL [T] of the policy to the reference; None if none is needed."""
+        reference, divergence = self.reference, self.objective.divergence
+        if reference is None or divergence is None:
             return None
-        exact = partial(exact_kl, self.policy, reference, of_reference=self.objective.kl_of_reference)
-        return self._without_gradient(lambda part: exact(part, self.temperature), packed)
+        how: dict[str, Any] = {"divergence": divergence, "temperature": self.temperature}
+        return partial(exact_kl, policy=self.policy, reference=reference, **how)
 
     def _minibatches(self, batch: TrainBatch, *, seed: int, step: int) -> Iterator[TrainBatch]:
         """Yield the minibatches of every epoch of a step. The first epoch takes the prompts in their own order."""
@@ -456,7 +469,7 @@ class LocalTrainer:
                     self._objective_now,
                     settings,
                     step=step,
-                    reference=self.reference,
+                    exact=self._exact if self.objective.kl_in == "loss" else None,
                     ranks=self.ranks,
                 )
         except (AlignmentError, NonFiniteError) as error:

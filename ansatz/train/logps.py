@@ -14,6 +14,7 @@ from torch import Tensor
 from ansatz.models.load import Policy
 from ansatz.models.logps import chunked_kl, chunked_logps, hidden_before, most_likely, token_logps
 from ansatz.models.threads import parallel_map
+from ansatz.objectives.kl import Divergence
 from ansatz.track.measurements import Measurements, mean, merge
 from ansatz.train.packed import PackedRollouts, select_rollouts
 from ansatz.train.ranks import ONE_RANK, Ranks, scatter_shares, split_for_rank
@@ -40,27 +41,30 @@ def logps_of(
 
 
 def exact_kl(
-    policy: Policy, reference: Policy, packed: PackedRollouts, temperature: float, *, of_reference: bool
+    packed: PackedRollouts,
+    policy: Policy,
+    reference: Policy,
+    divergence: Divergence,
+    *,
+    temperature: float,
 ) -> Tensor:
-    """Compute the KL [T] of policy to reference over the whole vocabulary, with gradient; 0 outside the mask.
-    of_reference: the KL of reference to policy instead."""
-    return reference.run(lambda: policy.run(lambda: _exact_kl(policy, reference, packed, temperature, of_reference)))
+    """Compute a divergence [T] of policy and reference over the whole vocabulary, with gradient; 0 outside the mask."""
 
+    def compute() -> Tensor:
+        with torch.no_grad():
+            reference_MH = hidden_before(reference, packed)
+        return chunked_kl(
+            hidden_before(policy, packed),
+            policy.head.weight,
+            reference_MH,
+            reference.head.weight,
+            divergence=divergence,
+            temperature=temperature,
+            softcap=policy.softcap,
+            ref_softcap=reference.softcap,
+        )
 
-def _exact_kl(
-    policy: Policy, reference: Policy, packed: PackedRollouts, temperature: float, of_reference: bool
-) -> Tensor:
-    with torch.no_grad():
-        reference_MH = hidden_before(reference, packed)
-    kl_M = chunked_kl(
-        hidden_before(policy, packed),
-        policy.head.weight,
-        reference_MH,
-        reference.head.weight,
-        temperature=temperature,
-        softcap=policy.softcap,
-        of_reference=of_reference,
-    )
+    kl_M = reference.run(lambda: policy.run(compute))
     return torch.zeros(packed.num_tokens, device=kl_M.device).masked_scatter(packed.sampled_mask_T, kl_M)
 
 

@@ -7,7 +7,7 @@ and `tokens_per_microbatch` changes no number beyond rounding.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -22,12 +22,12 @@ from ansatz.objectives.objective import Objective
 from ansatz.track.measurements import Measurement, Measurements, merge, values
 from ansatz.train.alignment import check_alignment
 from ansatz.train.batch import TrainBatch
-from ansatz.train.logps import exact_kl
 from ansatz.train.measure import measure_loss, measure_rollouts
 from ansatz.train.optim import MasterAdamW
 from ansatz.train.packed import PackedRollouts
 from ansatz.train.ranks import ONE_RANK, Ranks, whole_of_shares
 
+Exact = Callable[[PackedRollouts], Tensor]
 MicrobatchResult = tuple[float, Measurements, list[Tensor | None]]
 """The loss of a microbatch, its measurements, and its gradients by parameter; no gradients if all are 0."""
 
@@ -80,10 +80,10 @@ def train_step(
     settings: UpdateSettings,
     *,
     step: int,
-    reference: Policy | None = None,
+    exact: Exact | None = None,
     ranks: Ranks = ONE_RANK,
 ) -> UpdateReport:
-    """Update the policy, a model with its tokenizer, once. reference: needed only for a KL over whole distributions.
+    """Update the policy, a model with its tokenizer, once. exact: computes a KL of whole distributions in the loss.
 
     optimizer: keeps the float32 weights behind the model's weights, and sums of gradients.
     ranks: the processes that train the policy together. Each holds the whole batch and computes its share of it; the
@@ -95,10 +95,7 @@ def train_step(
 
     def forward(packed: PackedRollouts) -> tuple[Tensor, ...]:  # policy_logp_T, entropy_T, and full_kl_T if needed
         outputs = token_logps(policy, packed, temperature=settings.temperature)
-        if reference is not None and objective.needs_exact_kl and objective.kl_in == "loss":
-            kl = exact_kl(policy, reference, packed, settings.temperature, of_reference=objective.kl_of_reference)
-            return (*outputs, kl)
-        return outputs
+        return outputs if exact is None else (*outputs, exact(packed))
 
     def compute(part: TrainBatch) -> MicrobatchResult:
         outputs = whole_of_shares(forward, part.packed, ranks) if objective.whole_minibatch else forward(part.packed)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from preset_lists import WITHOUT_TEACHER as PRESETS
 from token_batches import FAR, Step, extras, loss_and_gradient, make_step, part, prepared
 
 from ansatz.errors import ConfigError
@@ -15,7 +16,6 @@ from ansatz.objectives.build import build_objective
 from ansatz.objectives.checks import TRAINING_INPUTS, check_group_size, check_recipe, missing_inputs
 from ansatz.objectives.components import INPUTS
 from ansatz.objectives.objective import Objective
-from ansatz.objectives.presets import PRESETS
 
 SMOOTH = ("plain", "log_prob", "clip", "dual_clip", "two_sided", "sapo", "opmd", "mirror_descent", "gmpo")
 EPS = 1e-6

@@ -7,10 +7,10 @@ import random
 import pytest
 import torch
 from batches import CPU, before_update, by_token, objective_of, some_samples, whole_batch
+from preset_lists import WITHOUT_TEACHER as PRESETS
 
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
-from ansatz.objectives.presets import PRESETS
 from ansatz.train.batch import TrainBatch, build_batch
 from ansatz.train.packed import pack_rollouts
 from ansatz.train.sample import TrainSample

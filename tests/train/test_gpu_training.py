@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from preset_lists import WITHOUT_TEACHER as PRESETS
 from rank_processes import make_trainer, model_folder, on_ranks, train, weights_of
 from test_trainer_ranks import CASES
 
-from ansatz.objectives.presets import PRESETS
 from ansatz.train.placement import ONE_PROCESS, Placement
 
 pytestmark = pytest.mark.gpu

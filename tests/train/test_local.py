@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 from fake_weight_store import FakeWeightStore
+from preset_lists import WITHOUT_TEACHER as PRESETS
 from tiny_models import tiny_policy
 
 from ansatz.config.schema import CriticSection, TrainSection
 from ansatz.errors import AlignmentError, NonFiniteError
 from ansatz.objectives.build import build_objective
-from ansatz.objectives.presets import PRESETS
 from ansatz.train import skipped
 from ansatz.train.batch import TrainBatch
 from ansatz.train.local import LocalTrainer

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 from fake_weight_store import FakeWeightStore
+from preset_lists import WITHOUT_TEACHER as PRESETS
 from rank_processes import make_trainer, model_folder, on_ranks, train, weights_of
 from test_local import samples_with_gap
 
 from ansatz.errors import AlignmentError
 from ansatz.models.load import load_policy
 from ansatz.models.weights import LiveWeights
-from ansatz.objectives.presets import PRESETS
 from ansatz.train.placement import ONE_PROCESS, Placement
 from ansatz.train.sample import TrainSample
 

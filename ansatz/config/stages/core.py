@@ -82,4 +82,10 @@ def _has_rl(config: Config) -> bool:
 
 PROBLEMS = StageDeclaration(name="problems", runs="ansatz.loop.stages.problems:ProblemsStage", works=_always)
 MODEL = StageDeclaration(name="model", runs="ansatz.loop.stages.model:ModelStage", works=_always)
-RL = StageDeclaration(name="rl", runs="ansatz.loop.stages.rl:RlStage", works=_has_rl, needs="train.steps above 0")
+RL = StageDeclaration(
+    name="rl",
+    runs="ansatz.loop.stages.rl:RlStage",
+    works=_has_rl,
+    needs="train.steps above 0",
+    variants={"teacher": "ansatz.teachers.stage:TaughtRlStage"},
+)

@@ -28,9 +28,12 @@ class PlannedStage:
     folders: Sequence[str]
 
 
-def find_stage(declaration: StageDeclaration) -> Stage:
-    """Return the stage of a declaration, and make its metrics known. Raise ConfigError if its class is not a stage."""
-    kind = load_attribute(declaration.runs, kind="stage")
+def find_stage(declaration: StageDeclaration, config: Config | None = None) -> Stage:
+    """Return the stage of a declaration, and make its metrics known. Raise ConfigError if its class is not a stage.
+
+    config: the recipe, whose sections can choose a variant of the stage.
+    """
+    kind = load_attribute(declaration.runs if config is None else declaration.runs_with(config), kind="stage")
     if not (isinstance(kind, type) and issubclass(kind, Stage)):
         raise ConfigError(f"stage {declaration.runs!r} is not a subclass of ansatz.loop.stages.stage.Stage.")
     if declaration.metrics is not None:
@@ -44,7 +47,7 @@ def planned_stages(config: Config) -> list[PlannedStage]:
     """Return the stages of a recipe in the order of the run. Raise ConfigError for an entry that cannot run."""
     planned, num_folders = list[PlannedStage](), Counter[str]()
     for entry in stage_entries(config):
-        stage = find_stage(config.declaration(entry.name))
+        stage = find_stage(config.declaration(entry.name), entry.config)
         folders = stage.folders(entry.config, before=num_folders[entry.name])
         num_folders[entry.name] += len(folders)
         planned.append(PlannedStage(stage=stage, title=entry.title, config=entry.config, folders=folders))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from ansatz.loop.rollout_queue import RolloutQueue
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.stage import Stage
 from ansatz.loop.step_record import StepRecord
+from ansatz.loop.trainers import TrainerSpec
 from ansatz.loop.training_stage import TrainingStage, training_stage
 from ansatz.models.load import check_folder
 from ansatz.models.reader import Reader
@@ -36,8 +37,11 @@ from ansatz.track.rollouts import (
     version_lag,
 )
 from ansatz.train import checkpoint
-from ansatz.train.sample import StepTokens, samples_of_groups
-from ansatz.train.trainer import StepReport
+from ansatz.train.sample import StepTokens, TrainSample, samples_of_groups
+from ansatz.train.trainer import StepReport, Trainer
+from ansatz.types import Group
+
+SamplesOf = Callable[[Sequence[Group], StepTokens], Sequence[TrainSample]]
 
 
 class RlStage(Stage):
@@ -76,6 +80,7 @@ class RlStage(Stage):
             schedule=config.train,  # the learning rate and the steps; for SFT they are in its own section
             updates=config.train,  # minibatches, optimizer, critic and reference
             temperature=config.rollout.temperature,  # training divides the logits by it as the sampler does
+            kind=self.spec(config),
         )
         recipe = config.data.curriculum
         stage = training_stage(
@@ -97,9 +102,17 @@ class RlStage(Stage):
                     source = queue.evaluation(running.trainer.weights(), version=step)
                     running.tracker.evaluation(*evaluator.run(source, stage=running.folder.name, step=step))
 
-                _train(running, queue=queue, evaluate=evaluate)
+                _train(running, queue=queue, evaluate=evaluate, samples_of=self.samples_of(context, trainer))
                 evaluate(running.total_steps)
                 return running.output
+
+    def spec(self, config: Config) -> Callable[..., TrainerSpec]:
+        """Return the class of the trainer's specification."""
+        return TrainerSpec
+
+    def samples_of(self, context: RunContext, trainer: Trainer[Any]) -> SamplesOf:
+        """Return the function that makes samples for the trainer from graded groups."""
+        return samples_of_groups
 
 
 def _check_number(sources: RunSources) -> None:
@@ -129,7 +142,9 @@ def _with_own_critic(context: RunContext) -> Config:
     return config.model_copy(update={"train": config.train.model_copy(update={"critic": critic})})
 
 
-def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluate: Callable[[int], None]) -> None:
+def _train(
+    stage: TrainingStage, *, queue: RolloutQueue, evaluate: Callable[[int], None], samples_of: SamplesOf
+) -> None:
     """Make the steps that are left. evaluate: measures the policy after a step.
 
     The queue samples up to `lag` steps ahead of the updates, and grades the rollouts of a step (`loop.collect`). `open`
@@ -152,7 +167,7 @@ def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluate: Callable[[int
                 "step 1: every reward returned None for all of them. Return a number from each that applies."
             )
         start = time.perf_counter()
-        samples = samples_of_groups(data.groups, step_tokens)
+        samples = samples_of(data.groups, step_tokens)
         batch = trainer.batch(samples, baseline_of_group=data.baseline_of_group)  # baselines: only for ReMax
         record = None
         if config.save.samples:  # stores responses, and for a few how the update changes each token's log-prob
