@@ -77,6 +77,9 @@ def train(
     view: Annotated[
         bool, typer.Option("--view", help="Serve pages about the run to a browser on this machine while it trains.")
     ] = False,
+    bundle: Annotated[
+        str, typer.Option(help="RL steps whose updates are stored as step bundles in rl/bundles, such as 3,17.")
+    ] = "",
     track: Annotated[
         list[str] | None, typer.Option(help="Send what the run writes to wandb, trackio or mlflow; can be repeated.")
     ] = None,
@@ -87,7 +90,7 @@ def train(
     SIGHUP, SIGUSR1 and Ctrl-C save the run and end it with exit code 75; a second one ends it at once.
     """
     overrides: dict[str, str] = context.obj
-    trusts = trust_code or None
+    trusts, steps = trust_code or None, steps_of(bundle)
     if resume is not None:
         if recipe is not None or overlay or fresh:
             raise ConfigError(f"--resume {resume} takes its recipe from that folder; leave the other arguments out.")
@@ -106,7 +109,8 @@ def train(
         # At once: to import PyTorch and transformers takes seconds, and to look at the data too.
         say(f"{config.name}: loads PyTorch, checks recipe and data, and writes to {config.run_dir}", flush=True)
         with following(config.run_dir, track or []), _viewing(config.run_dir) if view else nullcontext():
-            _run(config, resume=resume is not None, fresh=fresh, allow_changes=allow_changes)
+            options = {"resume": resume is not None, "fresh": fresh, "allow_changes": allow_changes}
+            _run(config, **options, bundle_steps=steps)
 
 
 @contextmanager
@@ -129,7 +133,15 @@ def following(folder: Path, trackers: Sequence[str], *, group: str = "") -> Iter
         say(follower.finish())
 
 
-def _run(config: Config, **options: bool) -> None:
+def steps_of(text: str) -> frozenset[int]:
+    """Read the steps of --bundle. Raise ConfigError for anything else than numbers with commas between them."""
+    numbers = [number.strip() for number in text.split(",")] if text else []
+    if not all(number.isdecimal() and 0 < len(number) < 10 and int(number) > 0 for number in numbers):
+        raise ConfigError(f"--bundle {text!r:.60}: expected steps from 1 on, with commas between them, such as 3,17.")
+    return frozenset(map(int, numbers))
+
+
+def _run(config: Config, **options: Any) -> None:
     from ansatz.links import check_no_links
     from ansatz.loop.pipeline import run_pipeline
     from ansatz.repeat.card import write_card

@@ -42,7 +42,7 @@ from ansatz.train.packed import PackedRollouts, pack_rollouts
 from ansatz.train.placement import EXACT_WEIGHTS, ONE_PROCESS, Placement, has_exact_weights, placed_like, read_tensors
 from ansatz.train.ranks import on_first_rank
 from ansatz.train.sample import TrainSample
-from ansatz.train.skipped import SkippedUpdate, Trained, stop_if_too_many
+from ansatz.train.skipped import StoredUpdate, Trained, stop_if_too_many
 from ansatz.train.step import Exact, UpdateReport, UpdateSettings, train_step
 from ansatz.train.trainer import TRAINING, EarlierWeights, Skipped, StepReport, TokenLogps, incomplete
 
@@ -53,7 +53,8 @@ class LocalTrainer:
     If the objective needs a reference, it is a copy of the current policy. For a policy with adapters only the adapters
     are copied; if they are new, the reference is the model below them, `policy.base`.
     on_skip: called with an update that is skipped because it is not finite, before anything else changes. on_event: see
-    `Trainer`; never called, because there is no fault that a single process would survive.
+    `Trainer`; never called, because there is no fault that a single process would survive. on_bundle: called after each
+    update of a step in bundle_steps, with the weights and log-probs before it.
     lr: the policy's learning rate; the critic's is settings.critic.lr. The schedule applies to both. temperature: of
     the sampler. export_dtype: the precision of the model folders that it writes. placement: where the weights are kept.
     teacher: the reference instead of the policy's copy.
@@ -84,6 +85,8 @@ class LocalTrainer:
         self._skipped_in_a_row = 0
         self.on_skip: Callable[[Skipped], None] = lambda skipped: None
         self.on_event: Callable[[int, str], None] = lambda step, text: None
+        self.on_bundle: Callable[[StoredUpdate], None] = lambda update: None
+        self.bundle_steps = frozenset[int]()
         self.dtype = dtype
         self.entropy_coef, self.kl_coef = objective.entropy_coef, objective.kl_coef  # `_after_step` may adapt them
         if policy.base is not None and settings.reference_update_interval and objective.needs_ref:
@@ -461,6 +464,7 @@ class LocalTrainer:
             if self.critic is not None:
                 measured = self.critic.accumulate_gradients(minibatch, self.objective, step=step)
             of = "policy"
+            watched = self._watched(minibatch, settings, step=step) if step in self.bundle_steps else None
             if not critic_alone:
                 report = train_step(
                     self.policy,
@@ -478,6 +482,10 @@ class LocalTrainer:
                 raise
             return self._skip(minibatch, settings, step=step, cause=str(error), of=of)
         self._skipped_in_a_row = 0
+        if watched is not None:
+            numbers = {"loss": "train/loss", "grad_norm": "train/grad_norm"}
+            expected = {name: report.metrics[key] for name, key in numbers.items() if key in report.metrics}
+            self.on_bundle(dataclasses.replace(watched, expected=expected))
         if self.critic is None:
             return report
         if report.stopped:
@@ -497,21 +505,29 @@ class LocalTrainer:
     ) -> UpdateReport:
         """Report an update that is not made. Raise NonFiniteError for the third in a row."""
         self._skipped_in_a_row += 1
-        dtype, weights = str(self.dtype).removeprefix("torch."), self._merged_weights()
+        stored = self._stored(minibatch, settings, self._merged_weights(), step=step, cause=cause, of=of)
         if self.ranks.rank == 0:
-            self.on_skip(
-                SkippedUpdate(
-                    step=step,
-                    cause=cause,
-                    of=of,
-                    minibatch=minibatch,
-                    settings=settings,
-                    dtype=dtype,
-                    save_policy=lambda path: save_model(self.policy, path, state=weights, dtype=torch.float32),
-                )
-            )
+            self.on_skip(stored)
         stop_if_too_many(self._skipped_in_a_row, cause)
         return UpdateReport(measurements={}, num_tokens=minibatch.packed.num_tokens, stopped=False, skipped=True)
+
+    def _watched(self, minibatch: TrainBatch, settings: UpdateSettings, *, step: int) -> StoredUpdate:
+        """Return the update that is about to be made, with the weights and the policy's log-probs before it."""
+        weights = {name: value.clone() for name, value in self._merged_weights().items()}
+        logps = {"policy_logp_T": self._logps(self.policy, minibatch.packed)}
+        return self._stored(minibatch, settings, weights, step=step, cause="", of="policy", logps=logps)
+
+    def _stored(
+        self, minibatch: TrainBatch, settings: UpdateSettings, weights: dict[str, Tensor], **about: Any
+    ) -> StoredUpdate:
+        return StoredUpdate(
+            minibatch=minibatch,
+            objective=self._objective_now,
+            settings=settings,
+            dtype=str(self.dtype).removeprefix("torch."),
+            save_policy=lambda path: save_model(self.policy, path, state=weights, dtype=torch.float32),
+            **about,
+        )
 
     def _after_step(self, metrics: Mapping[str, float], batch: TrainBatch, step: int) -> None:
         """Adapt the coefficients and the reference, for the next step."""

@@ -1,27 +1,27 @@
-"""Updates that were skipped because their loss or gradient was nan or inf: stored so that they can be repeated.
+"""Updates that are stored so that they can be made again: those that were skipped because their loss or gradient was
+nan or inf, and those that `ansatz train --bundle` names.
 
 skipped/step-000012-0/    the policy before the update, an ordinary Hugging Face folder of float32 weights
-                          batch.pt (the minibatch: tensors and numbers only)
-                          update.json (cause, policy or critic, step, settings, compute type)
+                          bundle.json, arrays.safetensors (a step bundle, see `audit.bundle`)
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError
 
+from ansatz import __version__
+from ansatz.audit.bundle import Bundle, read_bundle, write_bundle
 from ansatz.errors import CheckpointError, NonFiniteError
-from ansatz.files import write_text
-from ansatz.json_text import read_object
 from ansatz.links import check_no_links, hold, make_new_folder, remove, rename
 from ansatz.models.load import cast, load_policy
+from ansatz.objectives.components import Component
 from ansatz.objectives.objective import Objective
 from ansatz.train.batch import LossBatch, TrainBatch
 from ansatz.train.optim import MasterAdamW
@@ -35,19 +35,24 @@ Trained = Literal["policy", "critic"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SkippedUpdate:
-    """An update that was not made. The policy is unchanged.
+class StoredUpdate:
+    """An update, and the policy before it.
 
-    of: the model whose loss or gradient was not finite. The weights of a critic are not stored.
+    cause: why it was not made, so that the policy is unchanged; empty for an update that was made. of: the model whose
+    loss or gradient was not finite. The weights of a critic are not stored. expected: the loss and the gradient norm.
+    logps: arrays that are not part of the minibatch, such as policy_logp_T.
     """
 
     step: int
     cause: str
     of: Trained
     minibatch: TrainBatch
+    objective: Any
     settings: UpdateSettings
     dtype: str
     save_policy: Callable[[Path], None]
+    expected: Mapping[str, float] = field(default_factory=dict[str, float])
+    logps: Mapping[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
 
     def write(self, folder: Path) -> None:
         """Store the update; see `write_skipped`."""
@@ -64,7 +69,7 @@ def stop_if_too_many(in_a_row: int, cause: str) -> None:
         )
 
 
-def write_skipped(folder: Path, skipped: SkippedUpdate) -> None:
+def write_skipped(folder: Path, skipped: StoredUpdate) -> None:
     """Store the update in a folder of its own. An older folder with its name is replaced as a whole.
 
     Raise OSError if the disk is full; an older folder is then untouched.
@@ -80,16 +85,29 @@ def write_skipped(folder: Path, skipped: SkippedUpdate) -> None:
     rename(draft, folder)
 
 
-def _write(folder: Path, skipped: SkippedUpdate) -> None:
-    skipped.save_policy(folder)
-    batch = skipped.minibatch
-    fields = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
-    packed = {field.name: getattr(batch.packed, field.name) for field in dataclasses.fields(PackedRollouts)}
-    packed["mask_T"] = packed.pop("sampled_mask_T")  # the name in files, also in those of earlier versions
-    torch.save({**fields, "packed": packed}, folder / "batch.pt")
-    settings = {**dataclasses.asdict(skipped.settings), "max_logprob_gap": None}
-    about = {"step": skipped.step, "cause": skipped.cause, "of": skipped.of, "dtype": skipped.dtype}
-    write_text(folder / "update.json", json.dumps({**about, "settings": settings}, indent=2))
+def _write(folder: Path, stored: StoredUpdate) -> None:
+    stored.save_policy(folder)
+    batch, packed = stored.minibatch, stored.minibatch.packed
+    values = {name.name: getattr(part, name.name) for part in (batch, packed) for name in dataclasses.fields(part)}
+    at, segment_T = packed.sampled_mask_T, packed.segment_T
+    first_N = torch.zeros_like(packed.sample_N).scatter_reduce(
+        0, segment_T[at], packed.position_T[at], "amin", include_self=False
+    )
+    values |= {"prompt_length_N": first_N, **stored.logps}
+    settings = {**dataclasses.asdict(stored.settings), "max_logprob_gap": None}
+    about = {"cause": stored.cause, "of": stored.of, "dtype": stored.dtype, "settings": settings}
+    bundle = Bundle(
+        project="ansatz",
+        version=__version__,
+        step=stored.step,
+        arrays={
+            name: value.detach().cpu().numpy() for name, value in values.items() if isinstance(value, torch.Tensor)
+        },
+        options={"algorithm": spec_of(stored.objective)} if isinstance(stored.objective, Objective) else {},
+        expected=stored.expected,
+        notes={**about, "stale_corrected": batch.stale_corrected},
+    )
+    write_bundle(folder, bundle)
 
 
 def repeat_update(folder: Path, objective: Objective) -> UpdateReport:
@@ -97,20 +115,36 @@ def repeat_update(folder: Path, objective: Objective) -> UpdateReport:
 
     Raise CheckpointError if the critic's loss or gradient was not finite, because its weights are not stored.
     """
-    about = read_object(folder / "update.json", error=CheckpointError, advice="Repeat another skipped update.")
+    bundle = read_bundle(folder)
+    about, arrays = bundle.notes, {name: torch.from_numpy(value) for name, value in bundle.arrays.items()}
     if about.get("of") == "critic":
         raise CheckpointError(
             f"{folder}: the critic's update was not finite, and its weights are not stored, so this update cannot be "
-            "repeated. Look at the values and returns of its minibatch in batch.pt, or repeat the update of a policy."
+            f"repeated. Look at the values and returns of its minibatch in {folder}, or repeat the update of a policy."
         )
     check_no_links(hold(folder))
     policy = load_policy(str(folder))
     optimizer = MasterAdamW(policy.model, dtype=getattr(torch, about["dtype"]), betas=(0.9, 0.999), weight_decay=0.0)
     cast(policy, getattr(torch, about["dtype"]))
-    fields = torch.load(folder / "batch.pt", map_location=policy.device, weights_only=True)
-    stored = fields.pop("packed")
-    stored.setdefault("sample_N", torch.arange(len(stored["reward_N"])))  # earlier versions did not store it
-    packed = PackedRollouts(sampled_mask_T=stored.pop("mask_T"), **stored)
-    batch = (LossBatch if "old_logp_T" in fields else TrainBatch)(**fields, packed=packed)
+    arrays = {name: value.to(policy.device) for name, value in arrays.items()}
+    packed = PackedRollouts(**_fields(PackedRollouts, arrays))
+    numbers = {"stale_corrected": about["stale_corrected"], "num_rollouts": packed.num_rollouts, "packed": packed}
+    kind = LossBatch if "old_logp_T" in arrays else TrainBatch
+    batch = kind(**{**_fields(kind, arrays), **numbers})
     settings = {name: value for name, value in about["settings"].items() if name != "max_logprob_gap"}
-    return train_step(policy, optimizer, batch, objective, UpdateSettings(**settings), step=about["step"])
+    return train_step(policy, optimizer, batch, objective, UpdateSettings(**settings), step=bundle.step)
+
+
+def spec_of(objective: Objective) -> dict[str, Any]:
+    """Return the `algorithm:` section that builds the objective."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return [plain(item) for item in value]
+        return {"name": value.name, **value.settings} if isinstance(value, Component) else value
+
+    return {key.name: plain(getattr(objective, key.name)) for key in dataclasses.fields(objective)[1:]}
+
+
+def _fields(kind: type[Any], arrays: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    return {name.name: arrays.get(name.name) for name in dataclasses.fields(kind)}

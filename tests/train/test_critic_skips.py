@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from pathlib import Path
 
@@ -11,13 +10,14 @@ import pytest
 import torch
 from tiny_models import tiny_policy
 
+from ansatz.audit.bundle import read_bundle
 from ansatz.config.schema import CriticSection, TrainSection
 from ansatz.errors import CheckpointError, NonFiniteError
 from ansatz.objectives.build import build_objective
 from ansatz.train.local import LocalTrainer
 from ansatz.train.optim import Schedule
 from ansatz.train.sample import TrainSample
-from ansatz.train.skipped import SkippedUpdate, repeat_update, write_skipped
+from ansatz.train.skipped import StoredUpdate, repeat_update, write_skipped
 
 PPO = {"preset": "ppo", "kl_coef": 0.0, "whiten": "none"}
 
@@ -72,7 +72,7 @@ def test_a_critic_that_is_not_finite_skips_the_update_of_both(steps_alone: int) 
     trainer, other = trainer_of(steps_alone=steps_alone), trainer_of(steps_alone=steps_alone)
     for each in (trainer, other):
         each.update(each.batch(rows()), step=1)
-    before, skipped = everything(trainer), list[SkippedUpdate]()
+    before, skipped = everything(trainer), list[StoredUpdate]()
     trainer.on_skip = skipped.append
     hook = break_critic(trainer)
     changes, version = trainer.changes, trainer.version
@@ -102,7 +102,7 @@ def test_a_policy_that_is_not_finite_leaves_no_gradient_in_the_critic() -> None:
 def test_a_loss_of_the_critic_that_overflows_skips_the_update() -> None:
     """The square of 3e19 is above the largest float32, the gradient is not."""
     trainer = trainer_of(steps_alone=9)
-    skipped = list[SkippedUpdate]()
+    skipped = list[StoredUpdate]()
     trainer.on_skip = skipped.append
     before = everything(trainer)
     trainer.update(trainer.batch(rows(reward=3e19)), step=1)
@@ -126,7 +126,7 @@ def test_a_skipped_update_of_a_critic_is_stored_but_cannot_be_repeated(tmp_path:
     trainer.on_skip = lambda skipped: write_skipped(folder, skipped)
     break_critic(trainer)
     trainer.update(trainer.batch(rows()), step=7)
-    assert json.loads((folder / "update.json").read_text())["of"] == "critic"
+    assert read_bundle(folder).notes["of"] == "critic"
     with pytest.raises(CheckpointError, match="the critic's update was not finite, and its weights are not stored"):
         repeat_update(folder, trainer.objective)
 
