@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo real-models test test-slow test-cluster test-gpu test-kernels test-vllm test-peers test-foreign bench bench-graders bench-gpu docs site release locks workflows check
+.PHONY: env demo real-models test test-slow test-cluster test-gpu test-kernels test-vllm test-peers test-foreign bench bench-audit bench-graders bench-gpu docs site release locks workflows check
 
 env: .venv/.ready
 
@@ -84,6 +84,10 @@ bench-graders: .venv-peers/.ready
 # An hour on a machine that does nothing else.
 bench: env .venv-peers/.ready .venv-vllm/.ready
 	$(BIN)/python benchmarks/speed/run.py all --out docs/benchmarks.json --page docs/benchmarks.md
+
+# Bugs that are planted into TRL's running code: which does the audit name? 20 minutes; SMOLLM2=FOLDER adds two runs.
+bench-audit: .venv-peers/.ready
+	.venv-peers/bin/python benchmarks/audit/run.py --out docs/audit.json --page docs/audit.md
 
 # On a machine with a GPU: keep its files in docs/gpu under the card's name.
 bench-gpu: env

@@ -9,12 +9,14 @@ part of an array's name is its axes. These names have a meaning for the audit; t
     token_T, segment_T                   ids; the rollout of each token, ascending
     prompt_length_N, group_N             tokens before the response; the prompt of each rollout, by any numbers
     sampled_mask_T, mask_T               tokens that the policy sampled; tokens that count in the loss
+    observation_T                        tokens of the response that an environment wrote
     policy_logp_T, old_logp_T, behavior_logp_T, ref_logp_T     nats, as in the glossary
     reward_N, component_NK               the reward, and its parts before their weights
     advantage_N, advantage_T             as computed; as the loss saw it
     gradient_T                           of the step's loss with respect to policy_logp_T, as autograd gave it
     correction_T                         the factor for sampler mismatch that the project applied
     recomputed_policy_logp_T, ..._old_..., ..._ref_...   from the same weights by a second, plain forward pass
+    recomputed_raw_logp_T, ..._bfloat16_...              as old: at temperature 1; by weights in that dtype
     version_T, microbatch_N              the policy version of each token; the microbatch, -1: not in this update
     truncated_N                          cut off at the limit of length
 
@@ -23,6 +25,7 @@ What is unknown is absent, never zero. A bundle can be somebody else's file: not
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import re
@@ -84,6 +87,31 @@ class Bundle:
         segment_T, prompt_N = self.arrays["segment_T"], self.arrays["prompt_length_N"]
         start_N = np.searchsorted(segment_T, np.arange(self.num_rollouts))
         return np.arange(len(segment_T)) - start_N[segment_T] >= prompt_N[segment_T]
+
+
+def arrays_of(*records: Any, **more: Any) -> dict[str, Array]:
+    """Return the tensors of a packed batch and its parts as arrays, by the names of their fields.
+
+    A prompt ends here before the first sampled token of the rollout: forced tokens at the beginning belong to it.
+    """
+    found = {each.name: getattr(record, each.name) for record in records for each in dataclasses.fields(record)} | more
+    arrays = {name: value.detach().cpu().numpy() for name, value in found.items() if hasattr(value, "detach")}
+    segment_T, sampled_T = arrays["segment_T"], arrays["sampled_mask_T"]
+    first_N = np.full(len(arrays["reward_N"]), len(segment_T))
+    np.minimum.at(first_N, segment_T[sampled_T], arrays["position_T"][sampled_T])
+    return {**arrays, "prompt_length_N": first_N}
+
+
+def spec_of(objective: Any) -> dict[str, Any]:
+    """Return the `algorithm:` section that builds an objective: names and settings of its components."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return [plain(each) for each in cast("tuple[Any, ...]", value)]
+        return {"name": value.name, **value.settings} if hasattr(value, "settings") else value
+
+    names = [each.name for each in dataclasses.fields(objective) if each.name != "preset"]
+    return {name: plain(getattr(objective, name)) for name in names}
 
 
 def write_bundle(folder: Path, bundle: Bundle) -> None:

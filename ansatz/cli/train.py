@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -110,7 +112,7 @@ def train(
         say(f"{config.name}: loads PyTorch, checks recipe and data, and writes to {config.run_dir}", flush=True)
         with following(config.run_dir, track or []), _viewing(config.run_dir) if view else nullcontext():
             options = {"resume": resume is not None, "fresh": fresh, "allow_changes": allow_changes}
-            _run(config, **options, bundle_steps=steps)
+            _run(config, steps, **options)
 
 
 @contextmanager
@@ -141,7 +143,24 @@ def steps_of(text: str) -> frozenset[int]:
     return frozenset(map(int, numbers))
 
 
-def _run(config: Config, **options: Any) -> None:
+def write_bundles(steps: frozenset[int], trainer: Any, folder: Path, tracker: Any) -> None:
+    """Let the trainer of an RL stage store the updates of these steps in folders of their own."""
+    if not steps or not folder.name.startswith("rl"):
+        return
+    if not hasattr(trainer, "bundle_steps"):
+        raise ConfigError("--bundle stores updates of a trainer in one process. Set cluster.trainers to 0.")
+    numbers = Counter[int]()
+
+    def store(update: Any) -> None:
+        path = folder / "bundles" / f"step-{update.step:06d}-{numbers[update.step]}"
+        numbers[update.step] += 1
+        update.write(path)
+        tracker.event(update.step, "bundle", f"The update is stored in {path}. To look at it: ansatz audit {path}")
+
+    trainer.bundle_steps, trainer.on_bundle = steps, store
+
+
+def _run(config: Config, steps: frozenset[int], **options: bool) -> None:
     from ansatz.links import check_no_links
     from ansatz.loop.pipeline import run_pipeline
     from ansatz.repeat.card import write_card
@@ -164,7 +183,11 @@ def _run(config: Config, **options: Any) -> None:
         advice = "The run ended in the middle. Remove the call and continue from the last checkpoint, with --resume."
         with process.report_exits(advice):
             run_dir = run_pipeline(
-                config, console=open_console(console, log=config.run_dir / LOG), report=report, **options
+                config,
+                console=open_console(console, log=config.run_dir / LOG),
+                report=report,
+                watch_trainer=partial(write_bundles, steps),
+                **options,
             )
     except (RunInterrupted, ClusterLost) as end:
         say(f"ansatz: {end}", file=sys.stderr, flush=True)

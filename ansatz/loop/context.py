@@ -46,12 +46,11 @@ class RunContext(StoredSources):
 
     outputs: of the stages that are done, in order. model: the newest model folder of the policy; start_model: the model
     folder at the start of the running entry of the list of stages. bases: the base model of the adapters in a folder of
-    the run. bundle_steps: RL steps whose updates are stored. held: the run's folder, which `run_pipeline` sets when
-    this process has locked it.
+    the run. held: the run's folder, which `run_pipeline` sets when this process has locked it.
     """
 
     held: HeldRun
-    bundle_steps: frozenset[int] = frozenset()
+    watch_trainer: Callable[[Any, Path, Any], object]
 
     def __init__(
         self,

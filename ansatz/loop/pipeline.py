@@ -61,16 +61,15 @@ def run_pipeline(
     allow_changes: bool = False,
     console: ConsoleSink | None = None,
     report: Callable[[Path], object] | None = None,
-    bundle_steps: frozenset[int] = frozenset(),
+    watch_trainer: Callable[[Any, Path, Any], object] = lambda trainer, folder, tracker: None,
 ) -> Path:
     """Run the rest of the recipe and return the run folder.
 
     resume: continue in an existing folder. fresh: delete an existing run first. allow_changes: resume with a recipe
     that differs from the run's. report: reports on the run folder when the run is complete or its watchdog has stopped
-    it, such as `track.report.write_report`. bundle_steps: RL steps whose updates are stored (`train.skipped`). Raises
-    ConfigError if the folder exists and neither `resume` nor `fresh` is set, or if another process uses it. The recipe,
-    its files and its problems are checked before anything is written, and the problems' lengths before any training.
-    Raises RunInterrupted if a signal ended the run; it can be resumed.
+    it, such as `track.report.write_report`. watch_trainer: called with each trainer, its stage's folder and tracker.
+    Raises ConfigError if the folder exists and neither `resume` nor `fresh` is set, or if another process uses it, and
+    RunInterrupted if a signal ended the run; it can be resumed. Everything is checked before anything is written.
 
     Example: `run_pipeline(load_recipe("recipes/tiny_arithmetic_grpo_cpu.yaml"), fresh=True)`.
     """
@@ -99,7 +98,7 @@ def run_pipeline(
                 record = prepare_run_dir(run_dir, config, fresh=fresh)
                 notes += [f"The first {text}" for text in sources.shown]
             _announce(console, notes, config)  # now that there is a folder for its log
-            context.held, context.bundle_steps = HeldRun(lock, record.identities), bundle_steps
+            context.held, context.watch_trainer = HeldRun(lock, record.identities), watch_trainer
             write_config(config, run_dir)
             if not resume:
                 write_text(run_dir / SHOWN_TEXTS, "\n\n".join(sources.shown) + "\n")

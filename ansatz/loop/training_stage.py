@@ -30,8 +30,6 @@ from ansatz.track.base import TrackerLike
 from ansatz.track.tracker import Tracker
 from ansatz.track.watchdog import WatchState
 from ansatz.train import checkpoint
-from ansatz.train.local import LocalTrainer
-from ansatz.train.skipped import StoredUpdate
 from ansatz.train.trainer import TRAINING, Checkpointed, Skipped, Trainer
 from ansatz.types import Group, Problem
 
@@ -168,8 +166,7 @@ def training_stage(
     )
     edges.capture(step, lambda: state)
     _report_events(trainer, folder, tracker)
-    if context.bundle_steps and folder.name.startswith("rl"):
-        _write_bundles(trainer, folder, tracker, context.bundle_steps)
+    context.watch_trainer(trainer, folder, tracker)
     own_clock.now()  # stops are noticed from here on
     with closing(tracker), context.interrupts.saving(edges), ExitStack() as at_end:
         tracker.resume(step)  # drops the rows of later steps, which are made again
@@ -225,21 +222,6 @@ def _report_events(trainer: Checkpointed, folder: Path, tracker: TrackerLike) ->
     if isinstance(trainer, Trainer):
         trainer.on_skip = functools.partial(_store_skipped, folder, tracker, Counter())
         trainer.on_event = lambda at_step, text: tracker.event(at_step, "ranks", text)
-
-
-def _write_bundles(trainer: Any, folder: Path, tracker: TrackerLike, steps: frozenset[int]) -> None:
-    """Let the trainer store the updates of these steps in folders of their own. Raise ConfigError for ranks."""
-    if not isinstance(trainer, LocalTrainer):
-        raise ConfigError("--bundle stores updates of a trainer in one process. Set cluster.trainers to 0.")
-    numbers = Counter[int]()
-
-    def store(update: StoredUpdate) -> None:
-        path = folder / "bundles" / f"step-{update.step:06d}-{numbers[update.step]}"
-        numbers[update.step] += 1
-        update.write(path)
-        tracker.event(update.step, "bundle", f"The update is stored in {path}. Look at it: ansatz audit {path}")
-
-    trainer.bundle_steps, trainer.on_bundle = steps, store
 
 
 def _restore(

@@ -17,11 +17,10 @@ import torch
 from safetensors import SafetensorError
 
 from ansatz import __version__
-from ansatz.audit.bundle import Bundle, read_bundle, write_bundle
+from ansatz.audit.bundle import Bundle, arrays_of, read_bundle, spec_of, write_bundle
 from ansatz.errors import CheckpointError, NonFiniteError
 from ansatz.links import check_no_links, hold, make_new_folder, remove, rename
 from ansatz.models.load import cast, load_policy
-from ansatz.objectives.components import Component
 from ansatz.objectives.objective import Objective
 from ansatz.train.batch import LossBatch, TrainBatch
 from ansatz.train.optim import MasterAdamW
@@ -87,22 +86,13 @@ def write_skipped(folder: Path, skipped: StoredUpdate) -> None:
 
 def _write(folder: Path, stored: StoredUpdate) -> None:
     stored.save_policy(folder)
-    batch, packed = stored.minibatch, stored.minibatch.packed
-    values = {name.name: getattr(part, name.name) for part in (batch, packed) for name in dataclasses.fields(part)}
-    at, segment_T = packed.sampled_mask_T, packed.segment_T
-    first_N = torch.zeros_like(packed.sample_N).scatter_reduce(
-        0, segment_T[at], packed.position_T[at], "amin", include_self=False
-    )
-    values |= {"prompt_length_N": first_N, **stored.logps}
-    settings = {**dataclasses.asdict(stored.settings), "max_logprob_gap": None}
+    batch, settings = stored.minibatch, {**dataclasses.asdict(stored.settings), "max_logprob_gap": None}
     about = {"cause": stored.cause, "of": stored.of, "dtype": stored.dtype, "settings": settings}
     bundle = Bundle(
         project="ansatz",
         version=__version__,
         step=stored.step,
-        arrays={
-            name: value.detach().cpu().numpy() for name, value in values.items() if isinstance(value, torch.Tensor)
-        },
+        arrays=arrays_of(batch, batch.packed, **stored.logps),
         options={"algorithm": spec_of(stored.objective)} if isinstance(stored.objective, Objective) else {},
         expected=stored.expected,
         notes={**about, "stale_corrected": batch.stale_corrected},
@@ -116,7 +106,7 @@ def repeat_update(folder: Path, objective: Objective) -> UpdateReport:
     Raise CheckpointError if the critic's loss or gradient was not finite, because its weights are not stored.
     """
     bundle = read_bundle(folder)
-    about, arrays = bundle.notes, {name: torch.from_numpy(value) for name, value in bundle.arrays.items()}
+    about = bundle.notes
     if about.get("of") == "critic":
         raise CheckpointError(
             f"{folder}: the critic's update was not finite, and its weights are not stored, so this update cannot be "
@@ -126,24 +116,13 @@ def repeat_update(folder: Path, objective: Objective) -> UpdateReport:
     policy = load_policy(str(folder))
     optimizer = MasterAdamW(policy.model, dtype=getattr(torch, about["dtype"]), betas=(0.9, 0.999), weight_decay=0.0)
     cast(policy, getattr(torch, about["dtype"]))
-    arrays = {name: value.to(policy.device) for name, value in arrays.items()}
+    arrays = {name: torch.from_numpy(value).to(policy.device) for name, value in bundle.arrays.items()}
     packed = PackedRollouts(**_fields(PackedRollouts, arrays))
     numbers = {"stale_corrected": about["stale_corrected"], "num_rollouts": packed.num_rollouts, "packed": packed}
     kind = LossBatch if "old_logp_T" in arrays else TrainBatch
     batch = kind(**{**_fields(kind, arrays), **numbers})
     settings = {name: value for name, value in about["settings"].items() if name != "max_logprob_gap"}
     return train_step(policy, optimizer, batch, objective, UpdateSettings(**settings), step=bundle.step)
-
-
-def spec_of(objective: Objective) -> dict[str, Any]:
-    """Return the `algorithm:` section that builds the objective."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, tuple):
-            return [plain(item) for item in value]
-        return {"name": value.name, **value.settings} if isinstance(value, Component) else value
-
-    return {key.name: plain(getattr(objective, key.name)) for key in dataclasses.fields(objective)[1:]}
 
 
 def _fields(kind: type[Any], arrays: Mapping[str, torch.Tensor]) -> dict[str, Any]:

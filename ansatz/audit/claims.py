@@ -1,0 +1,255 @@
+"""What the numbers of a step say about the claims that a training run makes by its options.
+
+Each claim gets one word (`Claim`). Torch is loaded for the loss alone.
+
+Axes: N rollouts, T flat tokens, K rewards.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ansatz.audit.bundle import Array, Bundle
+from ansatz.audit.claim import Claim, certified, consistent, contradicts, unknown
+from ansatz.audit.promise import Promise, lengths, promise_of
+from ansatz.audit.rules import Rewards, Rule, distance, explanations
+from ansatz.audit.token_claims import check_advantage_used, check_gap, check_logps, check_mask
+
+_CORRECTNESS = re.compile(r"correct|accura|right|math|answer|verif|score", re.IGNORECASE)
+
+
+def audit(bundle: Bundle, *, recompute: bool = True) -> list[Claim]:
+    """Return the claims of a step. recompute: also compute the loss again, which loads torch.
+
+    Example: `[claim.line for claim in audit(read_bundle(folder)) if claim.status == "contradicts"]`.
+    """
+    promise = promise_of(bundle)
+    return [
+        check_groups(bundle),
+        check_advantage(bundle, promise),
+        check_advantage_used(bundle),
+        check_mask(bundle, promise),
+        *(check_logps(bundle, name) for name in ("policy", "old", "ref")),
+        check_gap(bundle),
+        check_loss(bundle, promise) if recompute else unknown("loss", "It was not computed again."),
+        check_step_gradient(bundle),
+        check_rewards(bundle),
+    ]
+
+
+def check_groups(bundle: Bundle) -> Claim:
+    """Every group has the size that the options say."""
+    group_N, size = bundle.arrays.get("group_N"), bundle.options.get("num_generations")
+    if group_N is None or not isinstance(size, int):
+        return unknown("groups", "Groups or their size are not in the bundle.")
+    odd = [f"group {group} has {count}" for group, count in sorted(Counter(group_N.tolist()).items()) if count != size]
+    if odd:
+        return contradicts("groups", f"Groups do not have {size} rollouts.", example=f"{odd[0]}.")
+    return certified("groups", f"{len(set(group_N.tolist()))} groups of {size} rollouts.")
+
+
+def rewards_of(bundle: Bundle) -> Rewards | None:
+    """Collect what an advantage rule can see."""
+    group_N, reward_N, part_NK = (bundle.get(name) for name in ("group_N", "reward_N", "component_NK"))
+    if group_N is None or (reward_N is None and part_NK is None):
+        return None
+    if part_NK is None or not part_NK.size:
+        part_NK = np.zeros((len(group_N), 0)) if reward_N is None else reward_N[:, None]
+    given: Any = bundle.options.get("reward_weights")
+    weight_K = np.array(
+        given if isinstance(given, list) and len(given) == part_NK.shape[1] else np.ones(part_NK.shape[1])
+    )
+    if reward_N is None:
+        reward_N = np.nansum(part_NK * weight_K, 1)
+    return Rewards(reward_N, group_N, np.nan_to_num(part_NK), weight_K.astype(float), lengths(bundle))
+
+
+def advantages_of(bundle: Bundle) -> Array | None:
+    """Return one advantage per rollout; None where tokens of a rollout differ."""
+    advantage_N, advantage_T = bundle.get("advantage_N"), bundle.get("advantage_T")
+    if advantage_N is not None or advantage_T is None:
+        return advantage_N
+    at_T = bundle.arrays.get("mask_T", bundle.arrays["sampled_mask_T"]) != 0
+    segment_T, found_N = bundle.arrays["segment_T"][at_T], np.zeros(bundle.num_rollouts)
+    found_N[segment_T] = advantage_T[at_T]
+    return found_N if np.allclose(found_N[segment_T], advantage_T[at_T]) else None
+
+
+def check_advantage(bundle: Bundle, promise: Promise | str) -> Claim:
+    """Advantages follow from rewards by the promised rule."""
+    given, advantage_N = rewards_of(bundle), advantages_of(bundle)
+    if given is None or advantage_N is None:
+        return unknown("advantage", "Rewards, groups or advantages of rollouts are not in the bundle.")
+    if not np.isfinite(advantage_N).all() or not np.isfinite(given.reward_N).all():
+        row = int(np.flatnonzero(~np.isfinite(advantage_N + given.reward_N))[0])
+        return contradicts(
+            "advantage",
+            "A reward or advantage is no number.",
+            example=f"rollout {row}.",
+        )
+    found = explanations(given, advantage_N)
+    names = list(dict.fromkeys(rule.text() for rule in found))
+    if isinstance(promise, str):
+        says = f"The rule is {names[0]}." if names else "No known rule explains the advantages."
+        return unknown("advantage", f"{says} There is no promise: {promise}.", others=names[1:])
+    rule = promised_rule(promise)
+    if rule is None:
+        return unknown("advantage", f"The promised rule {promise.component('advantage')[0]} needs more than rewards.")
+    if distance(rule, given, advantage_N) <= 2e-5:
+        if not np.abs(advantage_N).max(initial=0):
+            return unknown("advantage", "All advantages are 0.")
+        others = [name for name in names if _plain(name) != _plain(rule.text())]
+        verdict = consistent if others else certified
+        return verdict("advantage", f"The rule is {rule.text()}, as promised.", others=others)
+    return _other_advantage(rule, given, advantage_N, names)
+
+
+def _other_advantage(rule: Rule, given: Rewards, advantage_N: Array, names: list[str]) -> Claim:
+    wanted_N = rule(given)
+    off_N = np.abs(wanted_N - advantage_N)
+    row = int(off_N.argmax())
+    members = np.flatnonzero(given.group_N == given.group_N[row])
+    rewards = ", ".join(f"{value:.6g}" for value in given.reward_N[members][:8])
+    example = (
+        f"rollout {row} in the group with rewards {rewards} has the advantage {advantage_N[row]:.6g}, promised "
+        f"{wanted_N[row]:.6g}."
+    )
+    says = f"Promised: {rule.text()}."
+    scale = max(float(np.abs(wanted_N).max()), 1e-9)
+    if names:
+        says = f"The rule is {names[0]}. {says}"
+    elif float(np.abs(advantage_N).max()) > 20 * scale:
+        says = (
+            f"No known rule explains the advantages: a spike, as if a std that is only rounding error divided. {says}"
+        )
+    else:
+        says = f"No known rule explains the advantages. {says}"
+    return contradicts("advantage", says, example=example, others=names[1:])
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"eps [\de.-]+", "", name)
+
+
+def promised_rule(promise: Promise) -> Rule | None:
+    """Return the numpy rule for a promise; None if the rule takes more than rewards and groups."""
+    name, settings = promise.component("advantage")
+    whiten, _ = promise.component("whiten")
+    if name == "gdpo":
+        kept = {key: settings[key] for key in ("ddof", "eps") if key in settings}
+        return Rule(name, {**kept, "whiten": whiten == "rollouts"})
+    plain = promise.spec.get("kl_in", "loss") == "loss" and promise.spec.get("advantage_clip") is None
+    known = {
+        "group_zscore",
+        "group_mean",
+        "leave_one_out",
+        "leave_one_out_std",
+        "batch_zscore",
+        "reward",
+        "mean_ratio",
+        "opo",
+    }
+    if name not in known or whiten not in ("none", "None") or not plain:
+        return None
+    return Rule(name, {key: value for key, value in settings.items() if key in ("ddof", "eps", "std_over")})
+
+
+def check_loss(bundle: Bundle, promise: Promise | str) -> Claim:
+    """Value and gradient of the loss are those of the promised formula; see `audit.loss`."""
+    needed = [name for name in ("policy_logp_T", "advantage_T", "mask_T", "group_N") if name not in bundle]
+    if needed:
+        return unknown("loss", f"{', '.join(needed)} not in the bundle.")
+    if isinstance(promise, str):
+        return unknown("loss", f"There is no promise: {promise}.")
+    from ansatz.audit.explain_loss import explain_loss
+
+    return explain_loss(bundle, promise)
+
+
+def check_step_gradient(bundle: Bundle) -> Claim:
+    """The gradient of the optimizer step is the sum of those of its microbatches."""
+    again: Any = bundle.notes.get("again") or {}
+    norm, found = again.get("grad_norm"), bundle.expected.get("grad_norm")
+    if norm is None or found is None or not norm:
+        return unknown("step gradient", "The gradient was not computed again.")
+    if abs(found - norm) <= 0.01 * norm and again.get("cosine", 1.0) > 0.999:
+        return certified("step gradient", f"It has the norm {found:.6g}, computed again {norm:.6g}.")
+    last = again.get("grad_norm_of_last")
+    says = f"Its norm is {found:.6g}, the sum over all microbatches has {norm:.6g}"
+    if last is not None and abs(found - last) <= 0.01 * max(last, 1e-12):
+        says += ": it is that of the last microbatch alone"
+    return contradicts("step gradient", f"{says}.")
+
+
+def check_rewards(bundle: Bundle, *, grade: Callable[[str, str], bool] | None = None) -> Claim:
+    """Rewards for right answers agree with our verifier. grade: (gold answer, response) -> right."""
+    rows = [row for row, text in enumerate(bundle.rollouts) if text.get("answer") and text.get("response") is not None]
+    names: Any = bundle.notes.get("rewards") or ["reward"]
+    part_NK, reward_N = bundle.get("component_NK"), bundle.get("reward_N")
+    part_NK = reward_N[:, None] if part_NK is None and reward_N is not None else part_NK
+    columns = (
+        []
+        if part_NK is None
+        else [
+            column
+            for column in range(part_NK.shape[1])
+            if set(np.unique(part_NK[:, column])) <= {-1.0, 0.0, 1.0}
+            and _CORRECTNESS.search(str(names[column : column + 1]))
+        ]
+    )
+    if not rows or not columns or part_NK is None:
+        return unknown("rewards", "No reward for right answers with gold answers and responses is in the bundle.")
+    grade = grade or _verify
+
+    right = np.array(
+        [grade(str(bundle.rollouts[row]["answer"]), str(bundle.rollouts[row]["response"])) for row in rows]
+    )
+    off = np.flatnonzero((part_NK[rows, columns[0]] > 0) != right)
+    says = f"Our verifier agrees with {len(rows) - len(off)} of {len(rows)} rewards ({names[columns[0]]})."
+    if len(off) == 0:
+        return certified("rewards", says)
+    row = min((rows[place] for place in off), key=lambda row: len(str(bundle.rollouts[row]["response"])))
+    text = bundle.rollouts[row]
+    gold, end = str(text["answer"])[:40], str(text["response"])[-60:]
+    example = f"rollout {row} with gold {gold!r} and reward {part_NK[row, columns[0]]:g} ends in {end!r}."
+    return contradicts("rewards", says, example=example)
+
+
+def _verify(gold: str, response: str) -> bool:
+    from ansatz_verify import verify
+
+    return bool(verify(gold, response, mode="last_number").correct)
+
+
+def waste(bundle: Bundle) -> list[str]:
+    """Return sentences about tokens and rollouts from which nothing can be learned. No claim is made about them."""
+    lines = list[str]()
+    group_N, advantage_N = (
+        bundle.arrays.get("group_N"),
+        advantages_of(bundle) if "segment_T" in bundle else bundle.get("advantage_N"),
+    )
+    if group_N is not None and advantage_N is not None:
+        flat = [group for group in np.unique(group_N) if not np.abs(advantage_N[group_N == group]).max() > 1e-9]
+        lines.append(f"{len(flat)} of {len(np.unique(group_N))} groups have no signal: all their advantages are 0.")
+    if "mask_T" in bundle and "gradient_T" in bundle:
+        idle_T = (bundle.arrays["mask_T"] != 0) & (bundle.arrays["gradient_T"] == 0)
+        lines.append(
+            f"{int(idle_T.sum())} of {int((bundle.arrays['mask_T'] != 0).sum())} tokens with loss have no gradient."
+        )
+    if group_N is not None and len(bundle.rollouts) == len(group_N):
+        pairs = Counter(
+            (int(group), str(text.get("response"))) for group, text in zip(group_N, bundle.rollouts, strict=True)
+        )
+        repeated = sum(count - 1 for count in pairs.values())
+        lines.append(f"{repeated} of {len(group_N)} responses repeat another one of their group.")
+    given = rewards_of(bundle)
+    if given is not None and given.length_N.any() and np.ptp(given.reward_N) > 0:
+        good_N = given.reward_N > (given.reward_N.max() + given.reward_N.min()) / 2
+        means = given.length_N[good_N].mean(), given.length_N[~good_N].mean()
+        lines.append(f"Responses with high rewards have {means[0]:.1f} tokens on average, the others {means[1]:.1f}.")
+    return lines

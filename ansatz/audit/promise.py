@@ -1,0 +1,78 @@
+"""The formula that a run's own options promise, as the `algorithm:` section of a recipe. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ansatz.audit.bundle import Bundle
+from ansatz.errors import ConfigError
+from ansatz.objectives.projects import PROJECTS
+from ansatz.objectives.projects.options import Options, merged, nested
+
+_WHOLE_STEP = ("dapo", "cispo", "vespo")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """spec: the section. per_microbatch: token weights are computed within each microbatch, and the microbatches are
+    averaged; else over the whole step. scale: of the loss."""
+
+    spec: Mapping[str, Any]
+    per_microbatch: bool = False
+    scale: float = 1.0
+
+    def component(self, key: str) -> tuple[str, dict[str, Any]]:
+        """Return the name and the settings of a component."""
+        value = self.spec.get(key, "none")
+        if isinstance(value, Mapping):
+            return str(value["name"]), {name: setting for name, setting in value.items() if name != "name"}
+        return str(value), {}
+
+
+def promise_of(bundle: Bundle) -> Promise | str:
+    """Return the promise, or a sentence that says why there is none."""
+    try:
+        if bundle.project == "ansatz":
+            spec = bundle.options.get("algorithm")
+            if not isinstance(spec, Mapping):
+                return "the bundle is not an update of RL"
+            return Promise(spec=spec)
+        if bundle.project == "trl":
+            return _trl(bundle)
+        if bundle.project in PROJECTS and bundle.options:
+            project = PROJECTS[bundle.project]
+            return Promise(spec=project.spec(Options(merged(nested(project.options), bundle.options))))
+        return f"the options of {bundle.project} are not in the bundle"
+    except (ConfigError, KeyError, TypeError, ValueError, AttributeError) as error:
+        return f"the options of {bundle.project} could not be read ({error})"
+
+
+def _trl(bundle: Bundle) -> Promise:
+    """GRPOTrainer of TRL 1.16. Old log-probs are used only if an update can see samples of earlier weights."""
+    given = bundle.options
+    spec = dict(PROJECTS["trl"].spec(Options(merged(nested(PROJECTS["trl"].options), given))))
+    every = int(given.get("steps_per_generation", 1)) * int(given.get("num_iterations", 1))
+    accumulation = int(given.get("gradient_accumulation_steps", 1))
+    corrected = bool(given.get("use_vllm")) and bool(given.get("vllm_importance_sampling_correction"))
+    spec["anchor"] = "old" if accumulation % max(every, 1) or corrected else "policy"
+    if given.get("loss_type") not in _WHOLE_STEP:
+        return Promise(spec=spec, per_microbatch=True)
+    mask_T, micro_N = bundle.arrays.get("mask_T"), bundle.arrays.get("microbatch_N")
+    scale = 1.0
+    if mask_T is not None and micro_N is not None and (micro_N < 0).any():
+        here = float((mask_T != 0).sum())  # the denominator is a share of the tokens of the whole generation
+        everywhere = here + float(bundle.arrays["sampled_mask_T"][micro_N[bundle.arrays["segment_T"]] < 0].sum())
+        scale = here / (everywhere * accumulation / int(given.get("steps_per_generation", accumulation)))
+    return Promise(spec=spec, scale=scale)
+
+
+def lengths(bundle: Bundle) -> Any:
+    """Return the number of sampled tokens of each rollout, 0 where it is unknown."""
+    sampled_T = bundle.arrays.get("sampled_mask_T")
+    if sampled_T is None:
+        return np.zeros(bundle.num_rollouts)
+    return np.bincount(bundle.arrays["segment_T"][sampled_T != 0], minlength=bundle.num_rollouts)

@@ -1,0 +1,86 @@
+"""Which of the planted bugs does the audit name, and does it accuse runs without one? Against the real TRL.
+
+    .venv-trl/bin/python benchmarks/audit/run.py --out docs/audit.json [--only NAME,...]
+
+Each bug and each clean run is a short run of GRPOTrainer on a CPU (`trl_runs.py`), whose last step is recorded and then
+audited. A bug is named if its claim is contradicted and the cause has the words of `planted.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import tempfile
+import time
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any
+
+from bundle_plants import BUNDLE_PLANTS
+from planted import BUGS, BUNDLE, CLEAN, Bug
+from transformers import logging
+from trl_plants import PLANTS
+from trl_runs import SMOLLM2, record
+
+from ansatz.audit.bundle import Bundle, read_bundle
+from ansatz.audit.claims import audit
+
+
+def bundle_of(bug: Any, folder: Path) -> Bundle:
+    plant = PLANTS.get(bug.name) if getattr(bug, "where", "") == "trl" else None
+    bundle = read_bundle(record(bug.options, bug.run, folder / bug.name, plant))
+    return BUNDLE_PLANTS[bug.name](bundle) if getattr(bug, "where", "") == BUNDLE else bundle
+
+
+def judge(case: Any, folder: Path) -> dict[str, Any]:
+    """Run one case. named: the promised claim is contradicted for the right reason. accused: contradicted claims."""
+    start = time.perf_counter()
+    claims = audit(bundle_of(case, folder))
+    lines = {claim.name: claim.line for claim in claims if claim.status == "contradicts"}
+    row: dict[str, Any] = {"name": case.name, "contradicts": lines, "seconds": round(time.perf_counter() - start, 1)}
+    row["claims"] = {claim.name: claim.status for claim in claims}
+    if isinstance(case, Bug):
+        row |= {"what": case.what, "where": case.where, "source": case.source, "claim": case.claim}
+        row["found"] = case.claim in lines
+        told = {claim.name: claim.line for claim in claims if claim.name == "sampler gap"} | lines
+        row["named"] = bool(re.search(case.words, told.get(case.claim, "")))  # a gap of dtype alone is no contradiction
+    return row
+
+
+def judged(case: Any, folder: Path) -> dict[str, Any]:
+    """Run one case; one that fails is not named, and counts as an accusation of a clean run."""
+    try:
+        return judge(case, folder)
+    except Exception as error:  # of TRL or of the audit: the table says which case it was
+        traceback.print_exc()
+        return {"name": case.name, "named": False, "contradicts": {"failed": f"{type(error).__name__}: {error}"}}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--only", default="")
+    asked = parser.parse_args()
+    warnings.simplefilter("ignore")
+    logging.set_verbosity_error()
+    only = asked.only.split(",") if asked.only else []
+    rows: dict[str, list[dict[str, Any]]] = {"bugs": [], "clean": []}
+    with tempfile.TemporaryDirectory() as folder:
+        for kind, cases in (("bugs", BUGS), ("clean", CLEAN)):
+            for case in cases:
+                if (only and case.name not in only) or (case.run.get("model") == "smollm2" and not SMOLLM2.is_dir()):
+                    continue
+                row = judged(case, Path(folder) / kind)
+                rows[kind].append(row)
+                word = ("named" if row["named"] else "NOT named") if kind == "bugs" else "clean"
+                print(f"## {case.name}: {word}; {' | '.join(row['contradicts'].values()) or 'nothing'}", flush=True)
+    named = sum(row["named"] for row in rows["bugs"])
+    accused = sum(bool(row["contradicts"]) for row in rows["clean"])
+    print(f"## {named} of {len(rows['bugs'])} bugs named, {accused} of {len(rows['clean'])} clean runs accused")
+    asked.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""What the audit says about steps with one mistake each, and about steps without one."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ansatz.audit.bundle import Bundle
+from ansatz.audit.claim import Claim
+from ansatz.audit.claims import audit, check_rewards, waste
+from ansatz.objectives.build import build_objective
+from tests.audit.made_bundle import made, with_arrays, with_loss
+
+
+def claims(bundle: Bundle) -> dict[str, Claim]:
+    return {claim.name: claim for claim in audit(bundle)}
+
+
+def contradicted(bundle: Bundle) -> dict[str, str]:
+    return {name: claim.line for name, claim in claims(bundle).items() if claim.status == "contradicts"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"loss_type": "grpo"},
+        {"loss_type": "dr_grpo"},
+        {"loss_type": "bnpo", "beta": 0.1},
+        {"loss_type": "cispo", "epsilon_high": 2.0},
+        {"loss_type": "sapo"},
+        {"importance_sampling_level": "sequence", "loss_type": "grpo"},
+        {"num_iterations": 1},
+    ],
+)
+def test_a_step_that_keeps_its_promise_is_accused_of_nothing(options: dict[str, Any]):
+    found = claims(made(**options))
+    assert {name: claim.line for name, claim in found.items() if claim.status == "contradicts"} == {}
+    assert found["loss"].status in ("certified", "consistent")
+    assert found["advantage"].status in ("certified", "consistent")
+
+
+def component(kind: str, **settings: Any) -> Any:
+    return getattr(build_objective({kind: settings}), kind)
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "words"),
+    [
+        ({}, {"weights": component("weights", name="sequence_mean")}, "sequence_mean over the whole step instead"),
+        ({"epsilon_high": 0.3}, {"surrogate": component("surrogate", name="clip", low=0.2, high=0.2)}, "high 0.2"),
+        ({}, {"surrogate": component("surrogate", name="plain")}, "surrogate plain instead of clip"),
+        ({}, {"anchor": "policy"}, "anchor of the ratio is policy instead of old"),
+        ({}, {"ratio": component("ratio", name="sequence")}, "ratio sequence instead of token"),
+        ({"beta": 0.1}, {"kl_coef": 0.0}, "no KL"),
+        ({"beta": 0.1, "use_bias_correction_kl": False}, {"kl": component("kl", name="k2")}, "KL k2 instead of k3"),
+        ({}, {"policy_coef": -1.0}, "-1 times the promised loss: the sign is wrong"),
+    ],
+)
+def test_a_formula_with_one_change_is_named(options: dict[str, Any], changes: dict[str, Any], words: str):
+    assert words in contradicted(with_loss(made(**options), **changes))["loss"]
+
+
+def test_a_loss_that_no_change_explains_is_still_contradicted():
+    bundle = made()
+    noise_T = np.random.default_rng(9).normal(size=len(bundle.arrays["token_T"]))
+    assert "No known formula" in contradicted(with_arrays(bundle, gradient_T=noise_T))["loss"]
+
+
+def test_the_smallest_counterexample_of_a_mask_is_its_first_token():
+    bundle = made()
+    mask_T = bundle.arrays["mask_T"].copy()
+    ends = np.flatnonzero(np.diff(bundle.arrays["segment_T"]))
+    mask_T[ends] = False
+    bundle = dataclasses.replace(
+        with_arrays(bundle, mask_T=mask_T), notes={"end_ids": bundle.arrays["token_T"][ends].tolist()}
+    )
+    assert "7 without loss are end-of-sequence tokens" in contradicted(bundle)["mask"]
+    assert f"token {ends[0] - 2} (id {bundle.arrays['token_T'][ends[0]]}) of rollout 0" in contradicted(bundle)["mask"]
+
+
+def test_stale_old_log_probs_are_named():
+    bundle = made()
+    other_T = bundle.arrays["old_logp_T"] + 0.3 * np.random.default_rng(2).normal(size=len(bundle.arrays["token_T"]))
+    bundle = with_loss(with_arrays(bundle, old_logp_T=other_T))
+    assert set(contradicted(bundle)) == {"old log-probs"}
+    assert "stale" in contradicted(bundle)["old log-probs"]
+
+
+def test_without_arrays_nothing_can_be_told():
+    bundle = Bundle(project="verl", version="0.9.1", step=1, arrays={"group_N": np.zeros(4, int)})
+    assert {claim.status for claim in audit(bundle)} == {"cannot tell"}
+
+
+def test_rewards_are_graded_again():
+    texts = [{"response": "The answer is 4", "answer": "4"}, {"response": "The answer is 5", "answer": "4"}]
+    arrays = {"reward_N": np.array([1.0, 1.0]), "group_N": np.array([0, 0])}
+    bundle = Bundle(
+        project="verl", version="0.9.1", step=1, arrays=arrays, rollouts=texts, notes={"rewards": ["score"]}
+    )
+    claim = check_rewards(bundle)
+    assert claim.status == "contradicts"
+    assert "1 of 2" in claim.says
+    assert "rollout 1 with gold '4' and reward 1" in claim.example
+    right = dataclasses.replace(bundle, arrays={**arrays, "reward_N": np.array([1.0, 0.0])})
+    assert check_rewards(right).status == "certified"
+
+
+def test_waste_counts_groups_without_signal_and_repeated_responses():
+    bundle = made()
+    flat_N = np.where(bundle.arrays["group_N"] == 0, 0.0, bundle.arrays["advantage_N"])
+    texts = [{"response": "same" if row < 3 else str(row)} for row in range(8)]
+    lines = waste(dataclasses.replace(with_arrays(bundle, advantage_N=flat_N), rollouts=texts))
+    assert "1 of 2 groups have no signal: all their advantages are 0." in lines
+    assert "2 of 8 responses repeat another one of their group." in lines
+
+
+def test_the_demo_needs_no_torch():
+    program = (
+        "import sys; sys.modules['torch'] = None; sys.argv = ['ansatz', 'audit', '--demo']; "
+        "from ansatz.cli.main import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "advantage: contradicts. The rule is group_zscore (ddof 1, eps 0.0001, std over batch)" in done.stdout
+    assert "rewards: certified" in done.stdout
