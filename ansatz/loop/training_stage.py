@@ -165,8 +165,7 @@ def training_stage(
         held=context.held,
     )
     edges.capture(step, lambda: state)
-    _report_events(trainer, folder, tracker)
-    context.watch_trainer(trainer, folder, tracker)
+    _report_events(context, trainer, folder, tracker)
     own_clock.now()  # stops are noticed from here on
     with closing(tracker), context.interrupts.saving(edges), ExitStack() as at_end:
         tracker.resume(step)  # drops the rows of later steps, which are made again
@@ -217,8 +216,9 @@ def _saved_after_errors(edges: EdgeSaver, run_dir: Path) -> Iterator[None]:
         raise type(error)(f"{error} {saved} Resume with: ansatz train --resume {run_dir}") from error
 
 
-def _report_events(trainer: Checkpointed, folder: Path, tracker: TrackerLike) -> None:
+def _report_events(context: RunContext, trainer: Checkpointed, folder: Path, tracker: TrackerLike) -> None:
     """Let a trainer of a policy report updates that it skips and ranks that it starts again."""
+    context.watch_trainer(trainer, folder, tracker)
     if isinstance(trainer, Trainer):
         trainer.on_skip = functools.partial(_store_skipped, folder, tracker, Counter())
         trainer.on_event = lambda at_step, text: tracker.event(at_step, "ranks", text)
