@@ -30,7 +30,8 @@ def verdict(case: str, *, error_frac: float = ERROR_FRAC) -> str:
     same = _plain(reference) == _plain(json.loads(candidate))
     digest = hashlib.sha256(case.encode()).digest()
     mistaken = int.from_bytes(digest[:4], "big") < error_frac * 2**32
-    return "CORRECT" if same != mistaken else "INCORRECT"
+    words = ("1", "0") if case.startswith("Mark ") else ("CORRECT", "INCORRECT")  # with judge_prompt.txt
+    return words[0] if same != mistaken else words[1]
 
 
 def _plain(answer: str) -> str:

@@ -30,6 +30,7 @@ from ansatz.repeat import card as cards
 from ansatz.rewards import code_blocks, code_runs, countdown, format, judge, language, plain_calls, reasoning_steps
 from ansatz.rewards.code_forms import read_forms
 from ansatz.rewards.code_safety import UnsafeTest
+from ansatz.rewards.judge_prompt import JudgePrompt
 from ansatz.special_tokens import SpecialTokens, broken, has_marker
 from ansatz.track import filters as row_filters
 from ansatz.track import mathematics, page, rollout_rows, rollout_table, word_diff
@@ -38,6 +39,7 @@ from ansatz.ui import response, response_pages
 from ansatz.visible import say, visible, whole
 
 Reader = Callable[[str], object]
+JUDGE_PROMPT = JudgePrompt(template=str(Path(__file__).parent / "rewards" / "judge_prompt.txt"))
 
 
 def problem(text: str, **fields: Any) -> Problem:
@@ -214,6 +216,7 @@ def shown(text: str) -> None:
 
 def judged(text: str) -> None:
     judge._messages(text, text, text)
+    JUDGE_PROMPT.messages(text, text, text, text)
     verdict = Verdict(correct=False, reason=Reason.DIFFERENT, extracted=text)
     estimators.vote(verdict, gold=text)
     shown_golds(text)
@@ -258,6 +261,8 @@ READERS: dict[str, Reader] = {
     "windows of words": language.windows,
     "an expression": expression,
     "the verdict of a judge": judge.read_verdict,
+    "the mark of a judge": JUDGE_PROMPT.read,
+    "the mark of a judge in JSON": JudgePrompt(template="x", parser="json").read,
     "what a judge says before": lambda text: judge.read_verdict(f"{text}\nCORRECT"),
     "markers of any family": lambda text: (broken(text), has_marker(text)),
     "special tokens": special_tokens_of,

@@ -172,6 +172,7 @@ OPENS_ELSEWHERE = {
     "prompts.templates": "the user's own template",
     "rewards.gym_scorer": "the null device",
     "rewards.judge": "the user's own cache",
+    "rewards.judge_prompt": "the user's own template",
     "rewards.sandbox": "/proc, and a temporary file",
     "rewards.sandbox_child": "/proc and the null device",
     "rollout.vllm.processes": "/proc, and shared memory",

@@ -13,9 +13,10 @@ import os
 import re
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from ansatz_verify import equivalent
 from ansatz_verify.marks import Mode, extract
@@ -23,9 +24,11 @@ from ansatz_verify.pool import WorkerPool
 from pydantic import Field
 
 from ansatz.config.fields import Positive, Rate, Seconds
+from ansatz.config.load import parse_section
 from ansatz.errors import ConfigError, RewardUnavailable, UnreachableError
 from ansatz.rewards.base import RewardResult
 from ansatz.rewards.chat_client import ChatClient, ChatFailed, ChatTimeout
+from ansatz.rewards.judge_prompt import JudgePrompt, template_text
 from ansatz.special_tokens import broken
 from ansatz.trust import refuse_found
 from ansatz.types import Reason, Rollout, Verdict, shown_golds
@@ -33,6 +36,10 @@ from ansatz.types import Reason, Rollout, Verdict, shown_golds
 CAN_HANG = True
 """The judge is another machine, and the reward waits for it as long as its patience lasts."""
 
+Mark = float | str | Reason
+"""A mark from 0 to 1, a text that says why the reply has none, or the reason why there is no reply."""
+Judged = tuple[Verdict, float | None]
+"""The verdict on an answer, and its value; None without a reply."""
 _STAGE = "judge"
 _START_PATIENCE_S = 10.0  # a judge that does not answer when a run starts is a mistake in the recipe
 _MAX_ANSWER_CHARS = 2_000  # longer text is not a final answer, and could contain arguments for the judge
@@ -90,6 +97,7 @@ def judge(
     concurrent: Positive = 16,
     max_reply_tokens: Positive = 1024,
     cache: str | None = None,
+    prompt: dict[str, Any] | None = None,
     pool: WorkerPool | None = None,
 ) -> list[RewardResult]:
     """Return `correct` if the judge considers the response's final answer the same as the problem's, else `wrong`.
@@ -100,38 +108,84 @@ def judge(
     changes little, and the reason timeout or crashed.
     rules_first: accept an answer that `math_answer` accepts without asking the judge. api_key_env: the environment
     variable that holds the key. cache: an SQLite file; None caches in memory. mode: where the answer is looked for, see
-    `math_answer`. Other settings: see `ChatClient`.
+    `math_answer`. prompt: a prompt of your own with its scale, instead of a comparison with the gold answer, as
+    {template: FILE, scale: [0, 10], good: 7, parser: number}. A mark's value is on the line from `wrong` to `correct`,
+    and rules_first has no effect. Other settings: see `ChatClient`.
     Raise ConfigError, for an empty group, if the judge cannot be reached at all.
     """
     limits = {"timeout_s": timeout_s, "patience_s": patience_s, "backoff_s": backoff_s, "concurrent": concurrent}
     _refuse_found(url=url, api_key_env=api_key_env, cache=cache)
     client = _client(url=url, model=model, api_key=_key(api_key_env), **limits)
     saved = _cache(cache)
+    own = None if prompt is None else parse_section(JudgePrompt, prompt, name="rewards.judge.prompt")
+    whole_text = own is not None and "{response}" in template_text(own.template)
     if not rollouts:
         saved.check()
         _reach(client, max_reply_tokens)
         return []
     problem = rollouts[0].prompt.problem
     answers = [extract(rollout.said, mode=mode) for rollout in rollouts]
-    verdicts: dict[str | None, Verdict] = {None: Verdict(correct=False, reason=Reason.NO_ANSWER, stage=_STAGE)}
-    for answer in answers:
-        if answer is None or answer in verdicts:
-            continue
-        if rules_first and (verdict := equivalent(problem.answer, answer, pool=pool)):
-            verdicts[answer] = verdict
-        elif len(answer) > _MAX_ANSWER_CHARS:
-            verdicts[answer] = Verdict(correct=False, reason=Reason.DIFFERENT, extracted=answer, stage=_STAGE)
-    asked = list(dict.fromkeys(answer for answer in answers if answer is not None and answer not in verdicts))
-    conversations = [_messages(problem.dialogue, shown_golds(problem.answer), answer) for answer in asked]
-    reasons = _ask_all(client, saved, conversations, max_reply_tokens, _Drops.of(client, drop), problem.id)
-    for answer, reason in zip(asked, reasons, strict=True):
-        verdicts[answer] = Verdict(correct=reason is Reason.EQUAL, reason=reason, extracted=answer, stage=_STAGE)
-    values = {Reason.EQUAL: correct, Reason.DIFFERENT: wrong, Reason.NO_ANSWER: wrong, Reason.UNPARSED: failed}
-    judged = [values[verdicts[answer].reason] for answer in answers if verdicts[answer].reason in values]
-    mean = sum(judged) / len(judged) if judged else wrong
-    return [
-        RewardResult(value=values.get(verdicts[answer].reason, mean), verdict=verdicts[answer]) for answer in answers
-    ]
+    texts = [rollout.said for rollout in rollouts] if whole_text else answers
+    pay = _Pay(correct=correct, wrong=wrong, failed=failed, is_good=_is_full if own is None else own.is_good)
+    judged: dict[str | None, Judged] = {None: (_verdict(Reason.NO_ANSWER, None), wrong)}
+    if own is None:
+        judged |= _without_asking(answers, problem.answer, pay, rules=rules_first, pool=pool)
+    asked = {text: answer for text, answer in zip(texts, answers, strict=True) if text is not None}
+    asked = {text: answer for text, answer in asked.items() if text not in judged}
+    write = _messages if own is None else own.messages
+    question, gold = problem.dialogue, shown_golds(problem.answer)
+    conversations = [write(question, gold, answer or "", text) for text, answer in asked.items()]
+    marks = _ask_all(client, saved, conversations, max_reply_tokens, _Drops.of(client, drop), problem.id, own)
+    for (text, answer), mark in zip(asked.items(), marks, strict=True):
+        judged[text] = pay.of(mark, answer)
+    return _results([judged[text] for text in texts], wrong)
+
+
+def _without_asking(
+    answers: Sequence[str | None], gold: str, pay: _Pay, *, rules: bool, pool: WorkerPool | None
+) -> dict[str | None, Judged]:
+    """Return the answers that need no judge: those that the rules accept, and those that are too long."""
+    judged = dict[str | None, Judged]()
+    for answer in dict.fromkeys(answers):
+        if answer is not None and rules and (verdict := equivalent(gold, answer, pool=pool)):
+            judged[answer] = verdict, pay.correct
+        elif answer is not None and len(answer) > _MAX_ANSWER_CHARS:
+            judged[answer] = _verdict(Reason.DIFFERENT, answer), pay.wrong
+    return judged
+
+
+def _results(judged: Sequence[Judged], wrong: float) -> list[RewardResult]:
+    """Return the results. What the judge did not reply to gets the mean of the others, `wrong` without any."""
+    values = [value for _, value in judged if value is not None]
+    mean = sum(values) / len(values) if values else wrong
+    return [RewardResult(value=mean if value is None else value, verdict=verdict) for verdict, value in judged]
+
+
+def _verdict(reason: Reason, answer: str | None, why: str = "") -> Verdict:
+    stage = f"{_STAGE}: {why}" if why else _STAGE
+    return Verdict(correct=reason is Reason.EQUAL, reason=reason, extracted=answer, stage=stage)
+
+
+def _is_full(mark: float) -> bool:
+    return mark == 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pay:
+    """The values of marks from 0 to 1. is_good: whether a mark counts as correct."""
+
+    correct: float
+    wrong: float
+    failed: float
+    is_good: Callable[[float], bool]
+
+    def of(self, mark: Mark, answer: str | None) -> Judged:
+        if isinstance(mark, Reason):
+            return _verdict(mark, answer), None
+        if isinstance(mark, str):
+            return _verdict(Reason.UNPARSED, answer, mark), self.failed
+        value = self.correct if mark == 1.0 else self.wrong + (self.correct - self.wrong) * mark
+        return _verdict(Reason.EQUAL if self.is_good(mark) else Reason.DIFFERENT, answer), value
 
 
 class _Drops:
@@ -165,18 +219,19 @@ def _ask_all(
     max_tokens: int,
     drops: _Drops,
     problem: str,
-) -> list[Reason]:
-    """Return the judge's verdict on each conversation. Raise RewardUnavailable if a reply is missing and cannot be
+    own: JudgePrompt | None,
+) -> list[Mark]:
+    """Return the judge's mark of each conversation. Raise RewardUnavailable if a reply is missing and cannot be
     dropped."""
+    more = [] if own is None else [own.model_dump()]
     keys = [
-        hashlib.sha256(json.dumps([client.url, client.model, messages]).encode()).hexdigest()
+        hashlib.sha256(json.dumps([client.url, client.model, messages, *more]).encode()).hexdigest()
         for messages in conversations
     ]
-    known = {key: saved.get(key) for key in keys}
+    known: dict[str, Mark | None] = {key: saved.get(key) for key in keys}
     missing = [index for index, key in enumerate(keys) if known[key] is None]
     drops.asked(len(conversations))
     replies = client.ask_all([conversations[index] for index in missing], max_tokens=max_tokens) if missing else []
-    without_reply: dict[str, Reason] = {}
     for index, reply in zip(missing, replies, strict=True):
         if isinstance(reply, ChatFailed):
             if not drops.take():
@@ -184,16 +239,19 @@ def _ask_all(
                     f"rewards.judge: the model {client.model!r} at {client.url} has not answered about problem "
                     f"{problem!r}: {reply}."
                 ) from reply
-            without_reply[keys[index]] = Reason.TIMEOUT if isinstance(reply, ChatTimeout) else Reason.CRASHED
-        elif (correct := read_verdict(reply)) is None:
-            without_reply[keys[index]] = Reason.UNPARSED
-        else:
-            known[keys[index]] = correct
-            saved.put(keys[index], correct)
-    return [without_reply.get(key) or (Reason.EQUAL if known[key] else Reason.DIFFERENT) for key in keys]
+            mark = Reason.TIMEOUT if isinstance(reply, ChatTimeout) else Reason.CRASHED
+        elif isinstance(mark := _read(reply) if own is None else own.read(reply), float):
+            saved.put(keys[index], mark)
+        known[keys[index]] = mark
+    return [mark for key in keys if (mark := known[key]) is not None]
 
 
-def _messages(question: str, gold: str, answer: str) -> list[dict[str, str]]:
+def _read(reply: str) -> float | str:
+    verdict = read_verdict(reply)
+    return "" if verdict is None else float(verdict)
+
+
+def _messages(question: str, gold: str, answer: str, response: str = "") -> list[dict[str, str]]:
     # The server's tokenizer makes tokens of markers: an answer could end the judge's turn and begin its reply.
     question, gold, answer = map(broken, (question, gold, answer))
     case = f"Question:\n{question}\n\nReference answer:\n{gold}\n\nCandidate answer:\n{json.dumps(answer)}"
@@ -278,7 +336,7 @@ _WAIT_S = 30.0  # for another process that is writing
 
 
 class VerdictCache:
-    """Correct or not, by key. path: an SQLite file, which several processes can share; None keeps it in memory. The
+    """Marks from 0 to 1, by key. path: an SQLite file, which several processes can share; None keeps it in memory. The
     file is made by the first verdict that is looked for, so that a check of a recipe leaves nothing behind."""
 
     def __init__(self, path: str | None) -> None:
@@ -312,14 +370,14 @@ class VerdictCache:
             f"judge: cache = {self._path!r} cannot be opened ({problem}); expected a file that can be written."
         )
 
-    def get(self, key: str) -> bool | None:
+    def get(self, key: str) -> float | None:
         with self._lock:
             row = self._base.execute("SELECT correct FROM verdicts WHERE key = ?", (key,)).fetchone()
-        return None if row is None else bool(row[0])
+        return None if row is None else float(row[0])
 
-    def put(self, key: str, correct: bool) -> None:
+    def put(self, key: str, mark: float) -> None:
         with self._lock, self._base:
-            self._base.execute("INSERT OR REPLACE INTO verdicts VALUES (?, ?)", (key, int(correct)))
+            self._base.execute("INSERT OR REPLACE INTO verdicts VALUES (?, ?)", (key, mark))
 
 
 _client = functools.cache(ChatClient)
