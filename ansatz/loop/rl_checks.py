@@ -91,6 +91,7 @@ def _find_requirements(config: Config) -> list[tuple[str, Any, str]]:
     known = {
         "dynamic_sampling": ("data.curriculum.dynamic_sampling", curriculum.get("dynamic_sampling") or None, "9"),
         "overlong": ("rewards.overlong", config.rewards.get("overlong"), overlong),
+        "teacher_prompt": ("teacher.prompt", (config.teacher or {}).get("prompt"), "a text with {question}"),
     }
     return [known[name] for name in PRESETS.get(str(config.algorithm.get("preset")), {}).get("requires", ())]
 

@@ -24,6 +24,9 @@ _UNBIASED = {"name": "fixed_length", "max_tokens": "max_response_tokens"}  # sta
 _REINFORCE = {"surrogate": "log_prob", "weights": _UNBIASED}
 _DAPO = {"surrogate": {"name": "clip", "low": 0.2, "high": 0.28}, "weights": "token_mean"}
 _TEACHER = {"kl_to": "teacher", "kl_coef": 1.0, "weights": "token_mean"}
+_OPD = {**_TEACHER, "advantage": "zero", "kl": "k1", "kl_in": "advantage"}  # the sampled token's reverse KL
+_GKD = {**_TEACHER, "policy_coef": 0.0, "kl": "jensen_shannon"}  # whole distributions
+_PROMPT = {"requires": ("teacher_prompt",)}
 _REWARD_KL = {"kl": {"name": "k1", "at_least": 0.0}, "kl_in": "reward"}  # negative estimates count as 0
 
 PRESETS: dict[str, dict[str, Any]] = {  # rows over COMMON
@@ -114,8 +117,13 @@ PRESETS: dict[str, dict[str, Any]] = {  # rows over COMMON
         "aliases": ("passk",),
     },
     "gdpo": {"advantage": "gdpo", "whiten": "rollouts", "source": "arXiv:2601.05242"},
-    "opd": {**_TEACHER, "advantage": "zero", "kl": "k1", "kl_in": "advantage", "source": "TRL, tinker-cookbook"},
-    "gkd": {**_TEACHER, "policy_coef": 0.0, "kl": "jensen_shannon", "source": "arXiv:2306.13649"},
+    "opd": {**_OPD, "source": "tinker-cookbook, distillation/train_on_policy.py"},
+    "gkd": {**_GKD, "source": "arXiv:2306.13649"},
+    "opsd": {**_GKD, **_PROMPT, "objective_only": "gkd", "source": "arXiv:2601.18734"},
+    "sdft": {**_OPD, **_PROMPT, "objective_only": "opd", "source": "arXiv:2601.19897"},
+    "sdpo": {**_OPD, **_PROMPT, "objective_only": "opd", "source": "arXiv:2601.20802"},
+    "vespo": {"surrogate": "vespo", "weights": "token_mean", "source": "TRL loss_type vespo"},
+    "dro": {"surrogate": "log_prob", "kl": "k2", "kl_to": "old", "kl_coef": 1.0, "source": "verl loss_mode dro"},
     "opmd": {
         "advantage": "group_mean",
         "ratio": "product",

@@ -23,9 +23,13 @@ from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.preference import pair_samples
 from ansatz.models.load import load_policy
 from ansatz.models.tiny import build_tiny_model
+from ansatz.objectives.build import build_objective
 from ansatz.objectives.preference_objective import build_preference_objective
+from ansatz.teachers.settings import ONLY, TeacherSettings
+from ansatz.teachers.trainer import TaughtTrainer
 from ansatz.train.local import LocalTrainer
 from ansatz.train.optim import Schedule
+from ansatz.train.sample import TrainSample
 
 SCRIPTS = REPOSITORY / "tests" / "trainers"
 
@@ -152,6 +156,43 @@ def five_losses(folder: Path, template: Path, losses: dict[str, dict[str, Any]])
     )
     reports = [trainer.update(trainer.batch(samples), step=step) for step, samples in enumerate(batches, start=1)]
     return [report.metrics["train/loss"] for report in reports]
+
+
+DISTILLATION_CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "reverse": ({"beta": 1.0}, {"preset": "gkd", "kl": "full"}),
+    "forward": ({"beta": 0.0}, {"preset": "gkd", "kl": "full_reverse"}),
+    "jensen_shannon": ({"beta": 0.3, "temperature": 0.8}, {"preset": "gkd", "kl": {"mixing": 0.3}}),
+}
+"""By name: (settings of TRL's DistillationConfig, the recipe's `algorithm`)."""
+
+
+@pytest.mark.slow
+def test_the_losses_of_three_steps_agree_with_trl_s_distillation_trainer(tmp_path):
+    texts = [f"Question: {number} + {number % 7}?\nAnswer:\n{number + number % 7}" for number in range(40)]
+    for name, seed in (("model", 0), ("teacher", 1)):
+        build_tiny_model(tmp_path / name, texts=texts, vocab_size=300, hidden_size=32, num_layers=2, seed=seed)
+    configs = json.dumps({name: settings for name, (settings, _) in DISTILLATION_CASES.items()})
+    folders = tmp_path / "model", tmp_path / "teacher"
+    found = output_of(".venv-peers", "trl_distillation_steps.py", *folders, configs)
+    for name, (settings, algorithm) in DISTILLATION_CASES.items():
+        trainer = TaughtTrainer(
+            load_policy(str(folders[0])),
+            build_objective(algorithm),
+            teachers={ONLY: TeacherSettings(path="teacher")},
+            loaded={ONLY: load_policy(str(folders[1]))},
+            settings=TrainSection(optimizer={"name": "adamw", "betas": (0.9, 0.999)}, tokens_per_microbatch=128),
+            dtype=torch.float32,
+            lr=1e-3,
+            schedule=Schedule(warmup_steps=0, decay_steps=0, total_steps=3),
+            temperature=settings.get("temperature", 1.0),
+        )
+        for number, step in enumerate(found[name], start=1):
+            samples = [
+                TrainSample(prompt_ids=ids, token_ids=said, behavior_logps=[0.0] * len(said), group=group, reward=0.0)
+                for group, (ids, said) in enumerate(zip(step["prompts"], step["completions"], strict=True))
+            ]
+            report = trainer.update(trainer.batch(samples), step=number)
+            assert report.metrics["train/loss"] == pytest.approx(step["loss"], rel=1e-5, abs=1e-6), (name, number)
 
 
 @pytest.mark.slow

@@ -183,7 +183,7 @@ def _train(
             metrics |= values(environment_metrics(data.sampled))
         stage.log(step, {**metrics, "perf/peak_memory_gb": peak_gb()}, data.sampled)
         note = no_signal_note(data.sampled, max_response_tokens=config.rollout.max_response_tokens)
-        if step == 1 and note is not None:  # no group has rewards that differ, so there is nothing to learn from
+        if step == 1 and note is not None and config.teacher is None:  # rewards do not differ: nothing to learn from
             stage.tracker.event(step, "no_signal", note)
         left_out = describe_abstentions(data.sampled) if step == 1 else None
         if left_out is not None:
