@@ -17,6 +17,8 @@ from typing import Any
 from ansatz_verify import verify
 from made_up import scored
 
+from ansatz.audit import claims
+from ansatz.audit import readers as logs
 from ansatz.data import choices, conversations, extract, programs, record_formats, row_problems, rows
 from ansatz.data.hygiene import decontaminate, dedup, filters, normalize, peek, topics
 from ansatz.data.hygiene.row_filter import json_line
@@ -229,6 +231,20 @@ def graded(text: str) -> None:
         verify("5", said, mode="anchored")
 
 
+def other_logs(text: str) -> None:
+    """The text as a line of a log of another project, and at every free place of a row of each."""
+    with contextlib.suppress(AnsatzError):
+        logs.read_lines(text.encode("utf-8", "surrogatepass"))
+    for row in (
+        {"prompt": text, "completion": text, "advantage": 1.0, text: 1.0},
+        {"input": text, "output": text, "gts": text, "score": 1.0},
+        {"content": [text, text], "rewards": 1.0, "input_lengths": 1, "generation_logprobs": text},
+    ):
+        (name,) = [name for name, fields in logs.FIELDS.items() if fields <= set(row)]
+        bundle = logs.READERS[name]([row, row], 1, text)
+        _ = [claim.line for claim in claims.audit(bundle, recompute=False)], claims.waste(bundle)
+
+
 def card(text: str) -> None:
     """A card with the text at its free places, and one of whose traces is the text."""
     trace = {"lengths": [1], "data": text}
@@ -276,6 +292,7 @@ READERS: dict[str, Reader] = {
     "arguments": quiet(parse_arguments),
     "visible text": lambda text: (visible(text), whole({text: [text]})),
     "a row": row,
+    "a log of another project": other_logs,
     "instructions": record_formats.without_instructions,
     "a question with choices": choices.without_choices,
     "a worked program": lambda text: programs.program_of(text, text),

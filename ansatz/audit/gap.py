@@ -53,7 +53,7 @@ def _cause(gap_T: Array, trainer_T: Array, known: Mapping[str, Array], segment_T
         return ""
     if "raw" in known and _explains(known["raw"], size):
         return "temperature: the sampler reports log-probs at temperature 1, the trainer uses the run's"
-    if "bfloat16" in known and _explains(known["bfloat16"], size, share=0.5):
+    if "bfloat16" in known and _same_direction(gap_T, gap_T - known["bfloat16"]):
         return "dtype: the sampler's numbers are those of weights in bfloat16, and the trainer's are not"
     if float(gap_T.min()) >= -EXACT and float(ratio_T.mean()) < 1 - 1e-3:
         kept = float(ratio_T.mean())
@@ -73,8 +73,14 @@ def _cause(gap_T: Array, trainer_T: Array, known: Mapping[str, Array], segment_T
     return "other tokens, or another template: the trainer's ratio to the sampler is not 1 on average"
 
 
-def _explains(rest_T: Array, size: float, *, share: float = 0.2) -> bool:
-    return float(np.abs(rest_T).mean()) <= share * size
+def _explains(rest_T: Array, size: float) -> bool:
+    return float(np.abs(rest_T).mean()) <= 0.2 * size
+
+
+def _same_direction(gap_T: Array, change_T: Array) -> bool:
+    """Tell whether the gap points where rounding the weights points. Kernels of 16 bits alone do not."""
+    norms = float(np.linalg.norm(gap_T) * np.linalg.norm(change_T))
+    return norms > 0 and float(gap_T @ change_T) / norms > 0.5
 
 
 def _begins_later(gap_T: Array, segment_T: Array) -> bool:

@@ -41,7 +41,7 @@ def promise_of(bundle: Bundle) -> Promise | str:
             if not isinstance(spec, Mapping):
                 return "the bundle is not an update of RL"
             return Promise(spec=spec)
-        if bundle.project == "trl":
+        if bundle.project == "trl" and bundle.options:
             return _trl(bundle)
         if bundle.project in PROJECTS and bundle.options:
             project = PROJECTS[bundle.project]

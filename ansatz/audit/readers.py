@@ -47,9 +47,9 @@ def read_any(path: Path) -> list[Bundle]:
     data = read_file(path, MAX_LOG, "a log of a run")
     rows = read_parquet(data, path) if path.suffix == ".parquet" else read_lines(data, path)
     step = int(digits[-1]) if (digits := re.findall(r"\d{1,9}", path.stem)) else 0
-    for name, fields in _FIELDS.items():
+    for name, fields in FIELDS.items():
         if fields <= set(rows[0]):
-            return [_READERS[name](rows, step, str(path))]
+            return [READERS[name](rows, step, str(path))]
     raise DataError(
         f"{path} has the fields {', '.join(sorted(map(str, rows[0])))[:200]}, which no project is known to write. "
         "Expected a log of TRL, verl or NeMo-RL; see docs/audit.md for what each of them writes."
@@ -144,12 +144,12 @@ def _bundle(
     return Bundle(project=project, version=version, step=step, arrays=arrays, rollouts=texts, notes=notes, path=path)
 
 
-_FIELDS: dict[str, set[str]] = {
+FIELDS: dict[str, set[str]] = {
     "trl": {"prompt", "completion", "advantage"},
     "verl": {"input", "output", "score"},
     "nemo-rl": {"content", "rewards", "input_lengths"},
 }
-_READERS: dict[str, Callable[[Sequence[Row], int, str], Bundle]] = {"trl": _trl, "verl": _verl, "nemo-rl": _nemo}
+READERS: dict[str, Callable[[Sequence[Row], int, str], Bundle]] = {"trl": _trl, "verl": _verl, "nemo-rl": _nemo}
 
 
 def _number(value: Any) -> float:

@@ -27,6 +27,8 @@ from trl_runs import SMOLLM2, record
 from ansatz.audit.bundle import Bundle, read_bundle
 from ansatz.audit.claims import audit
 
+BEGIN, END = "<!-- BEGIN: benchmarks/audit/run.py -->", "<!-- END -->"
+
 
 def bundle_of(bug: Any, folder: Path) -> Bundle:
     plant = PLANTS.get(bug.name) if getattr(bug, "where", "") == "trl" else None
@@ -55,12 +57,28 @@ def judged(case: Any, folder: Path) -> dict[str, Any]:
         return judge(case, folder)
     except Exception as error:  # of TRL or of the audit: the table says which case it was
         traceback.print_exc()
-        return {"name": case.name, "named": False, "contradicts": {"failed": f"{type(error).__name__}: {error}"}}
+        about = {name: getattr(case, name, "") for name in ("name", "what", "where", "source", "claim")}
+        return {**about, "named": False, "contradicts": {"failed": f"{type(error).__name__}: {error}"}}
+
+
+def table(rows: dict[str, list[dict[str, Any]]]) -> str:
+    """Return the results as a table in Markdown."""
+    named, accused = sum(row["named"] for row in rows["bugs"]), [row for row in rows["clean"] if row["contradicts"]]
+    head = f"{named} of {len(rows['bugs'])} planted bugs are named; "
+    head += f"{len(accused)} of {len(rows['clean'])} runs without a bug are accused of one.\n\n"
+    lines = ["| bug | planted in | fixed or reported in | claim | named |", "|---|---|---|---|---|"]
+    for row in rows["bugs"]:
+        project, _, kind_number = row.get("source", "").removeprefix("https://github.com/").partition("/")
+        thread = f"{kind_number.partition('/')[0]}#{row['source'].rpartition('/')[2]}" if project else ""
+        named_by = "yes" if row["named"] else "no"
+        lines.append(f"| {row['name']} | {row['where']} | {thread} | {row['claim']} | {named_by} |")
+    return head + "\n".join(lines) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--page", type=Path, help="A page whose table is between the marks BEGIN and END.")
     parser.add_argument("--only", default="")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -80,6 +98,9 @@ def main() -> None:
     accused = sum(bool(row["contradicts"]) for row in rows["clean"])
     print(f"## {named} of {len(rows['bugs'])} bugs named, {accused} of {len(rows['clean'])} clean runs accused")
     asked.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    if asked.page is not None:
+        before, _, rest = asked.page.read_text(encoding="utf-8").partition(BEGIN)
+        asked.page.write_text(f"{before}{BEGIN}\n{table(rows)}{END}{rest.partition(END)[2]}", encoding="utf-8")
 
 
 if __name__ == "__main__":
