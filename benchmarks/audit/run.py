@@ -94,13 +94,13 @@ def main() -> None:
                 rows[kind].append(row)
                 word = ("named" if row["named"] else "NOT named") if kind == "bugs" else "clean"
                 print(f"## {case.name}: {word}; {' | '.join(row['contradicts'].values()) or 'nothing'}", flush=True)
-    named = sum(row["named"] for row in rows["bugs"])
-    accused = sum(bool(row["contradicts"]) for row in rows["clean"])
-    print(f"## {named} of {len(rows['bugs'])} bugs named, {accused} of {len(rows['clean'])} clean runs accused")
     asked.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     if asked.page is not None:
         before, _, rest = asked.page.read_text(encoding="utf-8").partition(BEGIN)
         asked.page.write_text(f"{before}{BEGIN}\n{table(rows)}{END}{rest.partition(END)[2]}", encoding="utf-8")
+    counts = {"bugs": len(rows["bugs"]), "named": sum(row["named"] for row in rows["bugs"])}
+    counts |= {"clean": len(rows["clean"]), "accused": sum(bool(row["contradicts"]) for row in rows["clean"])}
+    print(json.dumps(counts))
 
 
 if __name__ == "__main__":
