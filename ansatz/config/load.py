@@ -169,9 +169,10 @@ def load_run(
         )
     check_ordinary_files(Path(run_dir))
     data = _read(path)
-    if isinstance(cluster := data.get("cluster"), dict):
-        for limit in ("probe", "patience", "update"):  # in runs of earlier versions; now they follow from other limits
-            cast(dict[str, Any], cluster).pop(limit, None)
+    for section, gone in {"cluster": ("probe", "patience", "update"), "save": ("tokens_mb",)}.items():
+        keys = cast(dict[str, Any], part) if isinstance(part := data.get(section), dict) else {}
+        for name in gone:  # in runs of earlier versions
+            keys.pop(name, None)
     is_own = _is_own(Path(run_dir), data) if trust_code is None else trust_code
     return check(laid_over(data, override_layer(overrides or {})), found_in=None if is_own else path)
 

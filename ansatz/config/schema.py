@@ -277,10 +277,6 @@ class SaveSection(Section):
     STAGE/evaluations."""
     samples_keep: Count = 1000
     """Newest steps whose rollouts are kept; 0: all."""
-    tokens_mb: Annotated[Float, Field(ge=0)] = 4.0
-    """Most megabytes of a step's tokens that are stored with their log-probs when they were sampled, before the update
-    and after it, at 21 bytes each. They come from whole groups, at most four, which take turns from step to step. 0:
-    none, which saves about a hundredth of a step."""
     tensorboard: bool = True
     """Write the metrics as TensorBoard events too."""
 

@@ -30,7 +30,7 @@ def note_texts(sources: RunSources, reader: HasTokenizer) -> None:
         if split == "train" or of_evaluation or (split == "heldout" and not sources.shown):
             shown = sources.renderer(reader, template=of_evaluation)
             sources.shown += [show_prompt(shown.prompt(problem), tokenizer) for problem in islice(problems, 1)]
-        if split == "sft":
+        if split == "sft" and sources.config.section(SftSection).objective == "response":
             every = sources.config.section(SftSection).responses == "all"
             sources.notes += [f"data.sft: {note}" for note in _thoughts(sources, reader, problems, every=every)]
             first = (renderer.demonstration(problem, every_response=every) for problem in islice(problems, 1))

@@ -13,6 +13,9 @@ from ansatz.train.sample import TrainSample
 from ansatz.train.trainer import StepReport, TokenLogps, Trainer
 from ansatz.types import Rollout
 
+MAX_MB = 4.0
+"""Most megabytes of a step's tokens that are stored, at 21 bytes each."""
+
 
 class StepRecord:
     """Made before the update of a step; `finish` is called after it.
@@ -28,7 +31,7 @@ class StepRecord:
         trainer: Trainer[Any],
         *,
         step: int,
-        max_mb: float,
+        max_mb: float = MAX_MB,
         find_ends: Callable[[Rollout], Sequence[int]],
     ) -> None:
         self._data, self._trainer, self._find_ends = data, trainer, find_ends

@@ -23,6 +23,9 @@ class SftSection(ScheduleSection):
     that often, the last step filled up from another pass. 0: the stage makes `sft.steps` steps."""
     batch_size: Positive = 64
     """Demonstrations in one step."""
+    objective: Literal["response", "text"] = "response"
+    """response: the responses of demonstrations are taught. text: every token of plain texts ([source
+    text](settings_data.md#text)), packed into blocks as long as the context; `batch_size` then counts blocks."""
     responses: Literal["last", "all"] = "last"
     """Responses of a conversation that are taught. last: the response to the last question; earlier ones are context.
     all: every response to a user or a tool, in one pass over the conversation, and no token of the other turns. A chat

@@ -112,7 +112,9 @@ class RejectionStage(Stage):
 def fine_tuning_config(config: Config) -> Config:
     """Return the recipe with the `sft` section of a round. Raise ConfigError for a wrong key, or for 0 steps."""
     given, sft = config.section(RejectionSection).sft, config.section(SftSection)
-    section = parse_section(SftSection, {**sft.model_dump(), "responses": "last", **given}, name="sft")
+    section = parse_section(
+        SftSection, {**sft.model_dump(), "objective": "response", "responses": "last", **given}, name="sft"
+    )
     if not section.trains:
         raise ConfigError(
             "rejection: a round with 0 steps of fine-tuning learns nothing. Set rejection.sft.steps or sft.steps."

@@ -171,8 +171,7 @@ def _train(
         batch = trainer.batch(samples, baseline_of_group=data.baseline_of_group)  # baselines: only for ReMax
         record = None
         if config.save.samples:  # stores responses, and for a few how the update changes each token's log-prob
-            options = {"max_mb": config.save.tokens_mb, "find_ends": step_tokens.find_ends}
-            record = StepRecord(data, samples, trainer, step=step, **options)
+            record = StepRecord(data, samples, trainer, step=step, find_ends=step_tokens.find_ends)
         aligned = _check_sampler(stage, queue, batch, step=step)
         # Alignment: sampler and trainer must agree about log-probs, which is checked before anything is changed.
         report = trainer.update(batch, step=step, seed=stage.noise_seed, check_alignment=True)  # seed: of minibatches

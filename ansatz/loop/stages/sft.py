@@ -17,6 +17,7 @@ from ansatz.config.schema import Config
 from ansatz.config.stages.core import SftSection
 from ansatz.errors import DataError
 from ansatz.loop.context import RunContext
+from ansatz.loop.plain_text import block_demonstration, check_texts, pack
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.stage import Stage
 from ansatz.loop.training_stage import TrainingStage, training_stage
@@ -27,6 +28,7 @@ from ansatz.train.sample import TrainSample
 from ansatz.train.trainer import StepReport
 from ansatz.types import Problem
 
+TAUGHT = {"response": "worked solutions", "text": "texts, packed into blocks,"}
 WEIGHTS = {"token": "token_mean", "sequence": "sequence_mean"}
 METRICS = ("train/loss", "train/entropy", "train/tokens", "train/grad_norm", "train/lr", "train/skipped_steps")
 
@@ -37,19 +39,23 @@ class SftStage(Stage):
         return None if section.epochs else section.steps
 
     def explain(self, config: Config) -> str:
-        return explain_fine_tuning(config, "the worked solutions of data.sft")
+        return explain_fine_tuning(config, f"the {TAUGHT[config.section(SftSection).objective]} of data.sft")
 
     def objective(self, config: Config) -> Objective:
         return objective_of(config)
 
     def check_problems(self, sources: RunSources, reader: Reader) -> None:
         check, section = sources.lengths(reader).check_demonstrations, sources.config.section(SftSection)
-        sources.drop_unfit("sft", partial(check, every_response=section.responses == "all"))
+        check_texts(sources.problems("sft"), objective=section.objective)
+        if section.objective == "response":
+            sources.drop_unfit("sft", partial(check, every_response=section.responses == "all"))
         if section.heldout_every:
             _heldout_samples(sources, reader)
 
     def run(self, context: RunContext, folder: Path) -> Path:
         start, problems = context.start_model, context.problems("sft")
+        if context.config.section(SftSection).objective == "text":
+            problems = pack(context, problems, start)
         _note_untaught_responses(context, problems)
         return fine_tune(context, folder, config=context.config, model_path=start, problems=problems)
 
@@ -62,7 +68,7 @@ def explain_fine_tuning(config: Config, responses: str) -> str:
         updates = f"{sft.epochs} passes over the responses, {sft.batch_size} of them in a step"
     alike = {"token": "every token", "sequence": "every response"}[sft.weights]
     lines = [
-        "loss = - sum over response tokens of weight x log policy",
+        f"loss = - sum over {'' if sft.objective == 'text' else 'response '}tokens of weight x log policy",
         f"  responses    {responses}",
         f"  weight       {objective_of(config).weights.formula()}",
         f"  coefficient  of a token's grad log policy: its weight, so {alike} is imitated alike",
@@ -134,6 +140,8 @@ def _names_setting(section: Any, name: str) -> bool:
 def _train(context: RunContext, stage: TrainingStage, heldout: Sequence[TrainSample]) -> None:
     trainer, section = stage.trainer, stage.config.section(SftSection)
     render_one = partial(context.renderer(trainer).demonstration, every_response=section.responses == "all")
+    if section.objective == "text":
+        render_one = block_demonstration
     every = section.heldout_every
     for step in stage.steps:
         start = time.perf_counter()
