@@ -53,6 +53,7 @@ class Workload:
     trained: number of parameters that learn; None: all.
     four_bits: the linear layers have weights of 4 bits (`models.four_bit`).
     optimizer: adamw | adamw_8bit | adamw_offload.
+    teachers: the shapes of frozen models that RL learns from, besides the policy itself.
     critic: the shape of the critic's transformer; None without a critic.
     critic_adapters: adapters that the critic trains on the frozen weights that it shares with the policy; 0: it is a
     model of its own, which is trained as a whole.
@@ -73,6 +74,7 @@ class Workload:
     optimizer: str = "adamw"
     checkpointing: bool = False
     reference: bool = False
+    teachers: Sequence[ModelShape] = ()
     critic: ModelShape | None = None
     critic_adapters: int = 0
     parallel_microbatches: int = 1
@@ -150,12 +152,13 @@ def adapter_parameters(shape: ModelShape, *, rank: int, targets: Sequence[str]) 
 
 def weight_parts(work: Workload) -> list[MemoryPart]:
     size, dtype_bytes = work.shape.num_parameters, work.dtype_bytes
+    teachers = [part("teacher", dtype_bytes * each.num_parameters, "b P of it", "always") for each in work.teachers]
     if work.four_bits:
-        return _four_bit_weights(work)
+        return [*_four_bit_weights(work), *teachers]
     parts = [part("weights", dtype_bytes * (size + work.adapters), "b P", "always")]
     if work.reference and work.trained is None:
         parts.append(part("reference model", dtype_bytes * size, "b P", "always"))
-    return parts
+    return [*parts, *teachers]
 
 
 def _four_bit_weights(work: Workload) -> list[MemoryPart]:

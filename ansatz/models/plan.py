@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -119,6 +120,9 @@ def workload_of(config: Config, objective: Any, *, hardware: Hardware | None) ->
         targets = model.lora.get("targets") or tuple(shape.linears)
         trained = adapter_parameters(shape, rank=rank, targets=targets)
     critic = _critic_shape(config, shape) if objective.needs_values else None
+    teacher: Mapping[str, Any] = config.teacher or {}
+    settings = [teacher, *(teacher.get("by_source") or {}).values()] if teacher else []
+    teachers = [model_shape(each["path"], key="teacher.path") for each in settings if each.get("path")]
     return Workload(
         shape=shape,
         dtype_bytes=dtype_bytes,
@@ -133,7 +137,8 @@ def workload_of(config: Config, objective: Any, *, hardware: Hardware | None) ->
         four_bits=model.quantize is not None,
         optimizer=str(train.optimizer.get("name", "adamw")),
         checkpointing=model.checkpointing,
-        reference=objective.needs_ref,
+        reference=objective.needs_ref and len(teachers) < max(1, len(settings)),
+        teachers=teachers,
         critic=critic,
         critic_adapters=trained or 0 if train.critic.path is None else 0,
         parallel_microbatches=min(num_parallel, -(-minibatch // microbatch_tokens)),

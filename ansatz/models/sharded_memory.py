@@ -29,6 +29,8 @@ def rank_parts(work: Workload, ranks: int) -> tuple[MemoryPart, ...]:
     ]
     if work.reference and work.trained is None:
         parts.append(part("reference model", _share(work.dtype_bytes * held, ranks), "b P / n", "always"))
+    sizes = [work.dtype_bytes * each.num_parameters for each in work.teachers]
+    parts += [part("teacher", _share(size, ranks), "b P of it / n", "always") for size in sizes]
     if work.critic is not None:
         trained = work.num_critic_trained
         parts.append(part("critic's weights and moments", _share(12 * trained, ranks), "12 C / n", "always"))
@@ -56,7 +58,7 @@ def worker_parts(work: Workload, *, devices: int = 1) -> tuple[MemoryPart, ...]:
 
     devices: number of devices that its engine divides the model over (vLLM's tensor parallelism); native: one.
     """
-    parts = [*weight_parts(dataclasses.replace(work, reference=False)), *rollout_parts(work)]
+    parts = [*weight_parts(dataclasses.replace(work, reference=False, teachers=())), *rollout_parts(work)]
     return tuple(
         dataclasses.replace(each, bytes=_share(each.bytes, devices)) for each in parts if each.phase != "update"
     )

@@ -22,7 +22,8 @@ COMMON: dict[str, Any] = {key: row["default"] for key, row in _TABLE.items() if 
 
 _UNBIASED = {"name": "fixed_length", "max_tokens": "max_response_tokens"}  # stands for the number in the recipe
 _REINFORCE = {"surrogate": "log_prob", "weights": _UNBIASED}
-_DAPO = {"surrogate": {"name": "clip", "low": 0.2, "high": 0.28}, "weights": "token_mean"}
+_DAPO = {"surrogate": {"name": "clip", "low": 0.2, "high": 0.28}, "weights": "token_mean", "source": "arXiv:2503.14476"}
+_GSPO = {"surrogate": {"name": "clip", "low": 3e-4, "high": 4e-4}, "source": "arXiv:2507.18071"}
 _TEACHER = {"kl_to": "teacher", "kl_coef": 1.0, "weights": "token_mean"}
 _OPD = {**_TEACHER, "advantage": "zero", "kl": "k1", "kl_in": "advantage"}  # the sampled token's reverse KL
 _GKD = {**_TEACHER, "policy_coef": 0.0, "kl": "jensen_shannon"}  # whole distributions
@@ -72,23 +73,10 @@ PRESETS: dict[str, dict[str, Any]] = {  # rows over COMMON
     "grpo": {"source": "arXiv:2402.03300", "aliases": ("group_norm",)},  # COMMON as it is; the paper has kl_coef 0.04
     "grpo_process": {"advantage": "process", "source": "arXiv:2402.03300 sec. 4.1.3"},
     "dr_grpo": {"advantage": "group_mean", "weights": _UNBIASED, "source": "arXiv:2503.20783", "aliases": ("drgrpo",)},
-    "dapo": {**_DAPO, "source": "arXiv:2503.14476", "aliases": ("bnpo",)},
-    "dapo_full": {
-        **_DAPO,
-        "requires": ("dynamic_sampling", "overlong"),
-        "objective_only": "dapo",
-        "source": "arXiv:2503.14476",
-    },
-    "gspo": {
-        "ratio": "sequence",
-        "surrogate": {"name": "clip", "low": 3e-4, "high": 4e-4},
-        "source": "arXiv:2507.18071",
-    },
-    "gspo_token": {
-        "ratio": {"name": "sequence", "gradient": "token"},
-        "surrogate": {"name": "clip", "low": 3e-4, "high": 4e-4},
-        "source": "arXiv:2507.18071",
-    },
+    "dapo": {**_DAPO, "aliases": ("bnpo",)},
+    "dapo_full": {**_DAPO, "requires": ("dynamic_sampling", "overlong"), "objective_only": "dapo"},
+    "gspo": {"ratio": "sequence", **_GSPO},
+    "gspo_token": {"ratio": {"name": "sequence", "gradient": "token"}, **_GSPO},
     "gmpo": {"surrogate": "gmpo", "source": "arXiv:2507.20673", "aliases": ("geo_mean",)},
     "cispo": {"surrogate": "cispo", "weights": "token_mean", "source": "arXiv:2506.13585"},
     "sapo": {"surrogate": "sapo", "source": "arXiv:2511.20347"},
@@ -103,12 +91,7 @@ PRESETS: dict[str, dict[str, Any]] = {  # rows over COMMON
     },
     "clip_cov": {"surrogate": "clip_cov", "weights": "token_mean", "source": "arXiv:2505.22617"},
     "kl_cov": {"surrogate": "kl_cov", "weights": "token_mean", "source": "arXiv:2505.22617"},
-    "high_entropy": {
-        "surrogate": {"name": "clip", "low": 0.2, "high": 0.28},
-        "correction": "high_entropy",
-        "weights": "token_mean",
-        "source": "arXiv:2506.01939",
-    },
+    "high_entropy": {**_DAPO, "correction": "high_entropy", "source": "arXiv:2506.01939"},
     "max_rl": {"advantage": "mean_ratio", "weights": "token_mean", "source": "arXiv:2602.02710", "aliases": ("maxrl",)},
     "pass_at_k": {
         "advantage": "pass_at_k",

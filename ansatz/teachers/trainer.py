@@ -100,7 +100,8 @@ class TaughtTrainer(LocalTrainer):
     ) -> None:
         is_single = len(teachers) == 1
         super().__init__(policy, objective, teacher=loaded.get(ONLY) if is_single else None, **settings)
-        self._teachers, self._loaded = teachers, loaded
+        self._teachers = teachers
+        self._loaded = {} if is_single else loaded  # a single one is the reference, which may be sharded
         self._samples: Sequence[TrainSample] = ()
         self._average = next((each.average for each in teachers.values() if each.path is None), 0.0)
         self._averaged: dict[str, nn.Parameter] = {}

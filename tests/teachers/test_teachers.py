@@ -268,3 +268,37 @@ def test_a_teacher_with_another_tokenizer_is_refused(tmp_path: Path, teacher: Pa
     with pytest.raises(ConfigError, match=r"its tokens are not those of the policy.*rejection"):
         taught(tmp_path, {"path": str(teacher)}, model={"tiny": {"vocab_size": 300}})
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_problem_has_the_teacher_of_its_source(
+    tmp_path: Path, teacher: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_source = {"word_problems": {"path": str(teacher), "prompt": HINT}}
+    seen: list[TaughtSample] = []
+    batch = TaughtTrainer.batch
+    monkeypatch.setattr(
+        TaughtTrainer, "batch", lambda self, samples, **more: seen.extend(samples) or batch(self, samples, **more)
+    )
+    run = taught(tmp_path, {"by_source": by_source}, {"preset": "gkd"}, train={"steps": 1})
+    assert {(sample.teacher, bool(sample.teacher_ids)) for sample in seen} == {("word_problems", True)}
+    assert (run / "rl" / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("algorithm", [{"preset": "opd"}, {"preset": "gkd", "kl": "full"}])
+def test_each_response_is_compared_with_its_own_teacher(algorithm: dict[str, Any]) -> None:
+    """Two teachers in one batch give the advantages and the loss of two batches with one teacher each."""
+    teachers = {name: TeacherSettings(path=name) for name in (ONLY, "other")}
+    loaded = {ONLY: other_policy(0.05), "other": other_policy(-0.05)}
+    samples = privileged(rows())
+    mixed = [dataclasses.replace(sample, teacher=("", "other")[place % 2]) for place, sample in enumerate(samples)]
+    both = trainer_of(algorithm, teachers=teachers, loaded=loaded).batch(mixed)
+    for index, place in enumerate(both.packed.sample_N.tolist()):
+        name = ("", "other")[place % 2]
+        alone = trainer_of(algorithm, teachers={ONLY: TeacherSettings(path=name)}, loaded={ONLY: loaded[name]})
+        expected = alone.batch([dataclasses.replace(mixed[place], teacher=ONLY)])
+        got_T = both.segment_T == index
+        assert both.ref_logp_T is not None
+        assert expected.ref_logp_T is not None
+        torch.testing.assert_close(both.ref_logp_T[got_T], expected.ref_logp_T)
+    report = trainer_of(algorithm, teachers=teachers, loaded=loaded)
+    assert report.update(report.batch(mixed), step=1).num_updates == 1

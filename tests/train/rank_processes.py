@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from ansatz.models import lora
 from ansatz.models.layers import configure_layers
 from ansatz.models.load import load_policy
 from ansatz.objectives.build import build_objective
+from ansatz.teachers.settings import ONLY, TeacherSettings
+from ansatz.teachers.trainer import TaughtTrainer
 from ansatz.train.fsdp import ShardedPlacement, rank_mesh
 from ansatz.train.local import LocalTrainer
 from ansatz.train.optim import Schedule
@@ -36,6 +39,7 @@ def make_trainer(
     adapters: bool = False,
     checkpointing: bool = False,
     critic_from_model: bool = False,
+    has_teacher: bool = False,
     dtype: torch.dtype = torch.float32,
     export_dtype: torch.dtype = torch.float32,
     device: str = "cpu",
@@ -45,7 +49,14 @@ def make_trainer(
     if adapters:
         policy = lora.add_adapters(policy, seed=0, rank=4)
     configure_layers(policy, checkpointing=checkpointing, compiled=False)
-    trainer = LocalTrainer(
+    kind: Any = LocalTrainer
+    if has_teacher:
+        teacher = load_policy(model, device=device)
+        with torch.no_grad():
+            for parameter in teacher.model.parameters():
+                parameter.add_(0.05 * torch.sin(torch.arange(parameter.numel()).view(parameter.shape).float()))
+        kind = partial(TaughtTrainer, teachers={ONLY: TeacherSettings(path="teacher")}, loaded={ONLY: teacher})
+    trainer: LocalTrainer = kind(
         policy,
         build_objective(algorithm, max_response_tokens=8),
         settings=TrainSection(**{"tokens_per_microbatch": 24, **settings}),
