@@ -47,7 +47,9 @@ _PAGES: dict[str, tuple[tuple[str, str], ...]] = {
         (r"--suite gsm8k,math500 --suites DIR", "--suite DIR/gsm8k/test.jsonl,DIR/math500/test.jsonl"),
         (r"--suite math500 --suites DIR", "--suite DIR/math500/test.jsonl"),
         (r"evals/([AB])/gsm8k", "evals/MODEL/gsm8k"),
-        (r"256,1024,4096,0 --max-response-tokens 8192", "4,8,0 --max-response-tokens 40"),
+        (r"256,1024,0,\+2048 --max-response-tokens 8192", "4,8,0,+8 --max-response-tokens 40"),
+        (r"--suite runs/NAME/problems/heldout\.jsonl", "--suite DIR/gsm8k/test.jsonl --out scored"),
+        (r"runs/NAME/reward_model/checkpoints/step-000300", "PRM"),
     ),
     "viewer.md": (*_RUNS, _VIEW),
 }

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from executed_pages import BLOCK, EXECUTED, IN_A_CLONE, shortened, shown_commands
+from tiny_models import tiny_token_classifier
 from toy_runs import REPOSITORY
 
 from ansatz.models.tiny import build_tiny_model
@@ -28,7 +29,8 @@ def run(block: str, folder: Path, **variables: str) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """An empty folder but for the command, a model, and two suites."""
+    """An empty folder but for the command, a model, a reward model, and two suites."""
+    tiny_token_classifier(tmp_path / "PRM")
     (tmp_path / "ansatz").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ansatz "$@"\n', encoding="utf-8")
     (tmp_path / "ansatz").chmod(0o755)
     build_tiny_model(tmp_path / "MODEL", texts=["12+3=15"], hidden_size=16, num_layers=1, num_heads=2, num_kv_heads=1)
