@@ -12,7 +12,7 @@ _SMALL = (
     "--evaluate.problems 4 --evaluate.samples_per_prompt 2 --evaluate.k 2"
 )
 _SMALL_STEPS = (r"(?m)^(ansatz train (?:tiny_arithmetic_grpo_cpu|mine\.yaml))(?!.*toy)", rf"\1{_SMALL}")
-_RUNS = (r"runs/OTHER\b", "runs/second"), (r"(?<!/)runs/NAME\b", "runs/first"), (r"\bRUN\b", "runs/first")
+_RUNS = (r"runs/OTHER\b", "runs/second"), (r"(?<!/)runs/NAME\b", "runs/first")
 _VIEW = (r"(?m)^(ansatz view .*)$", r"timeout 20 \1 || test $? = 124")
 
 _PAGES: dict[str, tuple[tuple[str, str], ...]] = {
@@ -71,3 +71,12 @@ def shortened(page: Path, text: str) -> str:
     for pattern, replacement in _PAGES[str(page.relative_to(REPOSITORY / "docs"))]:
         text = re.sub(pattern, replacement, text)
     return text
+
+
+def idle_changes(page: Path) -> list[str]:
+    """The changes of a page that no longer change anything: what it shows was edited, and is now executed at length."""
+    text, idle = page.read_text(encoding="utf-8"), list[str]()
+    for pattern, replacement in _PAGES[str(page.relative_to(REPOSITORY / "docs"))]:
+        text, count = re.subn(pattern, replacement, text)
+        idle += [] if count else [pattern]
+    return idle

@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 import torch
-from executed_pages import EXECUTED, IN_A_CLONE, MARK, shown_commands
+from executed_pages import EXECUTED, IN_A_CLONE, MARK, idle_changes, shown_commands
 from toy_runs import REPOSITORY
 
 from ansatz.cli.recipe import RecipeCommand, split_overrides
@@ -306,3 +306,8 @@ def test_a_guide_that_shows_the_defaults_of_a_project_shows_its_objective():
                 assert formula(objective) == formula(expected), line
                 shown.append(match[1])
     assert shown == ["trl", "verl"]
+
+
+@pytest.mark.parametrize("page", EXECUTED, ids=lambda page: page.stem)
+def test_every_change_that_makes_a_page_short_fits_its_text(page):
+    assert idle_changes(page) == []
