@@ -38,6 +38,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from ansatz import __version__
 from ansatz.errors import DataError
 from ansatz.files import open_draft, write_text
 from ansatz.json_text import parse_json
@@ -89,17 +90,29 @@ class Bundle:
         return np.arange(len(segment_T)) - start_N[segment_T] >= prompt_N[segment_T]
 
 
-def arrays_of(*records: Any, **more: Any) -> dict[str, Array]:
-    """Return the tensors of a packed batch and its parts as arrays, by the names of their fields.
+def bundle_of(stored: Any) -> Bundle:
+    """Return a `train.skipped.StoredUpdate` as a bundle: every tensor of its minibatch under the name of its field.
 
     A prompt ends here before the first sampled token of the rollout: forced tokens at the beginning belong to it.
     """
-    found = {each.name: getattr(record, each.name) for record in records for each in dataclasses.fields(record)} | more
+    batch, settings = stored.minibatch, {**dataclasses.asdict(stored.settings), "max_logprob_gap": None}
+    records = (batch, batch.packed)
+    found = {each.name: getattr(record, each.name) for record in records for each in dataclasses.fields(record)}
+    found["policy_logp_T"] = stored.logp_T
     arrays = {name: value.detach().cpu().numpy() for name, value in found.items() if hasattr(value, "detach")}
     segment_T, sampled_T = arrays["segment_T"], arrays["sampled_mask_T"]
     first_N = np.full(len(arrays["reward_N"]), len(segment_T))
     np.minimum.at(first_N, segment_T[sampled_T], arrays["position_T"][sampled_T])
-    return {**arrays, "prompt_length_N": first_N}
+    about = {"cause": stored.cause, "of": stored.of, "dtype": stored.dtype, "settings": settings}
+    return Bundle(
+        project="ansatz",
+        version=__version__,
+        step=stored.step,
+        arrays={**arrays, "prompt_length_N": first_N},
+        options={"algorithm": spec_of(stored.objective)} if hasattr(stored.objective, "surrogate") else {},
+        expected=stored.expected,
+        notes={**about, "stale_corrected": batch.stale_corrected},
+    )
 
 
 def spec_of(objective: Any) -> dict[str, Any]:

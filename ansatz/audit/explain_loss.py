@@ -68,7 +68,7 @@ def _scaled(bundle: Bundle, formula: Formula, loss: Loss, found_T: Array) -> str
 
 def _by_value(bundle: Bundle, loss: Loss) -> Claim:
     found = bundle.expected.get("loss_of_microbatches")
-    found = [bundle.expected["loss"]] if found is None and "loss" in bundle.expected else found
+    found = [bundle.expected["train/loss"]] if found is None and "train/loss" in bundle.expected else found
     if not isinstance(found, list) or not found or not all(isinstance(value, int | float) for value in found):
         return unknown("loss", "Neither its value nor its gradient is in the bundle.")
     wanted = loss.loss_M if len(found) == len(loss.loss_M) else np.array([loss.loss_M.sum()])

@@ -15,9 +15,9 @@ import numpy as np
 from ansatz.audit.bundle import Array, Bundle
 
 EXACT = 2e-4
-"""Nats: the same weights in float32 in another layout (healthy.yaml has what was measured)."""
-BFLOAT16 = 0.03
-"""Nats, mean: more than this, kernels and a dtype of 16 bits do not explain."""
+"""Nats: the same weights in float32 in another layout (`benchmarks/audit/healthy.py`)."""
+BFLOAT16 = 0.06
+"""Nats, mean: more than this, kernels and a dtype of 16 bits do not explain. SmolLM2-135M in bfloat16 has 0.045."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def _cause(gap_T: Array, trainer_T: Array, known: Mapping[str, Array], segment_T
     if lag:
         return f"stale weights: the sampler is up to {lag} versions behind"
     if size < BFLOAT16 and float(np.abs(gap_T).max()) < 20 * BFLOAT16:
-        return "" if size < BFLOAT16 / 10 else "dtype of one side, or kernels of 16 bits: small, and on both sides"
+        return "" if size < 5 * EXACT else "dtype of one side, or kernels of 16 bits: small, and on both sides"
     if abs(float(ratio_T.mean()) - 1) <= 4 * error + 0.02:
         return "stale weights: both are distributions of one family (mean ratio 1), but of different weights"
     slope = _slope(gap_T, trainer_T)

@@ -50,12 +50,8 @@ def _from_weights(folder: Path, bundle: Any, trust_code: bool) -> dict[str, tupl
     if not isinstance(spec, dict):
         raise DataError(f"{folder} is an update of another stage than RL. Repeat it with loop.repeat.")
     metrics = repeat_update(folder, build_objective(trusted(spec) if trust_code else spec)).metrics
-    names = {"loss": "train/loss", "grad_norm": "train/grad_norm"}
-    return {
-        name: (float(bundle.expected[name]), metrics[key])
-        for name, key in names.items()
-        if name in bundle.expected and key in metrics
-    }
+    expected = bundle.expected.items()
+    return {name: (value, metrics[name]) for name, value in expected if isinstance(value, float) and name in metrics}
 
 
 def _from_logps(bundle: Any) -> dict[str, tuple[float, float]]:

@@ -147,7 +147,7 @@ def write_bundles(steps: frozenset[int], trainer: Any, folder: Path, tracker: An
     """Let the trainer of an RL stage store the updates of these steps in folders of their own."""
     if not steps or not folder.name.startswith("rl"):
         return
-    if not hasattr(trainer, "bundle_steps"):
+    if not hasattr(trainer, "bundles"):
         raise ConfigError("--bundle stores updates of a trainer in one process. Set cluster.trainers to 0.")
     numbers = Counter[int]()
 
@@ -157,7 +157,7 @@ def write_bundles(steps: frozenset[int], trainer: Any, folder: Path, tracker: An
         update.write(path)
         tracker.event(update.step, "bundle", f"The update is stored in {path}. To look at it: ansatz audit {path}")
 
-    trainer.bundle_steps, trainer.on_bundle = steps, store
+    trainer.bundles = dict.fromkeys(steps, store)
 
 
 def _run(config: Config, steps: frozenset[int], **options: bool) -> None:

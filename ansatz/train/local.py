@@ -53,8 +53,8 @@ class LocalTrainer:
     If the objective needs a reference, it is a copy of the current policy. For a policy with adapters only the adapters
     are copied; if they are new, the reference is the model below them, `policy.base`.
     on_skip: called with an update that is skipped because it is not finite, before anything else changes. on_event: see
-    `Trainer`; never called, because there is no fault that a single process would survive. on_bundle: called after each
-    update of a step in bundle_steps, with the weights and log-probs before it.
+    `Trainer`; never called, because there is no fault that a single process would survive. bundles: what is called, by
+    step, after each update of the step, with the weights and log-probs before it.
     lr: the policy's learning rate; the critic's is settings.critic.lr. The schedule applies to both. temperature: of
     the sampler. export_dtype: the precision of the model folders that it writes. placement: where the weights are kept.
     teacher: the reference instead of the policy's copy.
@@ -85,8 +85,7 @@ class LocalTrainer:
         self._skipped_in_a_row = 0
         self.on_skip: Callable[[Skipped], None] = lambda skipped: None
         self.on_event: Callable[[int, str], None] = lambda step, text: None
-        self.on_bundle: Callable[[StoredUpdate], None] = lambda update: None
-        self.bundle_steps = frozenset[int]()
+        self.bundles: Mapping[int, Callable[[StoredUpdate], None]] = {}
         self.dtype = dtype
         self.entropy_coef, self.kl_coef = objective.entropy_coef, objective.kl_coef  # `_after_step` may adapt them
         if policy.base is not None and settings.reference_update_interval and objective.needs_ref:
@@ -464,7 +463,7 @@ class LocalTrainer:
             if self.critic is not None:
                 measured = self.critic.accumulate_gradients(minibatch, self.objective, step=step)
             of = "policy"
-            watched = self._watched(minibatch, settings, step=step) if step in self.bundle_steps else None
+            watched = self._watched(minibatch, settings, step=step) if step in self.bundles else None
             if not critic_alone:
                 report = train_step(
                     self.policy,
@@ -483,9 +482,7 @@ class LocalTrainer:
             return self._skip(minibatch, settings, step=step, cause=str(error), of=of)
         self._skipped_in_a_row = 0
         if watched is not None:
-            numbers = {"loss": "train/loss", "grad_norm": "train/grad_norm"}
-            expected = {name: report.metrics[key] for name, key in numbers.items() if key in report.metrics}
-            self.on_bundle(dataclasses.replace(watched, expected=expected))
+            self.bundles[step](dataclasses.replace(watched, expected=report.metrics))
         if self.critic is None:
             return report
         if report.stopped:
@@ -514,8 +511,8 @@ class LocalTrainer:
     def _watched(self, minibatch: TrainBatch, settings: UpdateSettings, *, step: int) -> StoredUpdate:
         """Return the update that is about to be made, with the weights and the policy's log-probs before it."""
         weights = {name: value.clone() for name, value in self._merged_weights().items()}
-        logps = {"policy_logp_T": self._logps(self.policy, minibatch.packed)}
-        return self._stored(minibatch, settings, weights, step=step, cause="", of="policy", logps=logps)
+        about = {"cause": "", "of": "policy", "logp_T": self._logps(self.policy, minibatch.packed)}
+        return self._stored(minibatch, settings, weights, step=step, **about)
 
     def _stored(
         self, minibatch: TrainBatch, settings: UpdateSettings, weights: dict[str, Tensor], **about: Any

@@ -16,8 +16,7 @@ from typing import Any, Literal
 import torch
 from safetensors import SafetensorError
 
-from ansatz import __version__
-from ansatz.audit.bundle import Bundle, arrays_of, read_bundle, spec_of, write_bundle
+from ansatz.audit.bundle import bundle_of, read_bundle, write_bundle
 from ansatz.errors import CheckpointError, NonFiniteError
 from ansatz.links import check_no_links, hold, make_new_folder, remove, rename
 from ansatz.models.load import cast, load_policy
@@ -38,8 +37,8 @@ class StoredUpdate:
     """An update, and the policy before it.
 
     cause: why it was not made, so that the policy is unchanged; empty for an update that was made. of: the model whose
-    loss or gradient was not finite. The weights of a critic are not stored. expected: the loss and the gradient norm.
-    logps: arrays that are not part of the minibatch, such as policy_logp_T.
+    loss or gradient was not finite. The weights of a critic are not stored. expected: the metrics of the update.
+    logp_T: the policy's log-probs before it, if they are known.
     """
 
     step: int
@@ -51,7 +50,7 @@ class StoredUpdate:
     dtype: str
     save_policy: Callable[[Path], None]
     expected: Mapping[str, float] = field(default_factory=dict[str, float])
-    logps: Mapping[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
+    logp_T: torch.Tensor | None = None
 
     def write(self, folder: Path) -> None:
         """Store the update; see `write_skipped`."""
@@ -86,18 +85,7 @@ def write_skipped(folder: Path, skipped: StoredUpdate) -> None:
 
 def _write(folder: Path, stored: StoredUpdate) -> None:
     stored.save_policy(folder)
-    batch, settings = stored.minibatch, {**dataclasses.asdict(stored.settings), "max_logprob_gap": None}
-    about = {"cause": stored.cause, "of": stored.of, "dtype": stored.dtype, "settings": settings}
-    bundle = Bundle(
-        project="ansatz",
-        version=__version__,
-        step=stored.step,
-        arrays=arrays_of(batch, batch.packed, **stored.logps),
-        options={"algorithm": spec_of(stored.objective)} if isinstance(stored.objective, Objective) else {},
-        expected=stored.expected,
-        notes={**about, "stale_corrected": batch.stale_corrected},
-    )
-    write_bundle(folder, bundle)
+    write_bundle(folder, bundle_of(stored))
 
 
 def repeat_update(folder: Path, objective: Objective) -> UpdateReport:

@@ -94,7 +94,8 @@ def main() -> None:
                 rows[kind].append(row)
                 word = ("named" if row["named"] else "NOT named") if kind == "bugs" else "clean"
                 print(f"## {case.name}: {word}; {' | '.join(row['contradicts'].values()) or 'nothing'}", flush=True)
-    asked.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    parts = [f'"{kind}": [\n' + ",\n".join(map(json.dumps, cases)) + "\n]" for kind, cases in rows.items()]
+    asked.out.write_text("{" + ",\n".join(parts) + "}\n", encoding="utf-8")
     if asked.page is not None:
         before, _, rest = asked.page.read_text(encoding="utf-8").partition(BEGIN)
         asked.page.write_text(f"{before}{BEGIN}\n{table(rows)}{END}{rest.partition(END)[2]}", encoding="utf-8")
