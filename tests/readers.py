@@ -247,7 +247,7 @@ def other_logs(text: str) -> None:
 
 def card(text: str) -> None:
     """A card with the text at its free places, and one of whose traces is the text."""
-    trace = {"lengths": [1], "data": text}
+    trace = {"samples": text, "lengths": [1], "tokens": text, "logps": text}
     steps = {text: [{"step": 1, "rollouts": text}, {"step": 1, "trace": trace}]}
     content = {"format": 1, "ansatz": text, "recipe": {text: [text]}, "signatures": [text], "num_changes": 0}
     for stages in ({}, steps):

@@ -14,7 +14,7 @@ from ansatz.config.schema import Config
 from ansatz.errors import ConfigError, ModelError
 from ansatz.files import write_text
 from ansatz.json_text import read_object
-from ansatz.links import copy_tree, list_folder, read_text, remove, rename
+from ansatz.links import copy_tree, list_folder, remove, rename
 from ansatz.model_config import TEXT_PART_OF
 from ansatz.visible import say
 
@@ -55,7 +55,7 @@ def export(
 
     from ansatz.cli.model_card import write_card
     from ansatz.loop.run_models import best_model, final_model
-    from ansatz.repeat.card import CARD_FILE
+    from ansatz.repeat.card import copy_card
     from ansatz.train.checkpoint import DIGESTS_FILE, verify_digests
     from ansatz.train.trainer import TRAINING
 
@@ -68,8 +68,7 @@ def export(
     copy_tree(model, draft, ignore=(TRAINING, DIGESTS_FILE))
     write_generation_config(draft, config)
     write_chat_template(draft, config.data.template)
-    if (run / CARD_FILE).is_file():
-        write_text(draft / CARD_FILE, read_text(run / CARD_FILE))
+    copy_card(run, draft)
     write_card(draft, run, _with_own_files(config), checkpoint=model)
     rename(draft, out)
     part = read_object(out / "config.json", error=ModelError, advice="Export it again.").get(TEXT_PART_OF)

@@ -10,6 +10,7 @@ import typer
 
 from ansatz.cli.recipe import TrustCode
 from ansatz.errors import ConfigError
+from ansatz.repeat.portable import restrict_instructions
 from ansatz.visible import say
 
 _STEPS = re.compile(r"(?:(\w{1,100})/)?(\d{1,9}):(\d{1,9})?")
@@ -39,6 +40,7 @@ def repeat(
 
     read = read_card(card)
     config = config_of(read, card / CARD_FILE if card.is_dir() else card, context.obj, trust_code=trust_code)
+    restrict_instructions(config.model.dtype)
     span = None
     if steps:
         if (match := _STEPS.fullmatch(steps)) is None or (match[3] and not 1 <= int(match[2]) <= int(match[3])):

@@ -19,6 +19,7 @@ from ansatz.config import load_recipe
 from ansatz.config.schema import Config
 from ansatz.errors import ClusterLost, ConfigError, DataError, RunInterrupted
 from ansatz.json_text import read_object
+from ansatz.repeat.portable import restrict_instructions
 from ansatz.trust import TrustedText, refuse_found
 from ansatz.visible import say
 
@@ -107,6 +108,7 @@ def train(
         config = load_recipe(recipe, overlays=overlay or [], overrides=overrides, note=note, trust_code=trusts)
         if Path(config.out).is_absolute() or ".." in Path(config.out).parts:
             refuse_found(config.out, kind="out")
+    restrict_instructions(config.model.dtype)
     with outlive_readers():
         # At once: to import PyTorch and transformers takes seconds, and to look at the data too.
         say(f"{config.name}: loads PyTorch, checks recipe and data, and writes to {config.run_dir}", flush=True)

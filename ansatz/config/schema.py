@@ -35,9 +35,10 @@ class ModelSection(Section):
     """The model: a folder in Hugging Face format (config.json, weights, tokenizer), or a model of the hub, such as
     Qwen/Qwen2.5-1.5B-Instruct or, with a branch, tag or commit, Qwen/Qwen2.5-1.5B-Instruct@main. The config.yaml of a
     run names the commit. null: build the model of `model.tiny` with random weights."""
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "portable"] = "auto"
     """Type that the model computes in. auto: bfloat16 if the device multiplies it natively, otherwise float32. The
-    master weights of the optimizer are float32 in either case."""
+    master weights of the optimizer are float32 in either case. portable: float32 on an x86-64 CPU, restricted to AVX2,
+    so that other processors can repeat the run."""
     tiny: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Sizes of the model that is built. Takes effect only if `model.path` is null."""
     toy: bool | tuple[str, ...] = False

@@ -5,7 +5,8 @@
 
 rollouts: of problems, prompts, tokens and endings of all responses of the step; logps: of their log-probs, bit for bit.
 Both are left out for stages that sample nothing. weights: `models.weights.fingerprint` of the trained parameters after
-the step, and of the first row before it. trace: the responses themselves, of the first steps (`Trace`).
+the step, and of the first row before it. trace: a mark of one byte for each response and each token, which depends on
+all tokens up to there, so that the first one that differs can be found, and log-probs of the first steps.
 
 A resumed process drops the rows of steps that it makes again, so a run that was killed has the rows of one that was
 not. A row that a full disk refuses is left out: a run needs none of them, and its card says which steps it lacks.
@@ -34,8 +35,10 @@ from ansatz.types import Group, Rollout
 CHAIN_FILE = "chain.jsonl"
 DIGEST_BYTES = 2**30
 """Bytes of weights that a step may take a digest of, on average: larger weights have one after every n-th step."""
-TRACED_STEPS, TRACED_TOKENS = 4, 2**14
-"""The steps whose responses the chain keeps, and how many tokens of each: whole responses, from the first."""
+TRACED_BYTES, TRACED_TOKENS, TRACED_SAMPLES = 2**20, 2**14, 2**16
+"""How many marks of tokens the traces of a stage hold, and each step, and how many marks of responses a step."""
+LOGPS_STEPS, LOGPS_TOKENS = 4, 2**12
+"""The first steps whose traces hold log-probs too, and of how many tokens."""
 
 Listener = Callable[[str, Row], object]
 """Is called with the name of the stage's folder and each new row."""
@@ -65,16 +68,16 @@ def begin_chain(folder: Path, step: int, trainer: Checkpointed, *, dtype: str) -
     _add(folder, row, is_written=known[-1:] == [arithmetic])
 
 
-def extend_chain(folder: Path, step: int, trainer: Checkpointed, groups: Sequence[Group], *, is_last: bool) -> None:
-    """Add the digests of a step. groups: all that it sampled."""
+def extend_chain(folder: Path, step: int, trainer: Checkpointed, groups: Sequence[Group], *, num_steps: int) -> None:
+    """Add the digests of a step. groups: all that it sampled. num_steps: of the stage."""
     row: Row = {"step": step}
     rollouts = [member.rollout for group in groups for member in group.members]
     if rollouts:
         row |= {"rollouts": _digest(map(_identity, rollouts)), "logps": _digest(map(_logps, rollouts))}
-    if isinstance(trainer, Trainer) and (is_last or step % (1 + trainer.weights_bytes // DIGEST_BYTES) == 0):
+    if isinstance(trainer, Trainer) and (step == num_steps or step % (1 + trainer.weights_bytes // DIGEST_BYTES) == 0):
         row["weights"] = fingerprint(trainer.weights().trained())
-    if rollouts and step <= TRACED_STEPS:
-        row["trace"] = _trace(rollouts)
+    if rollouts:
+        row["trace"] = _trace(rollouts, step=step, num_steps=num_steps)
     _add(folder, row)
 
 
@@ -102,10 +105,25 @@ def _logps(rollout: Rollout) -> bytes:
     return np.array(rollout.behavior_logps, dtype="<f8").tobytes()
 
 
-def _trace(rollouts: Sequence[Rollout]) -> dict[str, Any]:
-    ends = accumulate(rollout.num_tokens for rollout in rollouts)
-    traced = rollouts[: sum(end <= TRACED_TOKENS for end in ends)]
-    tokens = np.array([token for rollout in traced for token in rollout.token_ids], dtype="<i4")
-    logps = np.array([logp for rollout in traced for logp in rollout.behavior_logps], dtype="<f4")
-    packed = zlib.compress(tokens.tobytes() + logps.tobytes(), 9)
-    return {"lengths": [rollout.num_tokens for rollout in traced], "data": base64.b64encode(packed).decode()}
+def _trace(rollouts: Sequence[Rollout], *, step: int, num_steps: int) -> dict[str, Any]:
+    limit = max(TRACED_TOKENS // 16, min(TRACED_TOKENS, TRACED_BYTES // num_steps))
+    traced = rollouts[: sum(end <= limit for end in accumulate(rollout.num_tokens for rollout in rollouts))]
+    trace: dict[str, Any] = {
+        "samples": _pack(bytes(_marks(rollout)[-1] for rollout in rollouts[:TRACED_SAMPLES])),
+        "lengths": [rollout.num_tokens for rollout in traced],
+        "tokens": _pack(b"".join(_marks(rollout)[1:] for rollout in traced)),
+    }
+    if step <= LOGPS_STEPS:
+        logps = [logp for rollout in traced for logp in rollout.behavior_logps]
+        trace["logps"] = _pack(np.array(logps[:LOGPS_TOKENS], dtype="<f4").tobytes())
+    return trace
+
+
+def _marks(rollout: Rollout) -> bytes:
+    """Return a mark of the first 0, 1, 2 ... tokens."""
+    tokens = (token.to_bytes(4, "little") for token in rollout.token_ids)
+    return bytes(crc & 255 for crc in accumulate(tokens, lambda before, token: zlib.crc32(token, before), initial=0))
+
+
+def _pack(data: bytes) -> str:
+    return base64.b64encode(data).decode()

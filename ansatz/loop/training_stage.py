@@ -89,7 +89,7 @@ class TrainingStage(Generic[AnyTrainer]):
     def log(self, step: int, metrics: Mapping[str, float], groups: Sequence[Group] = ()) -> None:
         """Log the metrics of a step and the digests of its groups and weights, and let the watchdog judge them."""
         self.tracker.log(step, metrics)
-        extend_chain(self.folder, step, self.trainer, groups, is_last=step == self.total_steps)
+        extend_chain(self.folder, step, self.trainer, groups, num_steps=self.total_steps)
         if self.watch is not None:
             self.watch.observe(step, metrics)
 

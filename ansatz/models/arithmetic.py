@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ansatz.errors import ConfigError
 from ansatz.links import read_text
 from ansatz.models.determinism import same_bits
 from ansatz.models.load import compute_dtype
@@ -26,7 +27,8 @@ VARIABLES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_CBWR", "MKL_ENABL
 
 
 def arithmetic_class(device: torch.device, dtype: str) -> dict[str, Any]:
-    """Return the class of this process. dtype: the value of `model.dtype`.
+    """Return the class of this process. dtype: the value of `model.dtype`. ConfigError if it is `portable`, and torch
+    was loaded without the variables of `repeat.portable`.
 
     device, dtype: where the model computes, and in which type. processor or card: its name. instructions: the set that
     torch's own kernels use, on a CPU only, and so are threads and the variables that are set. probe: see `probe`.
@@ -45,6 +47,12 @@ def arithmetic_class(device: torch.device, dtype: str) -> dict[str, Any]:
             "threads": torch.get_num_threads(),
             "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
         }
+    if dtype == "portable" and (found.get("instructions") != "AVX2" or "MKL_CBWR" not in found["variables"]):
+        raise ConfigError(
+            "model.dtype = portable: torch was loaded with all instructions of the device. It is for CPUs with AVX2. "
+            "As `ansatz train` does, set ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_CBWR=AVX2,STRICT before "
+            "Python starts."
+        )
     return {**found, "probe": probe(device, computed_in)}
 
 

@@ -22,7 +22,9 @@ from torch import Tensor
 
 TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 _HEADERS = Path(__file__).parent
-_FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
+_FLAGS = ("-std=c++17", "-O3", "-fopenmp", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
+_MACHINES = {"default": "x86-64", "avx2": "x86-64-v3"}
+"""What to compile for if torch may not use all instructions of the processor, by ATEN_CPU_CAPABILITY."""
 _LIMIT_S = 300
 
 
@@ -31,7 +33,8 @@ def load_kernels(source: Path, *flags: str) -> ctypes.CDLL | None:
     compiler = shutil.which(os.environ.get("CXX") or "c++")
     if compiler is None or os.name != "posix":
         return None
-    flags = (*_FLAGS, f"-I{_HEADERS}", *flags)
+    machine = _MACHINES.get(os.environ.get("ATEN_CPU_CAPABILITY", ""), "native")
+    flags = (*_FLAGS, f"-march={machine}", f"-I{_HEADERS}", *flags)
     try:
         made = _cache_folder() / f"{source.stem}-{_digest(compiler, source, flags)}.so"
         if not made.is_file():

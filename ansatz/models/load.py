@@ -183,7 +183,7 @@ def compute_dtype(name: str, device: torch.device) -> torch.dtype:
     because bfloat16 has never been tried there.
     """
     if name != "auto":
-        return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
+        return torch.bfloat16 if name == "bfloat16" else torch.float32
     if device.type == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
     elif device.type == "mps":

@@ -10,7 +10,6 @@ import base64
 import hashlib
 import json
 import re
-import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -29,7 +28,7 @@ from ansatz.errors import ConfigError, DataError
 from ansatz.files import is_special, write_text
 from ansatz.json_text import read_object
 from ansatz.links import list_folders, read_text
-from ansatz.loop.chain import CHAIN_FILE, TRACED_TOKENS
+from ansatz.loop.chain import CHAIN_FILE, TRACED_SAMPLES, TRACED_TOKENS
 from ansatz.loop.held_run import DIGESTS_FILE
 from ansatz.loop.run_record import read_record
 from ansatz.loop.stages.plan import folder_names
@@ -39,7 +38,7 @@ from ansatz.trust import TrustedText, is_signed
 
 CARD_FILE = "card.json"
 MAX_BYTES = 64 * 2**20
-"""Of a card that is read. One with 1,000 steps has a tenth of a megabyte, and at most half of one for each stage."""
+"""Of a card that is read. A step takes 50 kB at most, and a tenth of that in a stage of 1,000 steps."""
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "ray", "vllm", "triton")
 
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
@@ -50,22 +49,28 @@ class _Part(BaseModel):
 
 
 class Trace(_Part):
-    """The first responses of a step. lengths: their numbers of tokens. data: tokens and log-probs, packed."""
+    """Marks of the responses of a step, as in `loop.chain`. lengths: tokens of the first responses, which `tokens`
+    has a mark of; logps: log-probs of the first of these tokens. The other texts are bytes in base64."""
 
-    lengths: list[Annotated[int, Field(ge=0, le=TRACED_TOKENS)]] = Field(max_length=100_000)
-    data: Annotated[str, Field(max_length=16 * TRACED_TOKENS)]
+    samples: Annotated[str, Field(max_length=2 * TRACED_SAMPLES)]
+    lengths: list[Annotated[int, Field(ge=0, le=TRACED_TOKENS)]] = Field(max_length=TRACED_SAMPLES)
+    tokens: Annotated[str, Field(max_length=2 * TRACED_TOKENS)]
+    logps: Annotated[str, Field(max_length=8 * TRACED_TOKENS)] | None = None
 
-    def responses(self) -> list[tuple[list[int], list[float]]]:
-        """Return token ids and log-probs of each response. Raise ValueError if the data is not as many numbers."""
-        total = sum(self.lengths)
-        if total > TRACED_TOKENS:
-            raise ValueError(f"a trace of {total} tokens, expected at most {TRACED_TOKENS}")
-        packed = zlib.decompressobj()
-        raw = packed.decompress(base64.b64decode(self.data, validate=True), 8 * TRACED_TOKENS)
-        if len(raw) != 8 * total or not packed.eof:
-            raise ValueError(f"a trace of {total} tokens with {len(raw)} bytes, expected {8 * total}")
-        tokens, logps = np.frombuffer(raw, "<i4", total).tolist(), np.frombuffer(raw, "<f4", offset=4 * total).tolist()
-        starts = [0, *accumulate(self.lengths)]
+    def marks(self) -> bytes:
+        """Return the mark of each response."""
+        return base64.b64decode(self.samples, validate=True)
+
+    def responses(self) -> list[tuple[bytes, list[float]]]:
+        """Return the marks of the tokens and the log-probs of each traced response, as far as there are log-probs.
+
+        Raise ValueError if there are not as many as the lengths say.
+        """
+        total, tokens = sum(self.lengths), base64.b64decode(self.tokens, validate=True)
+        raw = base64.b64decode(self.logps or "", validate=True)
+        if len(tokens) != total or len(raw) > 4 * total or len(raw) % 4:
+            raise ValueError(f"a trace of {total} tokens has {len(tokens)} marks and {len(raw)} bytes of log-probs")
+        logps, starts = np.frombuffer(raw, "<f4").tolist(), [0, *accumulate(self.lengths)]
         return [(tokens[start:end], logps[start:end]) for start, end in pairwise(starts)]
 
 
@@ -184,6 +189,13 @@ def read_card(path: Path) -> Card:
     if (size := file.stat().st_size) > MAX_BYTES:
         raise ConfigError(f"{file} has {size:,} bytes; a card has at most {MAX_BYTES:,}. {advice}")
     return check_card(read_object(file, error=ConfigError, advice=advice), file)
+
+
+def copy_card(run: Path, folder: Path) -> None:
+    """Put the card of a run into another folder, if it has one. Raise ConfigError for one that `read_card` refuses."""
+    if (run / CARD_FILE).is_file():
+        read_card(run)
+        write_text(folder / CARD_FILE, read_text(run / CARD_FILE))
 
 
 def check_card(content: Mapping[str, Any], file: Path) -> Card:

@@ -89,14 +89,26 @@ def compare_traces(before: Step, now: Step) -> str:
     without traces, and if the traced responses are equal."""
     if before.trace is None or now.trace is None:
         return ""
-    gap, name = 0.0, ""
-    for sample, (old, new) in enumerate(zip(before.trace.responses(), now.trace.responses(), strict=False)):
-        pairs, shorter = zip(old[0], new[0], strict=False), min(len(old[0]), len(new[0]))
-        equal = next((place for place, (left, right) in enumerate(pairs) if left != right), shorter)
-        gap = max([gap, *(abs(left - right) for left, right in zip(old[1][:equal], new[1][:equal], strict=True))])
-        if not name and old[0] != new[0]:
-            name = f"first different token {equal} of sample {sample}; "
-    return f"step {now.step}: {name}log-prob difference {gap:.2g} at most" if name or gap else ""
+    traced = list(zip(before.trace.responses(), now.trace.responses(), strict=False))
+    sample = next((place for place, (old, new) in enumerate(traced) if old[0] != new[0]), None)
+    if sample is None:
+        sample = _first_difference(before.trace.marks(), now.trace.marks())
+    tokens, gap = "", 0.0
+    if sample is not None:
+        token = _first_difference(*(each[0] for each in traced[sample])) if sample < len(traced) else None
+        tokens = f"first different token {'(not in the card)' if token is None else token} of sample {sample}; "
+    for (old, old_logps), (new, new_logps) in traced:
+        equal = _first_difference(old, new)
+        gaps = (abs(left - right) for left, right in zip(old_logps[:equal], new_logps[:equal], strict=False))
+        gap = max([gap, *gaps])
+    shown = f"log-prob difference {gap:.2g} at most" if before.trace.logps else "log-probs are not in the card"
+    return f"step {now.step}: {tokens}{shown}" if tokens or gap else ""
+
+
+def _first_difference(old: bytes, new: bytes) -> int | None:
+    """Return the first place at which two texts differ; the end of the shorter one if it begins the other."""
+    places = (place for place, (left, right) in enumerate(zip(old, new, strict=False)) if left != right)
+    return next(places, None if old == new else min(len(old), len(new)))
 
 
 def repeat_run(card: Card, config: Config, comparison: Comparison, *, console: ConsoleSink | None, fresh: bool) -> None:

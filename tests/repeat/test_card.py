@@ -6,7 +6,7 @@ import base64
 import copy
 import json
 import os
-import zlib
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from toy_runs import toy_config
 
+from ansatz.cli.export import export
 from ansatz.errors import ConfigError, UntrustedCodeError
 from ansatz.loop.chain import CHAIN_FILE
 from ansatz.loop.pipeline import run_pipeline
@@ -117,6 +118,11 @@ def test_a_changed_card_is_refused(content: dict[str, Any], tmp_path: Path):
         read_card(written(tmp_path, content, chained=False))
 
 
+def test_an_exported_model_has_the_card_of_its_run(run: Path, tmp_path: Path):
+    export(run, tmp_path / "model")
+    assert read_card(tmp_path / "model") == read_card(run)
+
+
 @pytest.mark.parametrize("keep", [0.0, 0.3, 0.99])
 def test_a_cut_card_is_refused(run: Path, tmp_path: Path, keep: float):
     text = (run / "card.json").read_text()
@@ -156,28 +162,39 @@ def test_a_value_of_another_kind_is_refused_by_name(content: dict[str, Any], tmp
         read_card(written(tmp_path, {**content, key: DAMAGES[key]}, chained=False))
 
 
-def test_a_trace_is_unpacked_to_as_many_numbers_as_it_says():
-    def trace(lengths: list[int], raw: bytes) -> Trace:
-        return Trace(lengths=lengths, data=base64.b64encode(zlib.compress(raw)).decode())
+def trace(*responses: list[int], logps: list[float] | None = None, traced: int = 2) -> Trace:
+    marks = [bytes(token % 256 for token in accumulate(tokens)) for tokens in responses]
+    packed = [base64.b64encode(each).decode() for each in (bytes(each[-1] for each in marks), b"".join(marks[:traced]))]
+    floats = None if logps is None else base64.b64encode(np.array(logps, "<f4").tobytes()).decode()
+    return Trace(samples=packed[0], lengths=[len(each) for each in marks[:traced]], tokens=packed[1], logps=floats)
 
-    two = np.array([7, 8], "<i4").tobytes() + np.array([-0.5, -1.0], "<f4").tobytes()
-    assert trace([1, 1], two).responses() == [([7], [-0.5]), ([8], [-1.0])]
-    for bad in (trace([1], two), trace([3], two), trace([2], bytes(10**8)), trace([2**14, 1], two)):
-        with pytest.raises(ValueError, match="a trace of"):
-            bad.responses()
+
+def test_a_trace_has_as_many_marks_as_it_says():
+    whole = trace([7], [8, 1], logps=[-0.5, -1.0, -2.0])
+    assert whole.responses() == [(b"\7", [-0.5]), (b"\x08\t", [-1.0, -2.0])]
+    for change in (
+        {"lengths": [1]},
+        {"lengths": [1, 3]},
+        {"logps": "AAAA"},
+        {"logps": "A" * 40},
+        {"tokens": "?"},
+        {"tokens": ""},
+    ):
+        with pytest.raises(ValueError, match=r"a trace of|base64|padding"):
+            whole.model_copy(update=change).responses()
 
 
 def test_traces_say_the_first_token_that_differs():
-    def step(tokens: list[int], logps: list[float]) -> Step:
-        raw = np.array([1, 1, *tokens], "<i4").tobytes() + np.array([-1.0, -1.0, *logps], "<f4").tobytes()
-        data = base64.b64encode(zlib.compress(raw)).decode()
-        return Step(step=3, trace=Trace(lengths=[2, len(tokens)], data=data))
-
-    left, right = step([5, 6, 7], [-1.0, -2.0, -3.0]), step([5, 6, 8], [-1.0, -2.25, -9.0])
-    assert (
-        compare_traces(left, right) == "step 3: first different token 2 of sample 1; log-prob difference 0.25 at most"
-    )
-    assert compare_traces(left, left) == compare_traces(left, Step(step=3)) == ""
+    before = Step(step=3, trace=trace([1, 1], [5, 6, 7], [3], logps=[-1.0, -1.0, -1.0, -2.0, -3.0]))
+    other = Step(step=3, trace=trace([1, 1], [5, 6, 8], [3], logps=[-1.0, -1.0, -1.0, -2.25, -9.0]))
+    found = "step 3: first different token 2 of sample 1; log-prob difference 0.25 at most"
+    assert compare_traces(before, other) == found
+    assert compare_traces(before, before) == compare_traces(before, Step(step=3)) == ""
+    left, right = (Step(step=9, trace=trace([1, 1], [5], [last])) for last in (3, 4))
+    found = "step 9: first different token (not in the card) of sample 2; log-probs are not in the card"
+    assert compare_traces(left, right) == found
+    longer = Step(step=9, trace=trace([1, 1, 2], [5], [3]))
+    assert compare_traces(left, longer).startswith("step 9: first different token 2 of sample 0;")
 
 
 def test_code_that_a_card_names_is_not_imported(content: dict[str, Any], tmp_path: Path):
