@@ -57,7 +57,8 @@ def repeat(
         say(f"same bits {where} ({comparison.same} steps)")
         return
     for kind, (stage, step) in comparison.first.items():
-        say(f"{kind}: same to {f'step {step - 1} of' if step else 'before'} {stage}, different from step {step}")
+        same = f"same to step {step - 1} of {stage}, " if step > 1 else ""
+        say(f"{kind}: {same}different from {f'step {step}' if step else 'the start'} of {stage} on")
     if comparison.detail:
         say(comparison.detail)
     for cause in causes(comparison, config.run_dir, config) or ["not known: inputs, versions and arithmetic are equal"]:

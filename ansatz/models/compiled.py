@@ -23,8 +23,7 @@ from torch import Tensor
 TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 _HEADERS = Path(__file__).parent
 _FLAGS = ("-std=c++17", "-O3", "-fopenmp", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
-_MACHINES = {"default": "x86-64", "avx2": "x86-64-v3"}
-"""What to compile for if torch may not use all instructions of the processor, by ATEN_CPU_CAPABILITY."""
+_MACHINES = {"default": "x86-64", "avx2": "x86-64-v3"}  # by ATEN_CPU_CAPABILITY, which restricts torch too
 _LIMIT_S = 300
 
 

@@ -151,7 +151,7 @@ def write_card(run: Path, config: Config) -> Path:
         "signatures": [] if record is None else list(record.signatures),
         "data": {name: digest for digest, _, name in sums},
         "code": {} if record is None else dict(record.code or {}),
-        "recipe": recipe,
+        "recipe": {key: value for key, value in recipe.items() if key != "out"},
         "stages": {name: [row.model_dump(exclude_none=True) for row in each] for name, each in stages.items()},
     }
     write_text(run / CARD_FILE, _layout(content))

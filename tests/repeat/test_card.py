@@ -176,7 +176,7 @@ def test_a_trace_has_as_many_marks_as_it_says():
         {"lengths": [1]},
         {"lengths": [1, 3]},
         {"logps": "AAAA"},
-        {"logps": "A" * 40},
+        {"logps": "A" * 32},
         {"tokens": "?"},
         {"tokens": ""},
     ):
