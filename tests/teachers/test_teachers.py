@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +23,13 @@ from ansatz.loop.run_folder import resume_config
 from ansatz.models.load import Policy
 from ansatz.models.reader import reader_of
 from ansatz.objectives.build import build_objective
-from ansatz.teachers.prompts import TaughtSample
+from ansatz.teachers.prompts import TaughtSample, _values_of_rollout, filled
 from ansatz.teachers.settings import ONLY, TeacherSettings
 from ansatz.teachers.trainer import TaughtTrainer
+from ansatz.train.checkpoint import DIGESTS_FILE
 from ansatz.train.optim import Schedule
 from ansatz.train.sample import TrainSample
+from ansatz.types import Finish, Group, Problem, Prompt, Reason, Rollout, Score, ScoredRollout, Verdict
 
 TEMPERATURE, OF_TEACHER = 0.7, 1.3
 
@@ -302,3 +306,48 @@ def test_each_response_is_compared_with_its_own_teacher(algorithm: dict[str, Any
         torch.testing.assert_close(both.ref_logp_T[got_T], expected.ref_logp_T)
     report = trainer_of(algorithm, teachers=teachers, loaded=loaded)
     assert report.update(report.batch(mixed), step=1).num_updates == 1
+
+
+def test_nothing_that_a_teacher_s_folder_names_is_imported(tmp_path: Path, teacher: Path) -> None:
+    folder = tmp_path / "evil"
+    shutil.copytree(teacher, folder, ignore=shutil.ignore_patterns(DIGESTS_FILE))
+    (folder / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    for name, target in (("config.json", "AutoModelForCausalLM"), ("tokenizer_config.json", "AutoTokenizer")):
+        config = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps({**config, "auto_map": {target: "evil.Model"}}))
+    with suppress(ModelError):
+        taught(tmp_path, {"path": str(folder)}, train={"steps": 1})
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_prompt_has_only_the_paragraphs_whose_fields_have_a_value() -> None:
+    text = "{question}\n\nA right response: {response}\n\nOf yours: {verdict}"
+    values = {"question": "1 + {x}?", "response": "", "verdict": "The final answer is wrong."}
+    assert filled(text, values) == "1 + {x}?\n\nOf yours: The final answer is wrong."
+    assert filled(text, {**values, "verdict": ""}) == "1 + {x}?"
+
+
+def test_a_response_is_shown_another_correct_one_and_why_it_is_wrong() -> None:
+    group = group_of({"It is 3": False, "It is 2": True, "So 2": True})
+    found = [_values_of_rollout(group, member) for member in group.members]
+    assert [values["response"] for values in found] == ["It is 2", "So 2", "It is 2"]
+    assert [values["verdict"] for values in found] == ["The final answer is wrong.", "", ""]
+
+
+def group_of(responses: dict[str, bool]) -> Group:
+    problem = Problem(id="p", question="1 + 1?", answer="2", source="s", split="train")
+    prompt = Prompt(problem=problem, text="1 + 1?", token_ids=(1,))
+    of_rollout: dict[str, Any] = {"token_ids": (2,), "behavior_logps": (0.0,), "finish": Finish.STOP, "seed": 0}
+    versions = {"version_min": 0, "version_max": 0}
+    members = [
+        ScoredRollout(
+            rollout=Rollout(prompt=prompt, text=text, sample=index, **of_rollout, **versions),
+            score=Score(
+                value=float(correct),
+                parts={},
+                verdict=Verdict(correct=correct, reason=Reason.EQUAL if correct else Reason.DIFFERENT),
+            ),
+        )
+        for index, (text, correct) in enumerate(responses.items())
+    ]
+    return Group(prompt=prompt, members=tuple(members))
