@@ -91,7 +91,9 @@ def command(*arguments: str | Path, timeout_s: float = 240, workers: bool = Fals
 
 def different_results(left: Path, right: Path) -> list[str]:
     """The files that differ between two finished runs, except their recipes: the section cluster changes no result."""
-    return [name for name in differences(left, right) if Path(name).name not in ("config.yaml", "run.json")]
+    return [
+        name for name in differences(left, right) if Path(name).name not in ("card.json", "config.yaml", "run.json")
+    ]
 
 
 def kill_in(stage: Path, *, after: int, arguments: Sequence[str | Path]) -> list[int]:

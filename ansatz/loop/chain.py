@@ -9,7 +9,8 @@ the step, and of the first row before it. trace: a mark of one byte for each res
 all tokens up to there, so that the first one that differs can be found, and log-probs of the first steps.
 
 A resumed process drops the rows of steps that it makes again, so a run that was killed has the rows of one that was
-not. A row that a full disk refuses is left out: a run needs none of them, and its card says which steps it lacks.
+not. Rows that a full disk refuses are written with the next one. A run needs none of them, and `repeat` counts the
+steps whose digests a card lacks.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ from typing import Any
 
 import numpy as np
 
+from ansatz.files import append_text
 from ansatz.models.arithmetic import arithmetic_class
 from ansatz.models.weights import fingerprint
-from ansatz.track.jsonl import Row, append_jsonl, keep_rows
+from ansatz.track.jsonl import Row, keep_rows, to_line
 from ansatz.train.trainer import Checkpointed, Trainer
 from ansatz.types import Group, Rollout
 
@@ -42,6 +44,8 @@ LOGPS_STEPS, LOGPS_TOKENS = 4, 2**12
 
 Listener = Callable[[str, Row], object]
 """Is called with the name of the stage's folder and each new row."""
+_WAITING: dict[Path, list[str]] = {}
+"""Rows that a full disk has refused, by the folder of their stage."""
 _LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
@@ -57,6 +61,7 @@ def listening(listener: Listener) -> Iterator[None]:
 
 def begin_chain(folder: Path, step: int, trainer: Checkpointed, *, dtype: str) -> None:
     """Begin or continue the chain of a stage whose last complete step is `step`. dtype: the value of `model.dtype`."""
+    _WAITING.pop(folder, None)
     kept = keep_rows(folder / CHAIN_FILE, lambda row: type(row.get("step")) is int and row["step"] <= step)
     if not isinstance(trainer, Trainer):  # a reward model's has no policy
         return
@@ -82,9 +87,12 @@ def extend_chain(folder: Path, step: int, trainer: Checkpointed, groups: Sequenc
 
 
 def _add(folder: Path, row: Row, *, is_written: bool = False) -> None:
-    if not is_written:
+    waiting = _WAITING.setdefault(folder, [])
+    waiting += [] if is_written else [to_line(row)]
+    if waiting:
         with suppress(OSError):
-            append_jsonl(folder / CHAIN_FILE, row)
+            append_text(folder / CHAIN_FILE, "".join(waiting))
+            waiting.clear()
     if (listener := _LISTENER.get()) is not None:
         listener(folder.name, row)
 

@@ -25,7 +25,7 @@ _IDENTIFIED = ("/.metadata",)
 """Each checkpoint of several ranks gets an id of its own from torch, in this file."""
 
 
-_OF_RECIPE = ("config.yaml", "run.json", ORIGIN_FILE)
+_OF_RECIPE = ("card.json", "config.yaml", "run.json", ORIGIN_FILE)
 """Files that say which recipe made a run. A checkpoint's state does, too, under the key ORIGIN."""
 
 

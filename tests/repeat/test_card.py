@@ -16,6 +16,7 @@ from toy_runs import toy_config
 
 from ansatz.cli.export import export
 from ansatz.errors import ConfigError, UntrustedCodeError
+from ansatz.loop import chain
 from ansatz.loop.chain import CHAIN_FILE
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.repeat.card import MAX_BYTES, Step, Trace, chain_of, config_of, read_card, write_card
@@ -68,6 +69,22 @@ def test_a_card_has_a_digest_of_every_step_and_the_class_of_every_stage(content:
     assert len({row["rollouts"] for row in steps}) == len({row["logps"] for row in steps}) == 4
     assert content["data"].keys() >= {"problems/train.jsonl", "model/model.safetensors"}
     assert read_card(run).chain == content["chain"]
+
+
+def test_rows_that_a_full_disk_has_refused_are_written_with_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def full(path: Path, text: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    trainer: Any = object()  # one without a policy, as of a reward model
+    chain.begin_chain(tmp_path, 0, trainer, dtype="float32")
+    with monkeypatch.context() as patch:
+        patch.setattr(chain, "append_text", full)
+        chain.extend_chain(tmp_path, 1, trainer, (), num_steps=3)
+    for step in (2, 3):
+        chain.extend_chain(tmp_path, step, trainer, (), num_steps=3)
+    assert [row["step"] for row in read_jsonl(tmp_path / CHAIN_FILE)] == [1, 2, 3]
 
 
 def test_a_card_repeats_its_run_to_the_same_bits(run: Path, tmp_path: Path):
