@@ -165,11 +165,12 @@ def copy_tree(source: Path, target: Path, *, hard_links: bool = False, ignore: t
     shutil.copytree(source, target, copy_function=copy, ignore=shutil.ignore_patterns(*ignore))
 
 
-def check_no_links(path: Path) -> None:
+def check_no_links(path: Path, *, inner: bool = False, apart: str = "") -> None:
     """Raise OSError if the path, or anything in it at any depth, is a link below a held folder.
 
-    For libraries that open by their paths the files that they read, such as safetensors. None reads a file whose name
-    begins with a dot, such as a draft.
+    inner: allow links to something in the path itself. apart: a name that may be a link. For libraries that open by
+    their paths the files that they read, such as safetensors. None reads a file whose name begins with a dot, such as a
+    draft.
     """
     if _root_of(path / "in") is None:
         return
@@ -177,10 +178,11 @@ def check_no_links(path: Path) -> None:
         with suppress(FileNotFoundError), _folder_of(path) as (parent, name):
             if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
                 raise OSError(errno.ELOOP, LINK_REASON, os.fspath(path))
+    own = os.path.join(os.path.realpath(path), "")
     for place, folders, files in os.walk(path):
-        for inner in (os.path.join(place, each) for each in (*folders, *files) if each[0] != "."):
-            if os.path.islink(inner):
-                raise OSError(errno.ELOOP, LINK_REASON, inner)
+        for each in (os.path.join(place, each) for each in (*folders, *files) if each[0] != "." and each != apart):
+            if os.path.islink(each) and not (inner and os.path.realpath(each).startswith(own)):
+                raise OSError(errno.ELOOP, LINK_REASON, each)
 
 
 def _root_of(path: Path) -> str | None:

@@ -125,7 +125,8 @@ class FollowedRun:
         check_ordinary_files(hold(folder))  # a pipe would be waited for
         self._folder, self._job = folder, job
         self._path = folder / FOLDER / _file_of(job, "json").name
-        check_no_links(make_folder(self._path.parent))  # into which libraries write by paths
+        # Libraries write into it by paths. The links that wandb makes are to its own files, and to a log in its cache.
+        check_no_links(make_folder(self._path.parent), inner=True, apart="debug-core.log")
         self._sink: Sink | None = None
         self._lock = open_file(self._path.with_suffix(".lock"), "a")
         fcntl.flock(self._lock, fcntl.LOCK_EX)  # waits for the one of an interrupted run, which sends what it has left

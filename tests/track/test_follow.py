@@ -87,6 +87,20 @@ def test_a_second_time_sends_what_is_new_and_goes_on_with_the_same_run(run, sent
     assert [row[2:] for row in sent("open")] == [["mine", "", False], ["mine", "", True]]
 
 
+@pytest.mark.parametrize(
+    ("target", "is_followed"),
+    [("run-1", True), ("{folder}/run-1", True), ("gone", True), ("../../../outside", False), ("/etc", False)],
+)
+def test_links_of_a_tracker_may_lead_to_its_own_files_only(run, sent, target, is_followed):
+    """The package wandb makes `latest-run` and `debug.log`, and links a log of its cache."""
+    folder = run / "trackers" / "wandb"
+    (folder / "run-1").mkdir(parents=True)
+    (run.parent / "outside").mkdir()
+    (folder / "latest-run").symlink_to(target.format(folder=folder))
+    (folder / "run-1" / "debug-core.log").symlink_to("/tmp/core-debug.log")
+    assert send(run) == is_followed
+
+
 def test_what_a_failing_tracker_has_not_taken_is_sent_later_and_nothing_twice(run, sent, monkeypatch):
     monkeypatch.setenv("FAULT", "rl 3")
     assert not send(run)
