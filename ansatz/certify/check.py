@@ -7,6 +7,7 @@ float32, where a disagreement is a bug and not rounding.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
@@ -97,6 +98,7 @@ def check_policy(config: Config, policy: Policy, prompts: Sequence[Prompt], grad
         lr=0.0,
         schedule=Schedule(),
         temperature=sampling.temperature,
+        teacher=_another(policy) if objective.kl_to == "teacher" else None,
     )
     whole = _off_policy(trainer.batch(samples, baseline_of_group=dict.fromkeys(range(len(groups)), 0.0)))
     gradients = Gradients(policy, objective, sampling.temperature)
@@ -139,6 +141,18 @@ def _invariances(
         yield _compare(f"padding on the {side}", expected, gradients.padded(whole, side), "the model's own forward")
 
 
+def _another(policy: Policy) -> Policy:
+    """Return a frozen copy with other weights. As a teacher, the policy itself would give gradients of 0, and nothing
+    would be compared."""
+    model = copy.deepcopy(policy.model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.requires_grad_(False).mul_(
+                1 + 0.1 * torch.sin(torch.arange(parameter.numel())).view_as(parameter)
+            )
+    return dataclasses.replace(policy, model=model)
+
+
 def _recompute(gradients: Gradients, whole: TrainBatch) -> Tensor | None:
     """Compute the gradient with `model.checkpointing`; None if the model's layers cannot be computed again."""
     layers = checkpointed_layers(gradients.policy)
@@ -156,7 +170,7 @@ def _on_policy(gradients: Gradients, whole: TrainBatch, objective: Objective) ->
     equal = _before_update(whole)
     ratio = gradients.largest_log_ratio(equal)
     yield CheckResult(what="log-ratio of equal policies", measured=ratio, tolerance=0.0)
-    plain = dataclasses.replace(objective, kl_coef=0.0, entropy_coef=0.0, correction=())
+    plain = dataclasses.replace(objective, policy_coef=1.0, kl_coef=0.0, entropy_coef=0.0, correction=())
     if plain.ratio.name == "product":
         yield CheckResult(
             what="gradient: of equal policies is REINFORCE's",

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from ansatz.models.load import Policy
 from ansatz.models.logps import token_logps
+from ansatz.objectives.components import build_component
+from ansatz.objectives.kl import KLS
 from ansatz.objectives.objective import Objective
 from ansatz.train.batch import TrainBatch
 from ansatz.train.packed import select_rollouts
@@ -77,7 +79,10 @@ class Gradients:
 
 
 def _without_exact_kl(objective: Objective) -> Objective:
-    """Return the objective without an exact KL in the loss: here policy and reference are equal, so its gradient is
-    0."""
-    in_loss = objective.divergence is not None and objective.kl_in == "loss"
-    return dataclasses.replace(objective, kl_coef=0.0) if in_loss else objective
+    """Return the objective without an exact KL in the loss: here policy and reference are equal, so its gradient is 0.
+    The KL to a teacher, which is another model, is estimated instead."""
+    if objective.divergence is None or objective.kl_in != "loss":
+        return objective
+    if objective.kl_to == "teacher":
+        return dataclasses.replace(objective, kl=build_component(KLS, "k3", {}))
+    return dataclasses.replace(objective, kl_coef=0.0)
