@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ansatz.audit.bundle import TEXT, Array, Bundle, read_bundle, read_file
-from ansatz.errors import DataError
+from ansatz.errors import DataError, install_command
 from ansatz.json_text import parse_json
 from ansatz.links import list_folder
 
@@ -79,7 +79,7 @@ def read_parquet(data: bytes, path: Path) -> list[Row]:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise DataError(f"{path} needs pyarrow: pip install 'ansatz-rl[data]'.") from error
+        raise DataError(f"{path} needs pyarrow: {install_command('data')}.") from error
     try:
         rows = pyarrow.parquet.read_table(io.BytesIO(data)).to_pylist()
     except (pyarrow.ArrowException, OSError, ValueError) as error:

@@ -81,7 +81,7 @@ class Gradients:
 def _without_exact_kl(objective: Objective) -> Objective:
     """Return the objective without an exact KL in the loss: here policy and reference are equal, so its gradient is 0.
     The KL to a teacher, which is another model, is estimated instead."""
-    if objective.divergence is None or objective.kl_in != "loss":
+    if objective.token_divergence is None or objective.kl_in != "loss":
         return objective
     if objective.kl_to == "teacher":
         return dataclasses.replace(objective, kl=build_component(KLS, "k3", {}))

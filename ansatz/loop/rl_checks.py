@@ -76,7 +76,7 @@ def _check_requirements(config: Config) -> None:
 
 def _requirement_lines(config: Config) -> list[str]:
     """Return the settings of the recipe that its preset requires, for `ansatz explain`."""
-    lines = [f"  {key} = {value}" for key, value, _ in _find_requirements(config)]
+    lines = [f"  {key} = {value!r}" for key, value, _ in _find_requirements(config)]
     return ["Settings outside algorithm that belong to the preset:", *lines] if lines else []
 
 

@@ -200,7 +200,7 @@ def chunked_kl(
     ref_temperature: float | None = None,
     ref_softcap: float | None = None,
 ) -> Tensor:
-    """Compute a divergence (`Objective.divergence`) of each token's whole distributions: [M] float32 nats,
+    """Compute a divergence (`Objective.token_divergence`) of each token's whole distributions: [M] float32 nats,
     differentiable in hidden_MH and weight_VH. ref_temperature: None: the policy's.
 
     Models of one tokenizer can have different numbers of rows without a token at the end; such rows are left out. The

@@ -111,7 +111,7 @@ def build_objective(spec: Spec, *, max_response_tokens: int | None = None) -> Ob
             f"algorithm.kl_to = {objective.kl_to!r} with kl_in = {objective.kl_in!r}: a KL in the reward is to the "
             'reference or a teacher. Use kl_to = "ref" or "teacher", or kl_in = "loss".'
         )
-    if objective.divergence is not None and not objective.needs_ref:
+    if objective.token_divergence is not None and not objective.needs_ref:
         raise ConfigError(
             f"algorithm.kl = {objective.kl.name!r} with kl_to = {objective.kl_to!r}: an exact KL needs the whole "
             'distribution of the other policy, and only the reference and the teacher have one. Use kl_to = "ref", or '

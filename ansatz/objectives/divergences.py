@@ -21,7 +21,7 @@ from ansatz.registry import settings_of
 def exact(divergence: Divergence) -> Function:
     """Turn a function of whole distributions, log-probs [T, V] of the policy and of the reference, into a component.
 
-    The trainer computes its value (`Objective.divergence`); the component itself only gets the result.
+    The trainer computes its value (`Objective.token_divergence`); the component itself only gets the result.
     """
 
     @functools.wraps(divergence)

@@ -130,7 +130,7 @@ class Objective:
         return self.kl_coef != 0 and self.kl_in != "loss"
 
     @property
-    def divergence(self) -> Divergence | None:
+    def token_divergence(self) -> Divergence | None:
         """Return the function that computes the KL (`full_kl_T`) from whole distributions, log-probs [T, V] of the
         policy and of the reference; None if it needs only the log-probs of the sampled tokens."""
         if self.kl_coef == 0 or "full_kl_T" not in self.kl.inputs:

@@ -148,7 +148,7 @@ class TaughtTrainer(LocalTrainer):
 
     @property
     def _exact(self) -> Exact | None:
-        divergence, samples = self.objective.divergence, self._samples
+        divergence, samples = self.objective.token_divergence, self._samples
         if divergence is None:
             return None
 

@@ -427,7 +427,7 @@ class LocalTrainer:
     @property
     def _exact(self) -> Exact | None:
         """Return the function that computes the exact KL [T] of the policy to the reference; None if none is needed."""
-        reference, divergence = self.reference, self.objective.divergence
+        reference, divergence = self.reference, self.objective.token_divergence
         if reference is None or divergence is None:
             return None
         how: dict[str, Any] = {"divergence": divergence, "temperature": self.temperature}

@@ -38,6 +38,8 @@ def test_every_recipe_is_explained_with_its_memory_by_part(recipe):
     """With fewer demonstrations, because explain reads all; the test of the objective of every stage has them all."""
     config = load_recipe(recipe)
     fewer = ["--data.sft.count", "500"] if (config.data.sft or {}).get("count", 0) > 500 else []
+    if (config.teacher or {}).get("path", "").startswith("runs/"):  # the model of a run that is not here
+        fewer += ["--teacher.path", "null"]
     with judge_server() as url:
         result = explain(recipe, *fewer, *(["--rewards.judge.url", url] if "judge" in config.rewards else []))
     assert result.stderr == ""
@@ -71,7 +73,8 @@ def test_every_stage_of_every_recipe_that_trains_states_its_objective(recipe):
         trains_policy = not name.startswith("reward_model")
         for part in (*wanted, *(("weight", "coefficient") if trains_policy else ())):
             assert re.search(rf"^  {part} +\S", body, re.MULTILINE), (name, part)
-        assert not re.search(r"\{\w*\}", body), f"{name}: a setting is missing in a formula"
+        without_prompts = re.sub("'.*'", "", body)
+        assert not re.search(r"\{\w*\}", without_prompts), f"{name}: a setting is missing in a formula"
 
 
 @pytest.mark.parametrize("recipe", PUBLISHED, ids=lambda path: path.stem)

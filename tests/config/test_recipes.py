@@ -169,7 +169,7 @@ def test_merging_changes_neither_side():
         ("train.optimizer", "[adamw]", "train.optimizer = ['adamw']: it should be a mapping of keys to values."),
         ("train.max_logprob_gap", "0.9", "train.max_logprob_gap = 0.9: it should be greater than or equal to 1."),
         ("sft.batch_size", "0", "sft.batch_size = 0: it should be greater than 0."),
-        ("model.dtype", "fp16", "model.dtype = 'fp16': it should be 'auto', 'float32' or 'bfloat16'."),
+        ("model.dtype", "fp16", "model.dtype = 'fp16': it should be 'auto', 'float32', 'bfloat16' or 'portable'."),
         ("model.path", "[7]", "model.path = [7]: it should be a valid string."),
         ("data.sft", "3", "data.sft = 3: it should be a mapping of keys to values."),
         (

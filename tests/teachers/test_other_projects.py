@@ -30,7 +30,7 @@ def tables(seed: int = 0) -> tuple[Tensor, Tensor]:
 
 
 def ours(kl: Any) -> Any:
-    divergence = build_objective({"preset": "gkd", "kl": kl}).divergence
+    divergence = build_objective({"preset": "gkd", "kl": kl}).token_divergence
     assert divergence is not None
     return divergence
 

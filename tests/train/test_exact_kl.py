@@ -117,7 +117,7 @@ def test_an_exact_kl_in_the_reward_is_that_of_the_whole_vocabulary(kind: Any, kl
 def test_the_gradient_of_the_kl_of_the_reference_is_policy_minus_reference():
     # d/dz_v of -sum_u q_u log softmax(z)_u is softmax(z)_v - q_v; the head is the identity, so z is the hidden state.
     hidden, reference = torch.randn(3, 5, requires_grad=True), torch.randn(3, 5)
-    divergence = build_objective({"kl": "full_reverse", "kl_coef": 1}).divergence
+    divergence = build_objective({"kl": "full_reverse", "kl_coef": 1}).token_divergence
     assert divergence is not None
     kl_M = chunked_kl(hidden, torch.eye(5), reference, torch.eye(5), divergence=divergence)
     (got,) = torch.autograd.grad(kl_M.sum(), hidden)
