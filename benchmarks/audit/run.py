@@ -27,7 +27,7 @@ from trl_runs import SMOLLM2, record
 from ansatz.audit.bundle import Bundle, read_bundle
 from ansatz.audit.claims import audit
 
-BEGIN, END = "<!-- BEGIN: benchmarks/audit/run.py -->", "<!-- END -->"
+BEGIN, END = "<!-- written by benchmarks/audit/run.py -->", "<!-- end -->"
 
 
 def bundle_of(bug: Any, folder: Path) -> Bundle:
