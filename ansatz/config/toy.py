@@ -53,9 +53,9 @@ def toy_layer(config: Config) -> dict[str, Any]:
         own = critic.path if critic.path == REWARD_MODEL else None
         layer.setdefault("train", {})["critic"] = {"path": own, "steps_alone": min(1, critic.steps_alone)}
     if config.teacher is not None:  # another model does not fit random weights of toy size
-        own: dict[str, Any] = {"path": None, "quantize": None}
-        by_source = dict.fromkeys(config.teacher.get("by_source") or (), own)
-        layer["teacher"] = own | ({"by_source": by_source} if by_source else {})
+        itself: dict[str, Any] = {"path": None, "quantize": None}
+        by_source = dict.fromkeys(config.teacher.get("by_source") or (), itself)
+        layer["teacher"] = itself | ({"by_source": by_source} if by_source else {})
     if rewards := _rewards(config, layer.get("rollout", {}).get("max_response_tokens")):
         layer["rewards"] = rewards
     if stages := _stages(config):

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_type_hints
 import torch
 from torch import Tensor
 
-from ansatz.objectives.components import Function, formula
+from ansatz.objectives.components import ClippingFunction, Function, formula
 from ansatz.registry import Registry, settings_of
 
 DIVERGENCES = ("full", "full_reverse", "jensen_shannon", "top_k")
@@ -139,7 +139,7 @@ def abs_(x_T: Tensor) -> Tensor:
     return x_T.abs()
 
 
-def bound_divergence(function: Function, settings: Mapping[str, Any]) -> Divergence:
+def bound_divergence(function: ClippingFunction, settings: Mapping[str, Any]) -> Divergence:
     """Return the function of whole distributions behind a component; `exact_kl` for a user's own component."""
     own: Divergence | None = getattr(function, "divergence", None)
     return exact_kl if own is None else functools.partial(own, **settings)
