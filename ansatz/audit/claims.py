@@ -89,14 +89,14 @@ def check_advantage(bundle: Bundle, promise: Promise | str) -> Claim:
         row = int(np.flatnonzero(~np.isfinite(advantage_N + given.reward_N))[0])
         return contradicts(
             "advantage",
-            "A reward or advantage is no number.",
+            "A reward or an advantage is not a finite number.",
             example=f"rollout {row}.",
         )
     found = explanations(given, advantage_N)
     names = list(dict.fromkeys(rule.text() for rule in found))
     if isinstance(promise, str):
         says = f"The rule is {names[0]}." if names else "No known rule explains the advantages."
-        return unknown("advantage", f"{says} There is no promise: {promise}.", others=names[1:])
+        return unknown("advantage", f"{says} The options promise nothing to compare it with: {promise}.", others=names[1:])
     rule = promised_rule(promise)
     if rule is None:
         return unknown("advantage", f"The promised rule {promise.component('advantage')[0]} needs more than rewards.")
@@ -165,7 +165,7 @@ def check_loss(bundle: Bundle, promise: Promise | str) -> Claim:
     if needed:
         return unknown("loss", f"{', '.join(needed)} not in the bundle.")
     if isinstance(promise, str):
-        return unknown("loss", f"There is no promise: {promise}.")
+        return unknown("loss", f"The options promise no formula: {promise}.")
     from ansatz.audit.explain_loss import explain_loss
 
     return explain_loss(bundle, promise)

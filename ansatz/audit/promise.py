@@ -34,7 +34,7 @@ class Promise:
 
 
 def promise_of(bundle: Bundle) -> Promise | str:
-    """Return the promise, or a sentence that says why there is none."""
+    """Return what the options promise, or the reason why that is unknown."""
     try:
         if bundle.project == "ansatz":
             spec = bundle.options.get("algorithm")

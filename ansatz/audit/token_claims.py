@@ -138,7 +138,7 @@ def _logp_cause(bundle: Bundle, name: str, found_T: Array, at_T: Array, limit: f
         inner_T = at_T & np.roll(at_T, -by) & np.roll(at_T, by)
         if inner_T.any() and float((np.abs(found_T - np.roll(again_T, by))[inner_T] <= limit).mean()) > 0.9:
             return "each token has the log-prob of its neighbour, shifted by one place."
-    for other, words in (("policy", "the policy's of now"), ("old", "the policy's at the time of sampling")):
+    for other, words in (("policy", "the current policy's"), ("old", "the policy's at the time of sampling")):
         if other != name and name != "policy" and same(bundle.get(f"recomputed_{other}_logp_T")):
             return f"they are {words}."
     prompt_N, segment_T = bundle.arrays["prompt_length_N"], bundle.arrays["segment_T"]

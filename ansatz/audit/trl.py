@@ -160,7 +160,7 @@ class Recorder(TrainerCallback):
         return rollouts
 
     def _compute_again(self, rollouts: Sequence[_Rollout], *, other_dtype: bool) -> None:
-        """Compute log-probs under the weights of now, and what they would be with other settings."""
+        """Compute log-probs under the current weights, and under the other settings that could explain a difference."""
         model, temperature = self.trainer.model, self.trainer.args.temperature
         models = {"old": (model, temperature), "ref": (getattr(self.trainer, "ref_model", None), temperature)}
         models["raw"] = (model if temperature != 1 else None, 1.0)

@@ -5,7 +5,7 @@ budgets.json                             the common settings, and one row per bu
 budgets.svg                              pass@1 and maj@k by budget, from the shortest thoughts to the longest
 cost.json, cost.svg                      maj@k by the tokens that k responses take, one line per budget
 
-A budget N is the most tokens of a thought, 0 is no limit, and -N stands for the least tokens of a thought ("+N").
+A budget N limits a thought to N tokens, 0 sets no limit, and -N makes a thought at least N tokens long ("+N").
 """
 
 from __future__ import annotations
