@@ -6,9 +6,13 @@ contradicted, and `words` is a regular expression for the cause that it must nam
 claim, or gives no cause, has not named the bug. `source` is the thread of a project in which such a bug was fixed or
 reported; the code here is our own.
 
-Two entries were corrected after the first run: `negatives_dropped` is planted within the loss, so the loss is the claim
-(it was "advantage used"), and `sampler_bfloat16` samples with weights in bfloat16 (it was noise in a bundle, which
-nothing tells from kernels).
+`LATER_BUGS` and `LATER_CLEAN` were written when the rules were complete, and committed before they were run. They show
+how the audit does on cases that its rules were not written with.
+
+Two entries of the first list were corrected after the first run: `negatives_dropped` is planted within the loss, so the
+loss is the claim (it was "advantage used"), and `sampler_bfloat16` samples with weights in bfloat16 (it was noise in a
+bundle, which nothing tells from kernels). The noise of the clean run `sampler_corrected` was lowered from 0.2 to 0.005
+nats.
 """
 
 from __future__ import annotations
@@ -345,4 +349,99 @@ CLEAN = [
     Clean(name="one_microbatch", options={"per_device_train_batch_size": 16, "gradient_accumulation_steps": 1}),
     Clean(name="smollm2", options={"max_completion_length": 6, "loss_type": "grpo"}, run={"model": "smollm2"}),
     Clean(name="smollm2_kl", options={"max_completion_length": 6, **KL}, run={"model": "smollm2"}),
+]
+
+LATER_BUGS = [
+    Bug(
+        name="baseline_missing",
+        what="The mean reward of the group is not subtracted.",
+        claim="advantage",
+        words="mean|baseline",
+    ),
+    Bug(
+        name="baseline_of_batch",
+        what="The mean of the batch is subtracted instead of the mean of the group.",
+        claim="advantage",
+        words="mean.*batch|batch.*mean|batch_zscore",
+    ),
+    Bug(
+        name="groups_of_two",
+        what="Groups are cut into blocks of two instead of four.",
+        claim="advantage",
+        words="group|rows, not prompts|neighbouring rows",
+    ),
+    Bug(
+        name="sign_flipped",
+        what="The loss has the opposite sign, so wrong responses become likelier.",
+        claim="loss",
+        words=r"-1\b|sign|opposite",
+    ),
+    Bug(
+        name="kl_forgotten",
+        what="The KL is computed and logged, but not added to the loss.",
+        claim="loss",
+        words="KL.*(missing|none|not added)|without.*KL",
+        options=KL,
+        run={"steps": 3},
+    ),
+    Bug(
+        name="kl_subtracted",
+        what="The KL is subtracted from the loss.",
+        claim="loss",
+        words="KL.*(sign|subtract|-0.1|-1)",
+        options=KL,
+        run={"steps": 3},
+    ),
+    Bug(
+        name="first_token_dropped",
+        what="The first token of each response does not count.",
+        claim="mask",
+        words="first",
+    ),
+    Bug(
+        name="truncated_in_loss",
+        what="Truncated responses count, although the option leaves them out.",
+        claim="mask",
+        words="truncat",
+        options={"mask_truncated_completions": True, "loss_type": "grpo"},
+    ),
+    Bug(
+        name="sequence_ratio",
+        what="The ratio is one of whole responses, the options say tokens.",
+        claim="loss",
+        words="sequence|response",
+        options=TWICE,
+    ),
+    Bug(
+        name="sum_of_tokens",
+        what="The loss is summed over tokens and not divided by their number.",
+        claim="loss",
+        words="times the promised|sum",
+    ),
+    Bug(
+        name="delta_ignored",
+        what="The bound of the ratio from above (two-sided clipping) is not applied.",
+        claim="loss",
+        words="delta|upper bound|1.05",
+        options={**TWICE, "delta": 1.05},
+    ),
+    Bug(
+        name="reference_without_temperature",
+        what="The reference log-probs are taken at temperature 1, the policy's at 0.6.",
+        claim="reference log-probs",
+        words="temperature",
+        options={**KL, "temperature": 0.6},
+        run={"steps": 3},
+    ),
+]
+
+LATER_CLEAN = [
+    Clean(name="kl_temperature", options={**KL, "temperature": 0.6}, run={"steps": 3}),
+    Clean(name="dr_grpo_with_std", options={"loss_type": "dr_grpo"}),
+    Clean(name="pairs", options={"num_generations": 2}),
+    Clean(name="delta_near_1", options={**TWICE, "delta": 1.05}),
+    Clean(name="grpo_std_of_batch", options={"loss_type": "grpo", "scale_rewards": "batch"}),
+    Clean(name="tools_kl", options={**KL, "loss_type": "bnpo"}, run={**TOOLS, "steps": 3}),
+    Clean(name="generation_of_two_steps_twice", options={"steps_per_generation": 8, **TWICE}, run={"steps": 4}),
+    Clean(name="engine_of_same_weights", options={"temperature": 0.8}, run=VLLM),
 ]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bundle_plants import BUNDLE_PLANTS
-from planted import BUGS, BUNDLE, CLEAN, Bug
+from planted import BUGS, BUNDLE, CLEAN, LATER_BUGS, LATER_CLEAN, Bug
 from transformers import logging
 from trl_plants import PLANTS
 from trl_runs import SMOLLM2, record
@@ -61,13 +61,23 @@ def judged(case: Any, folder: Path) -> dict[str, Any]:
         return {**about, "named": False, "contradicts": {"failed": f"{type(error).__name__}: {error}"}}
 
 
+def counts(rows: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """Return a sentence for each of the two lists."""
+    sentences = list[str]()
+    for start, bugs, clean in (("With the rules' own list", "bugs", "clean"), ("Later", "later bugs", "later clean")):
+        named, accused = sum(row["named"] for row in rows[bugs]), sum(bool(row["contradicts"]) for row in rows[clean])
+        says = (
+            f"{named} of {len(rows[bugs])} planted bugs are named, and {accused} of {len(rows[clean])} clean runs are"
+        )
+        sentences.append(f"{start}: {says} accused.")
+    return sentences
+
+
 def table(rows: dict[str, list[dict[str, Any]]]) -> str:
     """Return the results as a table in Markdown."""
-    named, accused = sum(row["named"] for row in rows["bugs"]), [row for row in rows["clean"] if row["contradicts"]]
-    head = f"{named} of {len(rows['bugs'])} planted bugs are named; "
-    head += f"{len(accused)} of {len(rows['clean'])} runs without a bug are accused of one.\n\n"
+    head = "\n".join(counts(rows)) + "\n\n"
     lines = ["| bug | planted in | fixed or reported in | claim | named |", "|---|---|---|---|---|"]
-    for row in rows["bugs"]:
+    for row in rows["bugs"] + rows["later bugs"]:
         project, _, kind_number = row.get("source", "").removeprefix("https://github.com/").partition("/")
         thread = f"{kind_number.partition('/')[0]}#{row['source'].rpartition('/')[2]}" if project else ""
         named_by = "yes" if row["named"] else "no"
@@ -84,24 +94,23 @@ def main() -> None:
     warnings.simplefilter("ignore")
     logging.set_verbosity_error()
     only = asked.only.split(",") if asked.only else []
-    rows: dict[str, list[dict[str, Any]]] = {"bugs": [], "clean": []}
+    groups = {"bugs": BUGS, "clean": CLEAN, "later bugs": LATER_BUGS, "later clean": LATER_CLEAN}
+    rows: dict[str, list[dict[str, Any]]] = {kind: [] for kind in groups}
     with tempfile.TemporaryDirectory() as folder:
-        for kind, cases in (("bugs", BUGS), ("clean", CLEAN)):
+        for kind, cases in groups.items():
             for case in cases:
                 if (only and case.name not in only) or (case.run.get("model") == "smollm2" and not SMOLLM2.is_dir()):
                     continue
                 row = judged(case, Path(folder) / kind)
                 rows[kind].append(row)
-                word = ("named" if row["named"] else "NOT named") if kind == "bugs" else "clean"
+                word = ("named" if row["named"] else "NOT named") if isinstance(case, Bug) else "clean"
                 print(f"## {case.name}: {word}; {' | '.join(row['contradicts'].values()) or 'nothing'}", flush=True)
     parts = [f'"{kind}": [\n' + ",\n".join(map(json.dumps, cases)) + "\n]" for kind, cases in rows.items()]
     asked.out.write_text("{" + ",\n".join(parts) + "}\n", encoding="utf-8")
     if asked.page is not None:
         before, _, rest = asked.page.read_text(encoding="utf-8").partition(BEGIN)
         asked.page.write_text(f"{before}{BEGIN}\n{table(rows)}{END}{rest.partition(END)[2]}", encoding="utf-8")
-    counts = {"bugs": len(rows["bugs"]), "named": sum(row["named"] for row in rows["bugs"])}
-    counts |= {"clean": len(rows["clean"]), "accused": sum(bool(row["contradicts"]) for row in rows["clean"])}
-    print(json.dumps(counts))
+    print(*counts(rows), sep="\n")
 
 
 if __name__ == "__main__":

@@ -183,6 +183,29 @@ def reference_is_policy(trainer: Any) -> None:
     trainer._get_per_token_logps_and_entropies = planted
 
 
+def first_token_dropped(trainer: Any, output: dict[str, Any]) -> None:
+    output["completion_mask"] = output["completion_mask"].clone()
+    output["completion_mask"][:, 0] = 0
+
+
+def truncated_in_loss(trainer: Any) -> None:
+    trainer.mask_truncated_completions = False
+
+
+def reference_without_temperature(trainer: Any) -> None:
+    inner = trainer._get_per_token_logps_and_entropies
+
+    def planted(model: Any, *given: Any, **how: Any) -> Any:
+        right = trainer.temperature
+        try:
+            trainer.temperature = 1.0 if model is trainer.ref_model else right
+            return inner(model, *given, **how)
+        finally:
+            trainer.temperature = right
+
+    trainer._get_per_token_logps_and_entropies = planted
+
+
 def nothing(trainer: Any) -> None:
     """The bug is in the sampler of the run itself (`trl_runs.Sampler`)."""
 
@@ -272,6 +295,44 @@ PLANTS: dict[str, Plant] = {
     "padding_attended": padding_attended,
     "old_is_stale": old_is_stale,
     "reference_is_policy": reference_is_policy,
+    "baseline_missing": edited(_SCORE, ("advantages = rewards - mean_grouped_rewards", "advantages = rewards")),
+    "baseline_of_batch": edited(
+        _SCORE, ("advantages = rewards - mean_grouped_rewards", "advantages = rewards - torch.nanmean(rewards)")
+    ),
+    "groups_of_two": edited(
+        _SCORE,
+        (
+            "mean_grouped_rewards = torch.nanmean(rewards.view(-1, num_generations), dim=1)",
+            "num_generations = 2; mean_grouped_rewards = torch.nanmean(rewards.view(-1, 2), dim=1)",
+        ),
+    ),
+    "sign_flipped": edited(
+        _LOSS,
+        (
+            "per_token_loss = -torch.min(per_token_loss1, per_token_loss2)",
+            "per_token_loss = torch.min(per_token_loss1, per_token_loss2)",
+        ),
+    ),
+    "kl_forgotten": edited(_LOSS, ("per_token_loss = per_token_loss + self.beta * per_token_kl", "pass")),
+    "kl_subtracted": edited(
+        _LOSS,
+        (
+            "per_token_loss = per_token_loss + self.beta * per_token_kl",
+            "per_token_loss = per_token_loss - self.beta * per_token_kl",
+        ),
+    ),
+    "first_token_dropped": generated_changed(first_token_dropped),
+    "truncated_in_loss": truncated_in_loss,
+    "sequence_ratio": edited(
+        _LOSS,
+        ('if self.importance_sampling_level == "token":', "if False:"),
+        ('elif self.importance_sampling_level == "sequence":', "elif True:"),
+    ),
+    "sum_of_tokens": edited(
+        _LOSS, ("loss = (per_token_loss * mask).sum() / normalizer", "loss = (per_token_loss * mask).sum()")
+    ),
+    "delta_ignored": edited(_LOSS, ("coef_1 = torch.clamp(coef_1, max=self.args.delta)", "pass")),
+    "reference_without_temperature": reference_without_temperature,
     "sampler_temperature": nothing,
     "sampler_stale": nothing,
     "sampler_top_p": nothing,
