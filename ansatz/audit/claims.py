@@ -96,7 +96,7 @@ def check_advantage(bundle: Bundle, promise: Promise | str) -> Claim:
     names = list(dict.fromkeys(rule.text() for rule in found))
     if isinstance(promise, str):
         says = f"The rule is {names[0]}." if names else "No known rule explains the advantages."
-        return unknown("advantage", f"{says} The options promise nothing to compare it with: {promise}.", others=names[1:])
+        return unknown("advantage", f"{says} The options promise no rule: {promise}.", others=names[1:])
     rule = promised_rule(promise)
     if rule is None:
         return unknown("advantage", f"The promised rule {promise.component('advantage')[0]} needs more than rewards.")

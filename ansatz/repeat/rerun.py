@@ -112,15 +112,16 @@ def _first_difference(old: bytes, new: bytes) -> int | None:
 
 
 def repeat_run(card: Card, config: Config, comparison: Comparison, *, console: ConsoleSink | None, fresh: bool) -> None:
-    """Run the recipe and compare its steps with those of the card. Raise ConfigError if the card has none of the span.
+    """Run the recipe and compare its steps with those of the card.
 
-    Raise RunInterrupted if a signal ends the run.
+    Raise ConfigError if the card lacks a step of the span, and RunInterrupted if a signal ends the run.
     """
     span = comparison.span
-    if span is not None and not any(span.first <= step <= (span.last or step) for step in card.steps_of(span.stage)):
+    newest = 0 if span is None else max(card.steps_of(span.stage), default=0)
+    if span is not None and (span.last or span.first) > newest:
         raise ConfigError(
-            f"--steps: the card has no step {span.first}{'' if span.last is None else f' to {span.last}'} of the stage "
-            f"{span.stage!r}. It has {', '.join(_list_steps(card))}."
+            f"--steps: the card has no step {span.last or span.first} of the stage {span.stage!r}. It has "
+            f"{', '.join(_list_steps(card))}."
         )
     try:
         with listening(comparison.observe):

@@ -101,6 +101,12 @@ def test_a_repetition_ends_after_the_steps_that_are_asked_for(run: Path, tmp_pat
     assert len(read_jsonl(tmp_path / "again" / "repeat_toy" / "sft" / CHAIN_FILE)) == 4  # the start, and three steps
 
 
+@pytest.mark.parametrize(("first", "last"), [(2, 9), (5, 5), (5, None)])
+def test_steps_that_the_card_does_not_have_are_refused(run: Path, tmp_path: Path, first: int, last: int | None):
+    with pytest.raises(ConfigError, match=r"It has sft/1:\d+, rl/1:4\."):
+        repeated(run, tmp_path, span=Span(stage="rl", first=first, last=last))
+
+
 def test_a_digest_that_differs_is_named_with_its_step(content: dict[str, Any], tmp_path: Path):
     content["stages"]["rl"][2]["weights"] = "0" * 16
     comparison, found = repeated(written(tmp_path, content), tmp_path)
