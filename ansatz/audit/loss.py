@@ -181,6 +181,11 @@ def _other_surrogates(formula: Formula) -> Iterator[Formula]:
             for new in ({"low": low, "high": low}, {"low": high, "high": high}, {"low": high, "high": low}):
                 words = f"clip (low {new['low']}, high {new['high']}) instead of (low {low}, high {high})"
                 yield formula.changed(words, surrogate=_named(now.kind, now.name, {**now.settings, **new}))
+        if (bound := now.settings.get("delta")) is not None:
+            both = {"low": low, "high": high}
+            yield formula.changed(
+                f"no upper bound of the ratio (delta {bound})", surrogate=_named(now.kind, "clip", both)
+            )
         wrong = Component(now.kind, "clip_wrong", {"low": low, "high": high}, _clip_wrong)
         yield formula.changed("the clip is on the wrong side (max in place of min)", surrogate=wrong)
     for name in ("plain", "log_prob"):
@@ -209,6 +214,7 @@ def _other_kls(formula: Formula) -> Iterator[Formula]:
     function = _k3_reversed_weighted if now.settings.get("weight") == "ratio" else _k3_reversed
     reverse = Component("kl", "k3_reversed", {}, function)
     yield formula.changed("KL k3 is reversed: policy and reference change places", kl=reverse)
+    yield formula.changed("the KL with the wrong sign", kl_coef=-coef)
     for factor in (0.5, 2.0, 10.0, 0.1):
         yield formula.changed(f"{factor:g} times the coefficient of the KL", kl_coef=coef * factor)
 

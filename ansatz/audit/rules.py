@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -142,6 +143,30 @@ def candidates() -> Iterator[Rule]:
         yield Rule("gdpo", {"ddof": ddof, "eps": 1e-4, "whiten": whiten})
 
 
+def mistaken() -> Iterator[tuple[Rule, Callable[[Rewards], Array]]]:
+    """Yield rules that no project documents, each with its function: the reward less a wrong baseline, divided by 1 or
+    by a std. Those that are also in `candidates` are left out."""
+    baselines: tuple[tuple[str, Callable[[Rewards], Array]], ...] = (
+        ("without a baseline", lambda given: np.zeros(len(given.reward_N))),
+        (
+            "with the mean of the batch as the baseline",
+            lambda given: np.full(len(given.reward_N), given.reward_N.mean()),
+        ),
+    )
+    for words, baseline in baselines:
+        if "batch" in words:
+            yield Rule("group_mean", {}, words), lambda given, of=baseline: given.reward_N - of(given)
+        for ddof, eps, over in product((1, 0), (1e-4, 1e-6, 1e-8), ("group", "batch")):
+            if "batch" not in words or over == "group":
+                how = {"ddof": ddof, "eps": eps, "std_over": over}
+                yield Rule("group_zscore", how, words), partial(_other_baseline, of=baseline, **how)
+
+
+def _other_baseline(given: Rewards, *, of: Callable[[Rewards], Array], ddof: int, eps: float, std_over: str) -> Array:
+    over_N = given.group_N if std_over == "group" else np.zeros_like(given.group_N)
+    return _divided(given.reward_N - of(given), _std(given.reward_N, over_N, ddof) + eps)
+
+
 def changed(given: Rewards) -> Iterator[tuple[str, Rewards]]:
     """Yield what a rule could have been given by mistake, each with the words for it."""
     total_N = (given.component_NK @ np.ones(given.component_NK.shape[1])) if given.component_NK.size else given.reward_N
@@ -153,6 +178,10 @@ def changed(given: Rewards) -> Iterator[tuple[str, Rewards]]:
     blocks_N = np.arange(len(given.group_N)) // max(int(sizes[0]), 1) if len(sizes) else given.group_N
     if len(sizes) == 1 and not _same_groups(blocks_N, given.group_N):
         yield "with blocks of neighbouring rows as groups, not prompts", dataclasses.replace(given, group_N=blocks_N)
+    for size in (size for size in range(2, len(given.group_N)) if len(sizes) == 1 and size != sizes[0]):
+        if len(given.group_N) % size == 0:
+            words = f"with blocks of {size} rows as groups instead of {sizes[0]}"
+            yield words, dataclasses.replace(given, group_N=np.arange(len(given.group_N)) // size)
     for by, words in ((-1, "of the next row"), (1, "of the row before")):
         moved = {name: np.roll(getattr(given, name), by, 0) for name in ("reward_N", "component_NK")}
         yield f"with the reward {words}", dataclasses.replace(given, **moved)
@@ -163,7 +192,7 @@ def _same_groups(a_N: Array, b_N: Array) -> bool:
     return len(pairs) == len(set(a_N.tolist())) == len(set(b_N.tolist()))
 
 
-def distance(rule: Rule, given: Rewards, advantage_N: Array) -> float:
+def distance(rule: Callable[[Rewards], Array], given: Rewards, advantage_N: Array) -> float:
     """Return the largest deviation as a share of the largest advantage."""
     found_N = rule(given)
     scale = max(float(np.abs(advantage_N).max(initial=0)), float(np.abs(found_N).max(initial=0)), 1e-30)
@@ -178,5 +207,5 @@ def explanations(given: Rewards, advantage_N: Array) -> list[Rule]:
             if distance(rule, rewards, advantage_N) <= TOLERANCE:
                 found.append(Rule(rule.name, rule.settings, change))
         if found:
-            break
-    return found
+            return found
+    return [rule for rule, function in mistaken() if distance(function, given, advantage_N) <= TOLERANCE]

@@ -70,7 +70,10 @@ def check_mask(bundle: Bundle, promise: Promise | str) -> Claim:
         return certified("mask", f"The loss has the {int(used_T.sum())} sampled tokens and no other.")
     place = int(np.flatnonzero(extra_T | lost_T)[0])
     start = int(np.searchsorted(segment_T, segment_T[place]) + bundle.arrays["prompt_length_N"][segment_T[place]])
-    kind = "has loss but was not sampled" if extra_T[place] else "was sampled but has no loss"
+    was_sampled = bool(bundle.arrays["sampled_mask_T"][place])
+    kind = "was sampled but has no loss" if lost_T[place] else "has loss but was not sampled"
+    if extra_T[place] and was_sampled:
+        kind = "has loss, although its response is not to be trained on"
     example = f"token {place - start} (id {bundle.arrays['token_T'][place]}) of rollout {segment_T[place]} {kind}."
     says = f"{int(extra_T.sum())} tokens have loss that should not, {int(lost_T.sum())} should and have none: "
     says += _mask_cause(bundle, used_T, wanted_T, extra_T, lost_T)
@@ -88,8 +91,10 @@ def _mask_cause(bundle: Bundle, used_T: Array, wanted_T: Array, extra_T: Array, 
         if observed_T.any() and lost_T.any() and (used_T == np.roll(wanted_T, by))[compared_T].all():
             return f"the mask is shifted by one place to the {side}."
     causes = list[str]()
-    padding_T = extra_T & response_T & ~observed_T
+    sampled_T = extra_T & (bundle.arrays["sampled_mask_T"] != 0) & response_T
+    padding_T = extra_T & response_T & ~observed_T & ~sampled_T
     for mark_T, words in (
+        (sampled_T, "tokens of truncated responses, which the options leave out"),
         (extra_T & ~bundle.response_T, "tokens of the prompt"),
         (extra_T & observed_T, "observations that an environment wrote"),
         (padding_T, "padding after the end of the response"),
@@ -98,9 +103,24 @@ def _mask_cause(bundle: Bundle, used_T: Array, wanted_T: Array, extra_T: Array, 
             causes.append(f"{int(mark_T.sum())} with loss are {words}")
     if lost_T.any():
         ends = np.isin(bundle.arrays["token_T"], list(bundle.notes.get("end_ids", [])))
-        what = "end-of-sequence tokens" if ends[lost_T].all() else "other tokens of responses"
+        what = "end-of-sequence tokens" if ends[lost_T].all() else _place(bundle, wanted_T, lost_T)
         causes.append(f"{int(lost_T.sum())} without loss are {what}")
     return f"{'; '.join(causes)}."
+
+
+def _place(bundle: Bundle, wanted_T: Array, lost_T: Array) -> str:
+    """Say which tokens of responses are without loss, if it is the same place in each of them."""
+    at_T = np.flatnonzero(wanted_T)
+    segment_T = bundle.arrays["segment_T"][at_T]
+    first_T, last_T = np.zeros_like(wanted_T), np.zeros_like(wanted_T)
+    first_T[at_T[np.diff(segment_T, prepend=-1) != 0]] = True
+    last_T[at_T[np.diff(segment_T, append=-1) != 0]] = True
+    for place_T, words in ((first_T, "the first tokens of responses"), (last_T, "the last tokens of responses")):
+        if (lost_T == place_T).all():
+            return words
+    whole = {int(row) for row in bundle.arrays["segment_T"][lost_T]}
+    kept = {int(row) for row in bundle.arrays["segment_T"][wanted_T & ~lost_T]}
+    return f"all tokens of {len(whole)} responses" if not whole & kept else "other tokens of responses"
 
 
 def check_logps(bundle: Bundle, name: str) -> Claim:
