@@ -16,7 +16,7 @@ part of an array's name is its axes. These names have a meaning for the audit; t
     gradient_T                           of the step's loss with respect to policy_logp_T, as autograd gave it
     correction_T                         the factor for sampler mismatch that the project applied
     recomputed_policy_logp_T, ..._old_..., ..._ref_...   from the same weights by a second, plain forward pass
-    recomputed_raw_logp_T, ..._bfloat16_...              as old: at temperature 1; by weights in that dtype
+    recomputed_raw_logp_T, ..._ref_raw_..., ..._bfloat16_...   at temperature 1: old, ref; old in that dtype
     version_T, microbatch_N              the policy version of each token; the microbatch, -1: not in this update
     truncated_N                          cut off at the limit of length
 

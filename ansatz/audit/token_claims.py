@@ -152,7 +152,7 @@ def _logp_cause(bundle: Bundle, name: str, found_T: Array, at_T: Array, limit: f
 
     again_T = bundle.get(f"recomputed_{name}_logp_T")
     assert again_T is not None
-    if same(bundle.get("recomputed_raw_logp_T")):
+    if same(bundle.get(f"recomputed_{'ref_raw' if name == 'ref' else 'raw'}_logp_T")):
         return "they are taken at temperature 1, not at the temperature of the samples."
     for by in (-1, 1):
         inner_T = at_T & np.roll(at_T, -by) & np.roll(at_T, by)

@@ -163,7 +163,8 @@ class Recorder(TrainerCallback):
         """Compute log-probs under the current weights, and under the other settings that could explain a difference."""
         model, temperature = self.trainer.model, self.trainer.args.temperature
         models = {"old": (model, temperature), "ref": (getattr(self.trainer, "ref_model", None), temperature)}
-        models["raw"] = (model if temperature != 1 else None, 1.0)
+        if temperature != 1:
+            models |= {"raw": (model, 1.0), "ref_raw": (models["ref"][0], 1.0)}
         models["bfloat16"] = (model if other_dtype else None, temperature)
         for name, (each, divisor) in models.items():
             for rollout in rollouts if each is not None else ():

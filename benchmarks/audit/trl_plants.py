@@ -12,6 +12,7 @@ import sys
 import textwrap
 import types
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -131,12 +132,13 @@ def rows_shuffled_without_advantages(trainer: Any) -> None:
     module.planted_shuffle = planted
 
 
-def temperature_left_out(trainer: Any) -> None:
+def temperature_left_out(trainer: Any, *, of_reference: bool = False) -> None:
     """Take log-probs from the model's logits, which nothing has divided by the temperature."""
+    inner = trainer._get_per_token_logps_and_entropies
 
-    def planted(
-        model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, batch_size: Any = None, **_: Any
-    ) -> Any:
+    def planted(model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, *rest: Any, **how: Any) -> Any:
+        if of_reference and model is not trainer.ref_model:
+            return inner(model, input_ids, attention_mask, logits_to_keep, *rest, **how)
         logits = model(input_ids=input_ids, attention_mask=attention_mask).logits[:, -logits_to_keep - 1 : -1]
         logps = logits.log_softmax(-1)
         entropy = -(logps.exp() * logps).sum(-1)
@@ -190,20 +192,6 @@ def first_token_dropped(trainer: Any, output: dict[str, Any]) -> None:
 
 def truncated_in_loss(trainer: Any) -> None:
     trainer.mask_truncated_completions = False
-
-
-def reference_without_temperature(trainer: Any) -> None:
-    inner = trainer._get_per_token_logps_and_entropies
-
-    def planted(model: Any, *given: Any, **how: Any) -> Any:
-        right = trainer.temperature
-        try:
-            trainer.temperature = 1.0 if model is trainer.ref_model else right
-            return inner(model, *given, **how)
-        finally:
-            trainer.temperature = right
-
-    trainer._get_per_token_logps_and_entropies = planted
 
 
 def nothing(trainer: Any) -> None:
@@ -332,7 +320,7 @@ PLANTS: dict[str, Plant] = {
         _LOSS, ("loss = (per_token_loss * mask).sum() / normalizer", "loss = (per_token_loss * mask).sum()")
     ),
     "delta_ignored": edited(_LOSS, ("coef_1 = torch.clamp(coef_1, max=self.args.delta)", "pass")),
-    "reference_without_temperature": reference_without_temperature,
+    "reference_without_temperature": partial(temperature_left_out, of_reference=True),
     "sampler_temperature": nothing,
     "sampler_stale": nothing,
     "sampler_top_p": nothing,
