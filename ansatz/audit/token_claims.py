@@ -120,7 +120,11 @@ def _place(bundle: Bundle, wanted_T: Array, lost_T: Array) -> str:
             return words
     whole = {int(row) for row in bundle.arrays["segment_T"][lost_T]}
     kept = {int(row) for row in bundle.arrays["segment_T"][wanted_T & ~lost_T]}
-    return f"all tokens of {len(whole)} responses" if not whole & kept else "other tokens of responses"
+    return (
+        f"all tokens of {len(whole)} response{'s' * (len(whole) > 1)}"
+        if not whole & kept
+        else "other tokens of responses"
+    )
 
 
 def check_logps(bundle: Bundle, name: str) -> Claim:

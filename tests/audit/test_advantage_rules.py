@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 
-from ansatz.audit.rules import Rewards, Rule, candidates, changed, explanations
+from ansatz.audit.rules import Rewards, Rule, candidates, changed, explanations, mistaken
 from ansatz.objectives.build import build_objective
 
 
@@ -62,6 +64,21 @@ def test_what_a_rule_was_given_by_mistake_is_named():
     for change, wrong in list(changed(given))[1:]:
         found = explanations(given, Rule("group_mean", {})(wrong))
         assert [rule.change for rule in found if rule.name == "group_mean"] == [change]
+
+
+@pytest.mark.parametrize(
+    ("rule", "function"), list(mistaken()), ids=lambda value: value.text() if isinstance(value, Rule) else ""
+)
+def test_a_wrong_baseline_is_named(rule: Rule, function: Callable[[Rewards], np.ndarray]):
+    given = rewards()
+    assert rule.text() in {found.text() for found in explanations(given, function(given))}
+
+
+def test_the_baselines_by_hand():
+    """Rewards 1, 0 and 1, 1: the mean of the batch is 3/4."""
+    given = Rewards(np.array([1.0, 0, 1, 1]), np.array([0, 0, 1, 1]), np.zeros((4, 0)), np.zeros(0), np.ones(4))
+    (found,) = explanations(given, np.array([0.25, -0.75, 0.25, 0.25]))
+    assert found.text() == "group_mean, with the mean of the batch as the baseline"
 
 
 def test_noise_is_explained_by_nothing():

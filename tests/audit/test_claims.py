@@ -58,6 +58,12 @@ def component(kind: str, **settings: Any) -> Any:
         ({}, {"anchor": "policy"}, "anchor of the ratio is policy instead of old"),
         ({}, {"ratio": component("ratio", name="sequence")}, "ratio sequence instead of token"),
         ({"beta": 0.1}, {"kl_coef": 0.0}, "no KL"),
+        ({"beta": 0.1}, {"kl_coef": -0.1}, "the KL with the wrong sign"),
+        (
+            {"delta": 1.25},
+            {"surrogate": component("surrogate", name="clip")},
+            "no upper bound of the ratio (delta 1.25",
+        ),
         ({"beta": 0.1, "use_bias_correction_kl": False}, {"kl": component("kl", name="k2")}, "KL k2 instead of k3"),
         ({}, {"policy_coef": -1.0}, "-1 times the promised loss: the sign is wrong"),
     ],
@@ -82,6 +88,32 @@ def test_the_smallest_counterexample_of_a_mask_is_its_first_token():
     )
     assert "7 without loss are end-of-sequence tokens" in contradicted(bundle)["mask"]
     assert f"token {ends[0] - 2} (id {bundle.arrays['token_T'][ends[0]]}) of rollout 0" in contradicted(bundle)["mask"]
+
+
+@pytest.mark.parametrize(
+    ("which", "words"),
+    [("first", "8 without loss are the first tokens of responses"), ("one", "are all tokens of 1 response.")],
+)
+def test_tokens_without_loss_are_named_by_their_place(which: str, words: str):
+    bundle = made()
+    sampled_T = bundle.arrays["sampled_mask_T"]
+    lost = {"first": sampled_T & ~np.roll(sampled_T, 1), "one": sampled_T & (bundle.arrays["segment_T"] == 3)}
+    assert words in contradicted(with_arrays(bundle, mask_T=sampled_T & ~lost[which]))["mask"]
+
+
+def test_tokens_of_truncated_responses_are_not_called_padding():
+    bundle = made(mask_truncated_completions=True)
+    line = contradicted(with_arrays(bundle, truncated_N=np.arange(8) == 2))["mask"]
+    assert "tokens of truncated responses, which the options leave out" in line
+    assert "although its response is not to be trained on" in line
+
+
+def test_a_reference_at_temperature_1_is_named():
+    bundle = made(beta=0.1, temperature=0.6)
+    wrong_T = bundle.arrays["ref_logp_T"] * 0.5
+    arrays = {"recomputed_ref_logp_T": bundle.arrays["ref_logp_T"], "recomputed_ref_raw_logp_T": wrong_T}
+    bundle = with_loss(with_arrays(bundle, ref_logp_T=wrong_T, **arrays))
+    assert "taken at temperature 1" in contradicted(bundle)["reference log-probs"]
 
 
 def test_stale_old_log_probs_are_named():
