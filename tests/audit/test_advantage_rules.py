@@ -66,9 +66,7 @@ def test_what_a_rule_was_given_by_mistake_is_named():
         assert [rule.change for rule in found if rule.name == "group_mean"] == [change]
 
 
-@pytest.mark.parametrize(
-    ("rule", "function"), list(mistaken()), ids=lambda value: value.text() if isinstance(value, Rule) else ""
-)
+@pytest.mark.parametrize(("rule", "function"), list(mistaken()))
 def test_a_wrong_baseline_is_named(rule: Rule, function: Callable[[Rewards], np.ndarray]):
     given = rewards()
     assert rule.text() in {found.text() for found in explanations(given, function(given))}
