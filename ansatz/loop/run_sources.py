@@ -77,8 +77,8 @@ class RunSources:
         return SPLITS if has_sft else SPLITS[1:]
 
     def file_of(self, split: str) -> str:
-        """Return the name under which the problems of a split are stored. It has a digest if an entry of the list of
-        stages names another section of `data` than the run."""
+        """Return the file name of the problems of a split, without its ending. It has a digest if an entry of the
+        list of stages names another section of `data` than the run."""
         section = getattr(self.config.data, split)
         digest = hashlib.sha256(json.dumps(section, sort_keys=True).encode()).hexdigest()
         return split if section == self._sections[split] else f"{split}-{digest[:8]}"

@@ -53,8 +53,8 @@ class LocalTrainer:
     If the objective needs a reference, it is a copy of the current policy. For a policy with adapters only the adapters
     are copied; if they are new, the reference is the model below them, `policy.base`.
     on_skip: called with an update that is skipped because it is not finite, before anything else changes. on_event: see
-    `Trainer`; never called, because there is no fault that a single process would survive. bundles: what is called, by
-    step, after each update of the step, with the weights and log-probs before it.
+    `Trainer`; never called, because a single process survives no fault. bundles: functions by step, called after
+    each update of the step, with the weights and log-probs before it.
     lr: the policy's learning rate; the critic's is settings.critic.lr. The schedule applies to both. temperature: of
     the sampler. export_dtype: the precision of the model folders that it writes. placement: where the weights are kept.
     teacher: the reference instead of the policy's copy.

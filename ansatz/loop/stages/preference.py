@@ -4,7 +4,7 @@
     preference_2/ ...  of a recipe that lists the stage several times: online rounds, each with pairs of the new policy
 
 The pairs come from a file or a data set, or are sampled from the policy at the start of the stage. That policy is also
-the reference, if a loss uses one (`objectives.preference`). KTO learns from labelled responses: those of a file, or
+the reference, if a loss uses one (`objectives.preference`). KTO learns from labelled responses of a file, or from
 both responses of each pair.
 """
 

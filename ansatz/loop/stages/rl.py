@@ -151,7 +151,7 @@ def _train(
     takes the problems of steps and issues a ticket for each group: an order to sample it with certain weights. `gather`
     returns the data of a step: `groups` are used for the update, `sampled` also includes the groups that dynamic
     sampling replaced. Then the trainer makes its batch and updates, and the queue gets the new weights. For the queue,
-    a version is the step after which weights were published; `trainer.version` counts optimizer steps.
+    version s is the weights published after step s; `trainer.version` counts optimizer steps.
     """
     config, trainer = stage.config, stage.trainer
     peak_gb, per_token = trainer.watch_memory(), objective_of(config).advantage.per_token
