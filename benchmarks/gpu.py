@@ -139,8 +139,7 @@ def training(
         build_objective({"preset": "grpo"}, max_response_tokens=rollouts[0].num_tokens),
         settings=TrainSection(tokens_per_microbatch=tokens_per_microbatch),
         dtype=torch.bfloat16,
-        lr=1e-6,
-        schedule=Schedule(warmup_steps=0, decay_steps=0, total_steps=100),
+        schedule=Schedule(lr=1e-6, warmup_steps=0, decay_steps=0, total_steps=100),
     )
     alignments: list[float] = []
 

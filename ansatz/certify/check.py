@@ -95,8 +95,7 @@ def check_policy(config: Config, policy: Policy, prompts: Sequence[Prompt], grad
         objective,
         settings=config.train,
         dtype=torch.float32,
-        lr=0.0,
-        schedule=Schedule(),
+        schedule=Schedule(lr=0.0),
         temperature=sampling.temperature,
         teacher=_another(policy) if objective.kl_to == "teacher" else None,
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from ansatz.cli.option_groups import QuestionKey, RowFields, takes_fields
+from ansatz.cli.option_groups import QuestionKey, RowFields, takes_fields, with_options
 from ansatz.cli.outputs import check_outputs
 from ansatz.cli.responses import sample_into
 from ansatz.cli.rows import (
@@ -68,18 +69,32 @@ def difficulty(
     say(f"rows with pass_rate: {out}; responses: {store.path}")
 
 
+_SELECTION: dict[str, tuple[Any, Any]] = {
+    "per_prompt": (Annotated[int, typer.Option(help="Maximum number of responses to keep per problem.")], 4),
+    "pick": (Annotated[str, typer.Option(help="Which responses to keep: random or shortest.")], "random"),
+    "language": (Annotated[str | None, typer.Option(help="Drop responses in other languages; such as en.")], None),
+    "shape": (Annotated[str | None, typer.Option(help="Drop responses without this form, such as think_boxed.")], None),
+    "drop_longer_than": (Annotated[int, typer.Option(help="Drop responses of more than N tokens; 0: no limit.")], 0),
+}
+"""The fields of `evaluate.selection.Selection`, as options."""
+
+
+def _selection_of(values: dict[str, Any], _: typer.Context) -> Any:
+    from ansatz.evaluate.selection import Selection
+
+    return Selection(**values)
+
+
+@partial(with_options, name="selection", options=_SELECTION, build=_selection_of)
 def select(
     responses: Annotated[
         Path,
         typer.Argument(help="A folder of `ansatz sample` or `ansatz eval`, or a file of `ansatz score`."),
     ],
     out: Out,
-    per_prompt: Annotated[int, typer.Option(help="Maximum number of responses to keep per problem.")] = 4,
-    pick: Annotated[str, typer.Option(help="Which responses to keep: random or shortest.")] = "random",
+    *,
+    selection: Any,
     mode: Annotated[str, typer.Option(help="The verdict that counts; by default strict, or the first one.")] = "",
-    language: Annotated[str | None, typer.Option(help="Drop responses in other languages; such as en.")] = None,
-    shape: Annotated[str | None, typer.Option(help="Drop responses without this form, such as think_boxed.")] = None,
-    drop_longer_than: Annotated[int, typer.Option(help="Drop responses of more than N tokens; 0: no limit.")] = 0,
     seed: Annotated[int, typer.Option(help="Seed of the random choice.")] = 0,
     question_key: QuestionKey = None,
     tokenizer: Annotated[
@@ -93,20 +108,17 @@ def select(
     from ansatz.data.hygiene.report import digest, write_data_report
     from ansatz.data.hygiene.row_filter import json_line
     from ansatz.data.hygiene.select import selection_counts
-    from ansatz.evaluate.selection import Selection, read_responses, taught_rows
+    from ansatz.evaluate.selection import read_responses, taught_rows
 
     check_outputs([out], inputs=[responses, *responses.glob("*")], reports=True)
-    settings = Selection(
-        per_prompt=per_prompt, pick=pick, language=language, shape=shape, drop_longer_than=drop_longer_than
-    )
     stored = read_responses(responses, question_key=question_key, count_tokens=_counter(tokenizer))
-    if (drop_longer_than or pick == "shortest") and not all(response.tokens for response in stored):
+    if (selection.drop_longer_than or selection.pick == "shortest") and not all(response.tokens for response in stored):
         raise ConfigError(
             f"{responses}: some responses have no field `tokens`, so their lengths are unknown. Name a model whose "
             "tokenizer counts them with --tokenizer, or leave out --drop-longer-than and --pick shortest."
         )
-    selected = settings.choose(with_progress(stored, "select"), seed=seed, mode=mode)
-    about = {"verb": "select", "responses_of": str(responses), **dataclasses.asdict(settings), "mode": mode}
+    selected = selection.choose(with_progress(stored, "select"), seed=seed, mode=mode)
+    about = {"verb": "select", "responses_of": str(responses), **dataclasses.asdict(selection), "mode": mode}
     report = {**about, "seed": seed, **selection_counts(selected)}
     with replacing(out) as file:
         file.writelines(json_line(row) for row in taught_rows(selected, stored))

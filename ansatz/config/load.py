@@ -42,6 +42,18 @@ MAX_DEPTH, MAX_VALUES = 50, 100_000
 _FLOAT = re.compile(r"^[-+]?(\d[\d_]*(\.[\d_]*)?|\.\d[\d_]*)([eE][-+]?\d+)?$|^[-+]?\.(inf|Inf|INF)$|^\.(nan|NaN|NAN)$")
 
 
+REMOVED: dict[str, tuple[Any, str]] = {
+    "rollout.long_lag": (False, "A rollout.lag above 8 is refused, so remove the key."),
+    "rollout.publish_every": (1, "Samplers get the weights of every step. Remove it; rollout.lag lets them run ahead."),
+    "save.exact": (True, "Checkpoints always hold the weights that sample the next steps, so remove the key."),
+    "save.tokens_mb": (4, "At most 4 MB of a step's tokens are stored, so remove the key."),
+    "cluster.probe": (None, "It is a thirtieth of cluster.start, which you can set instead."),
+    "cluster.patience": (None, "It is five sixths of cluster.stall, which you can set instead."),
+    "cluster.update": (None, "It is five sixths of cluster.stall, which you can set instead."),
+}
+"""Keys of earlier versions: the value that says what is done now, and what to do instead of giving another one."""
+
+
 class _Loader(yaml.SafeLoader):
     """SafeLoader that reads floats as YAML 1.2 does and refuses duplicate keys."""
 
@@ -169,11 +181,8 @@ def load_run(
         )
     check_ordinary_files(Path(run_dir))
     data = _read(path)
-    for section, gone in {"cluster": ("probe", "patience", "update"), "save": ("tokens_mb",)}.items():
-        keys = cast(dict[str, Any], part) if isinstance(part := data.get(section), dict) else {}
-        for name in gone:  # in runs of earlier versions
-            keys.pop(name, None)
     is_own = _is_own(Path(run_dir), data) if trust_code is None else trust_code
+    data = _without_removed(data, sections=("cluster", "save"))
     return check(laid_over(data, override_layer(overrides or {})), found_in=None if is_own else path)
 
 
@@ -214,11 +223,23 @@ def check(data: Mapping[str, Any], *, found_in: Path | None = None) -> Config:
     for key, value in flat_keys(data).items():
         if (problem := number_problem(value)) is not None:
             raise ConfigError(f"{key} = {value!r}: {problem}.")
-    data = marked_recipe(data, found_in)
+    data = marked_recipe(_without_removed(data), found_in)
     try:
         return resolve(with_own_model_defaults(data), found_in)
     except ValidationError as error:
         raise ConfigError(_sentences(error, recipe=class_of(data))) from error
+
+
+def _without_removed(data: Mapping[str, Any], *, sections: Sequence[str] = ()) -> dict[str, Any]:
+    """Return a recipe without the keys of earlier versions that say what is done now, and without all of those in
+    `sections`."""
+    kept = dict(data)
+    for key, (now, _) in REMOVED.items():
+        section, _, name = key.partition(".")
+        part = cast("Mapping[str, Any]", kept[section] if isinstance(kept.get(section), Mapping) else {})
+        if name in part and (section in sections or part[name] == now):
+            kept[section] = {each: value for each, value in part.items() if each != name}
+    return kept
 
 
 def parse_section(section: type[SectionT], data: Mapping[str, Any], *, name: str) -> SectionT:
@@ -301,6 +322,8 @@ def _read(file: Path) -> dict[str, Any]:
 def _sentence(detail: ErrorDetails, recipe: type[Config] | None) -> str:
     """Say one pydantic error in the words of the recipe."""
     name = ".".join(str(part) for part in detail["loc"] if part != "[key]")
+    if name in REMOVED:
+        return f"{name} = {detail['input']!r}: this key is gone. {REMOVED[name][1]}"
     if detail["type"] == "extra_forbidden":
         *parents, last = [str(part) for part in detail["loc"]]
         section = next(filter(None, (section_at(parents[:end], recipe) for end in range(len(parents), -1, -1))))

@@ -125,12 +125,8 @@ class RolloutSection(SamplingOptions):
     lag: Count = 0
     """Largest age, in steps, of the weights that sample a step, compared with the weights that it updates. With
     workers, the rollouts of the next N steps are sampled while a step is updated. 0: both weights are the same. 1 or
-    more needs `algorithm.correction: truncate`; more than 8 also needs `rollout.long_lag: true`."""
-    long_lag: bool = False
-    """Accept a `rollout.lag` above 8, although training gets worse then, whatever the correction."""
-    publish_every: Positive = 1
-    """Samplers get new weights every N steps only, so that they wait for weights less often. The weights of a step are
-    then up to N - 1 steps older than `rollout.lag` says, and the same correction is needed."""
+    more needs `algorithm.correction: truncate`. More than 8 is refused, because training gets worse then, whatever the
+    correction."""
     engine: dict[str, Any] = Field(default_factory=lambda: {"name": "native"})
     """The engine that samples, with its settings: {name: native} or {name: vllm, ...}."""
 
@@ -269,10 +265,6 @@ class SaveSection(Section):
     grace: Annotated[Float, Field(ge=0)] = 30.0
     """Seconds that a step may still take when a signal asks the run to stop. After that the step is dropped, and the
     state before it is saved, unless the weights are already changing."""
-    exact: bool = True
-    """With `rollout.lag`, checkpoints hold the older weights that sample the next steps, as many versions as the lag.
-    false: they do not, and a resumed run samples these steps with its newest weights, so it gives another result than
-    an uninterrupted one."""
     samples: bool = True
     """Write the rollouts of every RL step as JSON lines, to rl/samples, and the responses of every evaluation, to
     STAGE/evaluations."""

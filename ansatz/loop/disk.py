@@ -55,7 +55,7 @@ def _advice(save: SaveSection) -> str:
 
 def published_weights(config: Config, version_bytes: int) -> tuple[int, int]:
     """Return the number of versions of the weights that samplers need on the disk at once, and the bytes of one."""
-    return config.rollout.lag + config.rollout.publish_every + 1, version_bytes
+    return config.rollout.lag + 2, version_bytes
 
 
 def check_space(

@@ -8,7 +8,6 @@ from contextlib import ExitStack, contextmanager
 from ansatz.loop.collect import StepCollector
 from ansatz.loop.context import RunContext
 from ansatz.loop.disk import check_space, published_weights
-from ansatz.loop.lag import schedule_of
 from ansatz.loop.ledger import Ledger
 from ansatz.loop.rollout_queue import WEIGHTS_FOLDER, RolloutQueue
 from ansatz.loop.training_stage import TrainingStage
@@ -20,10 +19,10 @@ from ansatz.rollout.weight_store import FileWeightStore
 @contextmanager
 def rollout_queue(context: RunContext, stage: TrainingStage, *, model: str) -> Iterator[RolloutQueue]:
     """Yield the queue at the start of the stage or at its newest checkpoint. model: the model the stage began with."""
-    config, trainer, schedule = stage.config, stage.trainer, schedule_of(stage.config.rollout)
+    config, trainer = stage.config, stage.trainer
     store = ledger = None
     with ExitStack() as stack:
-        if schedule.live and not config.cluster.workers and trainer.policy is not None:
+        if not config.rollout.lag and not config.cluster.workers and trainer.policy is not None:
             source: TicketSource = LiveTickets(context.sampler(trainer.policy))
         else:
             _check_room(stage)
@@ -61,7 +60,7 @@ def rollout_queue(context: RunContext, stage: TrainingStage, *, model: str) -> I
                 needs_greedy=trainer.needs_greedy,
             ),
             source,
-            schedule,
+            lag=config.rollout.lag,
             sampling_of=lambda step: Sampling.of(
                 config.rollout, seed=stage.noise_seed, step=step, max_call_tokens=config.rollout.partial_rollout_tokens
             ),
@@ -81,9 +80,7 @@ def _check_room(stage: TrainingStage) -> None:
     """Raise NoSpaceError if checkpoints and the weights for samplers do not fit on the disk."""
     config, trainer = stage.config, stage.trainer
     published = published_weights(config, trainer.published_bytes)
-    held = (
-        config.rollout.lag * published[1] if config.save.exact else 0
-    )  # each checkpoint keeps the weights of its open steps
+    held = config.rollout.lag * published[1]  # each checkpoint keeps the weights of its open steps
     check_space(
         stage.folder,
         checkpoint_bytes=trainer.checkpoint_bytes + held,
@@ -96,7 +93,7 @@ def _check_room(stage: TrainingStage) -> None:
 def _report_renewed(stage: TrainingStage, steps: Sequence[int]) -> None:
     step = stage.first_step - 1
     text = (
-        f"the checkpoint does not hold the weights that would sample steps {steps[0]} to {steps[-1]} (save.exact, or "
-        f"rollout.lag was changed), so the weights of step {step} sample them."
+        f"the checkpoint does not hold the weights that would sample steps {steps[0]} to {steps[-1]} because "
+        f"rollout.lag was changed, so the weights of step {step} sample them."
     )
     stage.tracker.event(step, "newer_weights", text)

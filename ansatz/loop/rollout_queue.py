@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ansatz.loop.collect import StepCollector, StepData
-from ansatz.loop.lag import RolloutSchedule
+from ansatz.loop.lag import weights_version_for
 from ansatz.loop.ledger import Ledger
 from ansatz.models.weights import WeightSource
 from ansatz.rollout.base import ResponseSource, Sampling
@@ -82,7 +82,7 @@ class OpenStep:
 class RolloutQueue:
     """Supplies the data of each step of RL. The loop calls `open`, `gather` and `publish` once for each step.
 
-    collector: takes problems, grades, and observes outcomes. source: samples tickets. schedule: the lag.
+    collector: takes problems, grades, and observes outcomes. source: samples tickets. lag: of their weights, in steps.
 
     sampling_of: how the rollouts of a step are sampled. store, ledger: the weights by version, and the issued tickets
     with their rollouts ("landed") on disk; None if samplers share the trainer's weights (`LiveTickets`).
@@ -94,14 +94,14 @@ class RolloutQueue:
         self,
         collector: StepCollector,
         source: TicketSource,
-        schedule: RolloutSchedule,
         *,
+        lag: int,
         sampling_of: Callable[[int], Sampling],
         last_step: int,
         store: WeightStore | None = None,
         ledger: Ledger | None = None,
     ) -> None:
-        self._collector, self._source, self._schedule = collector, source, schedule
+        self._collector, self._source, self._lag = collector, source, lag
         self._sampling_of, self._last_step, self._store, self._ledger = sampling_of, last_step, store, ledger
         self._landed: Mapping[TicketKey, Landed] = {} if ledger is None else ledger.landed()
         self._open: dict[int, OpenStep] = {}
@@ -126,8 +126,6 @@ class RolloutQueue:
         for opened in steps:
             self._pin(opened.version)
         self.publish(weights, version=done)
-        if self._newest < 0:
-            self._use_newest(self._available(self._schedule.newest_version_for(done + 1), otherwise=max(self._weights)))
         renewed = [opened.step for opened in steps if opened.version not in self._weights]
         for opened in steps:
             self._add(self._with_weights(opened))
@@ -146,7 +144,7 @@ class RolloutQueue:
             partial, self._partial = self._partial, ()
             prompts = self._collector.take(len(partial))
             unfinished = [rollout for group in partial for rollout in group.unfinished]
-            version = self._available(self._schedule.weights_version_for(step), otherwise=self._newest)
+            version = self._available(weights_version_for(step, lag=self._lag))
             sampling = self._sampling_of(step)
             tickets = self.issue(prompts, unfinished, key=(Kind.TRAIN, step, 0), version=version, sampling=sampling)
             self._pin(version)
@@ -189,21 +187,17 @@ class RolloutQueue:
         return {**from_ledger, **self._source.metrics()}
 
     def publish(self, weights: WeightSource, *, version: int) -> None:
-        """Publish the weights after the complete step `version`, and forget the open steps up to it. With
-        `rollout.publish_every` above 1, samplers do not get the weights of every step."""
+        """Publish the weights after the complete step `version`, and forget the open steps up to it."""
         if self._store is None:  # the sampler shares the trainer's weights, so only the current ones exist
             self._weights.clear()
-        if self._schedule.publishes(version):
-            self._weights[version] = self._source.publish(version, weights)
-            self._use_newest(version)
+        self._weights[version] = self._source.publish(version, weights)
+        self._use_newest(version)
         self._done = version
         for step in [step for step in self._open if step <= version]:
             self._unneeded.append(self._open.pop(step).version)
 
-    def evaluation(self, weights: WeightSource, *, version: int) -> ResponseSource:
+    def evaluation(self, version: int) -> ResponseSource:
         """Return a source that samples with the weights after `version`, the last complete step."""
-        if not self._schedule.publishes(version):
-            self._weights[version] = self._source.publish(version, weights)
         return _Rounds(self, Kind.EVALUATE, version, version=version)
 
     def state(self) -> Callable[[], Json]:
@@ -281,10 +275,10 @@ class RolloutQueue:
         tickets = [dataclasses.replace(each, version=self._newest, weights=weights) for each in opened.tickets]
         return dataclasses.replace(opened, version=self._newest, tickets=tuple(tickets))
 
-    def _available(self, version: int, *, otherwise: int) -> int:
-        """Return the version, or `otherwise` if it is from before this start of the run and was not saved."""
+    def _available(self, version: int) -> int:
+        """Return the version, or the newest if it is from before this start of the run and was not saved."""
         assert version in self._weights or version < self._started, f"version {version} of the weights is gone"
-        return version if version in self._weights else otherwise
+        return version if version in self._weights else self._newest
 
     def _use_newest(self, version: int) -> None:
         self._pin(version)

@@ -19,6 +19,7 @@ from typing import Any
 
 from ansatz import __version__
 from ansatz.config.load import RECIPE_FILE as RECIPE_FILE
+from ansatz.config.load import REMOVED
 from ansatz.config.load import RUN_FILE as RUN_FILE
 from ansatz.config.schema import Config, flat_keys
 from ansatz.errors import AnsatzError, CheckpointError, ConfigError, RunInterrupted, RunStopped
@@ -249,8 +250,10 @@ def _was_empty(key: str, old: Mapping[str, str], new: Mapping[str, str]) -> bool
 
 
 def _by_text(recipe: Mapping[str, Any]) -> dict[str, str]:
-    """Return values as JSON, so that lists and tuples, or 1 and 1.0, compare as a recipe would write them."""
-    return {key: json.dumps(_plain(value), ensure_ascii=False, sort_keys=True) for key, value in recipe.items()}
+    """Return values as JSON, so that lists and tuples, or 1 and 1.0, compare as a recipe would write them. Keys of
+    earlier versions are left out."""
+    kept = {key: _plain(value) for key, value in recipe.items() if key not in REMOVED}
+    return {key: json.dumps(value, ensure_ascii=False, sort_keys=True) for key, value in kept.items()}
 
 
 def _plain(value: Any) -> Any:

@@ -55,8 +55,8 @@ class TrainerSpec:
             objective,
             settings=self.updates,
             dtype=dtype,
-            lr=schedule.lr,
             schedule=Schedule(
+                lr=schedule.lr,
                 warmup_steps=schedule.warmup_steps,
                 decay_steps=schedule.decay_steps,
                 total_steps=schedule.steps,

@@ -99,8 +99,8 @@ class RewardTrainerSpec:
             kind=section.kind,
             settings=self.updates,
             dtype=dtype,
-            lr=section.lr,
             schedule=Schedule(
+                lr=section.lr,
                 warmup_steps=section.warmup_steps,
                 decay_steps=section.decay_steps,
                 total_steps=section.steps,

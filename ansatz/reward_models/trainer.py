@@ -97,7 +97,6 @@ class RewardTrainer:
         kind: Kind,
         settings: TrainSection,
         dtype: torch.dtype,
-        lr: float,
         schedule: Schedule,
         language: LanguageLoss | None = None,
         export_dtype: torch.dtype = torch.float32,
@@ -106,7 +105,7 @@ class RewardTrainer:
         self.settings, self._language = settings, language
         self.placement, self.ranks = placement, placement.ranks
         self.kind: Kind = kind
-        self._lr, self._schedule, self._lr_scale, self._export_dtype = lr, schedule, 1.0, export_dtype
+        self._schedule, self._lr_scale, self._export_dtype = schedule, 1.0, export_dtype
         self.on_skip: Callable[[Skipped], None] = lambda skipped: None  # an update that is not finite is an error
         self.version = 0
         self.model = placement.policy(model, dtype)
@@ -163,7 +162,7 @@ class RewardTrainer:
         computed = parallel_map(compute, range(len(parts)), self.model.parallel_microbatches)
         total_loss, merged = accumulate_gradients(self.optimizer, computed, num_counted, self.ranks, step=step)
         mask_gradients(self.optimizer.masters, self._written)
-        lr = self._lr * self._lr_scale * self._schedule.multiplier(step)
+        lr = self._schedule.lr * self._lr_scale * self._schedule.multiplier(step)
         try:
             norm = self.optimizer.step(lr=lr, max_grad_norm=self.settings.max_grad_norm)
         except NonFiniteError as error:

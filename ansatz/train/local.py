@@ -55,8 +55,9 @@ class LocalTrainer:
     on_skip: called with an update that is skipped because it is not finite, before anything else changes. on_event: see
     `Trainer`; never called, because a single process survives no fault. bundles: functions by step, called after
     each update of the step, with the weights and log-probs before it.
-    lr: the policy's learning rate; the critic's is settings.critic.lr. The schedule applies to both. temperature: of
-    the sampler. export_dtype: the precision of the model folders that it writes. placement: where the weights are kept.
+    schedule: of the learning rates of the policy and of the critic, which has its own, settings.critic.lr. temperature:
+    of the sampler. export_dtype: the precision of the model folders that it writes. placement: where the weights are
+    kept.
     teacher: the reference instead of the policy's copy.
     If there are several ranks, each holds a LocalTrainer, and all of them make the same calls with the same arguments.
     """
@@ -68,7 +69,6 @@ class LocalTrainer:
         *,
         settings: TrainSection,
         dtype: torch.dtype,
-        lr: float,
         schedule: Schedule,
         temperature: float = 1.0,
         export_dtype: torch.dtype = torch.float32,
@@ -78,7 +78,7 @@ class LocalTrainer:
         self.objective, self.settings = objective, settings
         self.placement, self.ranks = placement, placement.ranks
         self.export_dtype = export_dtype
-        self.lr, self.schedule, self.temperature = lr, schedule, temperature
+        self.schedule, self.temperature = schedule, temperature
         self.version = 0
         self._lr_scale = 1.0  # lowered by the watchdog
         self._reference_updates = 0  # how often the reference has become the policy
@@ -449,7 +449,7 @@ class LocalTrainer:
         """
         waited = 0 if self.critic is None else self.settings.critic.steps_alone
         settings = UpdateSettings(
-            lr=self.lr * self._lr_scale * self.schedule.multiplier(step, waited=waited),
+            lr=self.schedule.lr * self._lr_scale * self.schedule.multiplier(step, waited=waited),
             max_grad_norm=self.settings.max_grad_norm,
             tokens_per_microbatch=self.settings.tokens_per_microbatch,
             temperature=self.temperature,

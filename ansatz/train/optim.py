@@ -166,12 +166,13 @@ def _shape(value: Tensor | None) -> torch.Size | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """The learning rate by step (from 1): a linear rise over warmup_steps, then constant, then a fall over the last
-    decay_steps of total_steps. The fall would reach `floor`, a fraction of the full rate, at the step after the last.
+    """The learning rate by step (from 1): a linear rise over warmup_steps to lr, then constant, then a fall over the
+    last decay_steps of total_steps. The fall would reach `floor`, a fraction of lr, at the step after the last.
 
     shape: linear, or cosine: half a period, as in SGDR (arXiv:1608.03983, eq. 5).
     """
 
+    lr: float
     warmup_steps: int = 0
     decay_steps: int = 0
     total_steps: int = 0

@@ -213,6 +213,12 @@ def test_a_wrong_value_is_one_sentence_in_the_words_of_the_recipe(tmp_path, key,
     assert not re.search(r"pydantic|Section|validation error|https?:", message)
 
 
+def test_a_key_of_an_earlier_version_is_told_with_what_to_do_instead(tmp_path):
+    message = refused(tmp_path, **{"rollout.publish_every": "4"})
+    assert message.startswith("rollout.publish_every = 4: this key is gone. ")
+    assert "rollout.lag" in message
+
+
 def test_several_wrong_values_are_told_at_once(tmp_path):
     message = refused(tmp_path, **{"train.lr": "-1", "sft.lr": "-1"})
     assert "train.lr = -1" in message

@@ -133,6 +133,24 @@ def test_a_written_config_is_not_made_a_toy_again(tmp_path):
     assert load_run(tmp_path, trust_code=True) == config
 
 
+def test_a_key_of_an_earlier_version_that_says_what_every_run_does_now_has_no_effect(tmp_path):
+    config = at_toy_size(tmp_path, **{"train.steps": "9"})
+    written = yaml.safe_load(dump(config))
+    written["rollout"] |= {"publish_every": 1, "long_lag": False}
+    written["save"] |= {"exact": True}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(written))
+    assert load_run(tmp_path, trust_code=True) == load_recipe(tmp_path / "config.yaml") == config
+
+
+@pytest.mark.parametrize(("key", "value"), [("publish_every", 2), ("long_lag", True)])
+def test_a_run_of_an_earlier_version_that_did_something_else_is_told_so(tmp_path, key, value):
+    written = yaml.safe_load(dump(at_toy_size(tmp_path, **{"train.steps": "9"})))
+    written["rollout"][key] = value
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(written))
+    with pytest.raises(ConfigError, match=rf"rollout\.{key} = {value}: this key is gone"):
+        load_run(tmp_path, trust_code=True)
+
+
 def test_a_run_that_an_earlier_version_began_loads_without_the_limits_that_follow_from_others(tmp_path):
     config = at_toy_size(tmp_path, **{"train.steps": "9"})
     written = yaml.safe_load(dump(config))

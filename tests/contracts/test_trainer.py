@@ -32,8 +32,7 @@ def local(*, needs_greedy: bool = False, sampler_gap: float = 0.0) -> Trainer[An
         build_objective({"preset": "remax" if needs_greedy else "grpo"}, max_response_tokens=9),
         settings=TrainSection(updates_per_step=2, max_logprob_gap=MAX_GAP),
         dtype=torch.float32,
-        lr=1e-2,
-        schedule=Schedule(),
+        schedule=Schedule(lr=1e-2),
     )
 
 

@@ -149,8 +149,7 @@ def five_losses(folder: Path, template: Path, losses: dict[str, dict[str, Any]])
         build_preference_objective(losses),
         settings=TrainSection(optimizer={"name": "adamw", "betas": (0.9, 0.999)}, tokens_per_microbatch=128),
         dtype=torch.float32,
-        lr=1e-3,
-        schedule=Schedule(warmup_steps=0, decay_steps=0, total_steps=5),
+        schedule=Schedule(lr=1e-3, warmup_steps=0, decay_steps=0, total_steps=5),
     )
     renderer = RunSources(toy_config(folder)).build_renderer(policy, template=str(template))
     rows, unpaired = FileRows(path=str(folder / "rows.jsonl")), "kto" in losses
@@ -189,8 +188,7 @@ def test_the_losses_of_three_steps_agree_with_trl_s_distillation_trainer(tmp_pat
             loaded={ONLY: load_policy(str(folders[1]))},
             settings=TrainSection(optimizer={"name": "adamw", "betas": (0.9, 0.999)}, tokens_per_microbatch=128),
             dtype=torch.float32,
-            lr=1e-3,
-            schedule=Schedule(warmup_steps=0, decay_steps=0, total_steps=3),
+            schedule=Schedule(lr=1e-3, warmup_steps=0, decay_steps=0, total_steps=3),
             temperature=settings.get("temperature", 1.0),
         )
         for number, step in enumerate(found[name], start=1):

@@ -21,7 +21,7 @@ import pytest
 from pool_workers import LIMITS, Workers, probe, rollouts_of, ticket, weights
 
 from ansatz.errors import RolloutError
-from ansatz.loop.lag import RolloutSchedule
+from ansatz.loop.lag import weights_version_for
 from ansatz.loop.ledger import Ledger
 from ansatz.rollout.pool import Pool
 from ansatz.rollout.ticket import Landed, Ticket, TicketKey
@@ -36,7 +36,7 @@ class History:
 
     def __init__(self, folder: Path, draw: random.Random) -> None:
         self._folder, self._draw = folder, draw
-        self._schedule = RolloutSchedule(lag=draw.choice((0, 1, 2, 4)), publish_every=draw.choice((1, 1, 2)))
+        self._lag = draw.choice((0, 1, 2, 4))
         self.trained: dict[int, list[Landed]] = {}
         self.counts = dict.fromkeys(
             ("deaths", "reopened", "late", "duplicates", "lies", "retrained", "reused", "too few workers"), 0
@@ -56,8 +56,8 @@ class History:
         self._before = self._ledger.landed()
         self._waiting: dict[int, dict[TicketKey, Ticket]] = {}
         self._landed: dict[TicketKey, Landed] = {}
-        steps = range(self._done + 1, self._schedule.open_through(self._done) + 1)
-        for version in sorted({self._schedule.weights_version_for(step) for step in steps}):
+        steps = range(self._done + 1, self._done + self._lag + 2)
+        for version in sorted({weights_version_for(step, lag=self._lag) for step in steps}):
             self._pool.publish(weights(version), probe(version))
         self._open()
 
@@ -65,8 +65,8 @@ class History:
         return self._draw.uniform(5.2, 5.9) if self._slow else self._draw.uniform(0.0, 0.2)
 
     def _open(self) -> None:
-        for step in range(self._opened + 1, self._schedule.open_through(self._done) + 1):
-            tickets = [ticket(step, place, self._schedule.weights_version_for(step)) for place in range(GROUPS)]
+        for step in range(self._opened + 1, self._done + self._lag + 2):
+            tickets = [ticket(step, place, weights_version_for(step, lag=self._lag)) for place in range(GROUPS)]
             self._waiting[step], self._opened = {each.key: each for each in tickets}, step
             new = list[Ticket]()
             for each in tickets:
@@ -121,9 +121,7 @@ class History:
         tickets = self._waiting.pop(step)
         answers = [self._landed.pop(key) for key in tickets]
         for answer in answers:
-            assert answer.ticket.version == max(0, step - 1 - self._schedule.lag) // self._schedule.publish_every * (
-                self._schedule.publish_every
-            )
+            assert answer.ticket.version == max(0, step - 1 - self._lag)
             assert answer.rollouts == rollouts_of(answer.ticket)
         if step in self.trained:
             self.counts["retrained"] += 1
@@ -131,8 +129,7 @@ class History:
         self.trained[step] = answers
         self._pool.forget(tickets)
         self._done = step
-        if self._schedule.publishes(step):
-            self._pool.publish(weights(step), probe(step))
+        self._pool.publish(weights(step), probe(step))
         self._open()
 
     def _end(self) -> None:

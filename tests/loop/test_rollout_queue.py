@@ -22,7 +22,6 @@ from ansatz.data.curriculum import CurriculumSettings
 from ansatz.data.cursor import ProblemStream
 from ansatz.errors import RolloutError
 from ansatz.loop.collect import StepCollector, StepData
-from ansatz.loop.lag import RolloutSchedule
 from ansatz.loop.ledger import Ledger
 from ansatz.loop.rollout_queue import WEIGHTS_FOLDER, RolloutQueue
 from ansatz.models.weights import WeightSource
@@ -33,7 +32,7 @@ from ansatz.rollout.weight_store import FileWeightStore, WeightStore
 from ansatz.types import Problem, Prompt, Rollout
 
 NUM_STEPS, NUM_PROMPTS = 40, 3
-LAWS = [(lag, publish_every) for lag in (0, 1, 2, 4) for publish_every in (1, 2)]
+LAGS = (0, 1, 2, 4)
 
 
 class Weights(FakeWeights):
@@ -82,11 +81,11 @@ def reward(rollout: Rollout) -> float:
 class Run:
     """A run in a folder, from the start or from what `save` wrote."""
 
-    def __init__(self, folder: Path, lag: int, publish_every: int, *, saved: Path | None = None) -> None:
+    def __init__(self, folder: Path, lag: int, *, saved: Path | None = None) -> None:
         problems = [Problem(id=str(i), question="?", answer="5", source="t", split="t") for i in range(60)]
         settings = CurriculumSettings(sampler="variance", dynamic_sampling=2, discount=0.9)
         self.stream = ProblemStream(problems, seed=1, curriculum=settings)
-        self.schedule = RolloutSchedule(lag=lag, publish_every=publish_every)
+        self.lag = lag
         self.policy_versions, self.done = [0], 0
         self.store, self.ledger = FileWeightStore(folder / "weights"), Ledger(folder / "ledger")
         state: dict[str, Any] = {}
@@ -108,7 +107,7 @@ class Run:
                 needs_greedy=True,
             ),
             self.source,
-            self.schedule,
+            lag=lag,
             sampling_of=lambda step: Sampling(num_samples=4, max_response_tokens=30, max_call_tokens=6, step=step),
             last_step=NUM_STEPS,
             store=self.store,
@@ -122,7 +121,7 @@ class Run:
 
     def step(self) -> StepData:
         self.done += 1
-        self.queue.open(through=self.schedule.open_through(self.done - 1))
+        self.queue.open(through=self.done + self.lag)
         data = self.queue.gather(self.done)
         self.policy_versions.append(self.policy_versions[-1] + self.done % 4)  # some steps make no update at all
         self.queue.publish(self.weights, version=self.done)
@@ -136,11 +135,11 @@ class Run:
         return folder
 
 
-@pytest.mark.parametrize(("lag", "publish_every"), LAWS)
-def test_every_token_has_the_version_that_the_schedule_names(tmp_path: Path, lag: int, publish_every: int) -> None:
+@pytest.mark.parametrize("lag", LAGS)
+def test_every_token_has_the_version_that_the_schedule_names(tmp_path: Path, lag: int) -> None:
     """The newest tokens of a rollout are those of the step's version, or of the newest one in additional rounds; older
     ones, of partial rollouts, are those of the steps in which they were sampled."""
-    run, versions_seen, num_partial, num_rounds = Run(tmp_path, lag, publish_every), set[int](), 0, 0.0
+    run, versions_seen, num_partial, num_rounds = Run(tmp_path, lag), set[int](), 0, 0.0
     allowed = dict[str, set[int]]()
     for step in range(1, NUM_STEPS + 1):
         data = run.step()
@@ -148,8 +147,8 @@ def test_every_token_has_the_version_that_the_schedule_names(tmp_path: Path, lag
             num_partial + len(data.partial),
             num_rounds + data.metrics["data/dynamic_sampling_rounds"],
         )
-        of_step = run.policy_versions[max(0, step - 1 - lag) // publish_every * publish_every]
-        newest = run.policy_versions[(step - 1) // publish_every * publish_every]
+        of_step = run.policy_versions[max(0, step - 1 - lag)]
+        newest = run.policy_versions[step - 1]
         for group in [*data.sampled, *data.partial]:
             members = group.members if hasattr(group, "members") else group.rollouts
             for rollout in [getattr(member, "rollout", member) for member in members]:
@@ -172,13 +171,11 @@ def _waiting(run: Run) -> set[str]:
     return {ticket["prompt"]["problem"]["id"] for row in rows for ticket in row["tickets"]}
 
 
-@pytest.mark.parametrize(("lag", "publish_every"), LAWS)
+@pytest.mark.parametrize("lag", LAGS)
 @pytest.mark.parametrize("with_ledger", [True, False])
-def test_a_queue_that_is_resumed_gives_the_same_steps(
-    tmp_path: Path, lag: int, publish_every: int, with_ledger: bool
-) -> None:
+def test_a_queue_that_is_resumed_gives_the_same_steps(tmp_path: Path, lag: int, with_ledger: bool) -> None:
     """Saved after step 7, continued to step 9, killed, and resumed from step 7."""
-    run = Run(tmp_path, lag, publish_every)
+    run = Run(tmp_path, lag)
     for _ in range(7):
         run.step()
     saved = run.save(tmp_path / "saved")
@@ -186,7 +183,7 @@ def test_a_queue_that_is_resumed_gives_the_same_steps(
     run.ledger.close()
     if not with_ledger:
         run.ledger.forget(NUM_STEPS)
-    resumed = Run(tmp_path, lag, publish_every, saved=saved)
+    resumed = Run(tmp_path, lag, saved=saved)
     for data in expected:
         again = resumed.step()
         for what in ("sampled", "groups", "partial", "baseline_of_group", "metrics"):
@@ -202,12 +199,12 @@ EVENTS = st.lists(st.sampled_from(["step", "step", "step", "save", "crash", "tor
 
 
 @settings(max_examples=25, deadline=None)
-@given(events=EVENTS, law=st.sampled_from(LAWS))
-def test_every_step_is_the_same_in_any_history_of_saves_and_crashes(events: list[str], law: tuple[int, int]) -> None:
+@given(events=EVENTS, lag=st.sampled_from(LAGS))
+def test_every_step_is_the_same_in_any_history_of_saves_and_crashes(events: list[str], lag: int) -> None:
     """Each step that is done again, after a crash, trains the groups that it trained the first time."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        run, saved, trained = Run(folder, *law), None, dict[int, Any]()
+        run, saved, trained = Run(folder, lag), None, dict[int, Any]()
         for number, event in enumerate(events):
             if event == "step":
                 data = run.step()
@@ -224,14 +221,14 @@ def test_every_step_is_the_same_in_any_history_of_saves_and_crashes(events: list
             if event == "no ledger":
                 shutil.rmtree(folder / "ledger", ignore_errors=True)
             run.store.close()
-            run = Run(folder, *law, saved=saved)
+            run = Run(folder, lag, saved=saved)
         run.ledger.close()
         assert sorted(trained) == list(range(1, len(trained) + 1))
 
 
 def test_a_run_that_is_extended_continues_as_if_it_had_been_longer(tmp_path: Path) -> None:
     """Steps beyond the last one are open when it ends, and are not sampled."""
-    run = Run(tmp_path, 2, 1)
+    run = Run(tmp_path, 2)
     for _ in range(NUM_STEPS):
         run.step()
     assert max(ticket.step for ticket in run.source.sampled) == NUM_STEPS
@@ -240,12 +237,12 @@ def test_a_run_that_is_extended_continues_as_if_it_had_been_longer(tmp_path: Pat
 
 def test_a_lag_that_was_changed_does_not_lose_the_problems_of_open_steps(tmp_path: Path) -> None:
     """Weights that a longer lag would need are gone; these steps are sampled with the newest ones."""
-    run = Run(tmp_path, 1, 1)
+    run = Run(tmp_path, 1)
     for _ in range(5):
         run.step()
     saved = run.save(tmp_path / "saved")
     waiting = _waiting(run)
-    resumed = Run(tmp_path, 4, 1, saved=saved)
+    resumed = Run(tmp_path, 4, saved=saved)
     assert waiting <= {member.prompt.problem.id for _ in range(2) for member in resumed.step().sampled} | _waiting(
         resumed
     )
@@ -253,7 +250,7 @@ def test_a_lag_that_was_changed_does_not_lose_the_problems_of_open_steps(tmp_pat
 
 
 def test_a_sampler_without_memory_refuses_a_ticket_of_other_weights(tmp_path: Path) -> None:
-    run = Run(tmp_path, 1, 1)
+    run = Run(tmp_path, 1)
     run.step()
     live = LiveTickets(FakeSampler(respond))
     live.publish(7, run.weights)
@@ -262,14 +259,14 @@ def test_a_sampler_without_memory_refuses_a_ticket_of_other_weights(tmp_path: Pa
 
 
 def test_without_the_older_weights_open_steps_are_sampled_with_the_newest(tmp_path: Path) -> None:
-    """`save.exact: false`: the checkpoint has the tickets and no weights."""
-    run = Run(tmp_path, 2, 1)
+    """The checkpoint has the tickets and no weights."""
+    run = Run(tmp_path, 2)
     for _ in range(5):
         run.step()
     saved = run.save(tmp_path / "saved")
     shutil.rmtree(saved / WEIGHTS_FOLDER)
     waiting = _waiting(run)
-    resumed = Run(tmp_path, 2, 1, saved=saved)
+    resumed = Run(tmp_path, 2, saved=saved)
     assert resumed.renewed == [6, 7]
     assert _waiting(resumed) == waiting
     assert {row["version"] for row in resumed.queue.state()()["open_steps"]} == {5}

@@ -158,6 +158,12 @@ def test_a_key_that_is_newer_than_the_run_is_a_change_only_if_it_is_set(tmp_path
     assert "train.warmup_steps was (not set), now 3." in message
 
 
+def test_a_run_of_an_earlier_version_with_a_key_that_is_gone_is_resumed(tmp_path):
+    config = toy_config(tmp_path)
+    older = RunRecord(recipe={**record_of(config).recipe, "rollout.publish_every": 1, "rollout.long_lag": False})
+    assert refusal(older, config) is None
+
+
 def test_without_a_record_a_run_is_resumed_only_if_changes_are_allowed(tmp_path):
     config = toy_config(tmp_path)
     assert read_record(tmp_path) is None

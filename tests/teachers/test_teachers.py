@@ -65,8 +65,7 @@ def trainer_of(algorithm: dict[str, Any], *, teachers: Any = None, loaded: Any =
         loaded={ONLY: other_policy()} if loaded is None else loaded,
         settings=TrainSection(**more),
         dtype=torch.float32,
-        lr=1e-2,
-        schedule=Schedule(),
+        schedule=Schedule(lr=1e-2),
         temperature=TEMPERATURE,
     )
 

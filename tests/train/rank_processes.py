@@ -61,8 +61,7 @@ def make_trainer(
         build_objective(algorithm, max_response_tokens=8),
         settings=TrainSection(**{"tokens_per_microbatch": 24, **settings}),
         dtype=dtype,
-        lr=1e-3,
-        schedule=Schedule(),
+        schedule=Schedule(lr=1e-3),
         export_dtype=export_dtype,
         placement=placement,
     )

@@ -46,8 +46,7 @@ def trainer_of(
         objective,
         settings=settings,
         dtype=dtype,
-        lr=1e-2,
-        schedule=Schedule(),
+        schedule=Schedule(lr=1e-2),
         export_dtype=export_dtype,
     )
 

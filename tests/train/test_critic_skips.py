@@ -28,8 +28,7 @@ def trainer_of(*, steps_alone: int = 0) -> LocalTrainer:
         build_objective(PPO, max_response_tokens=8),
         settings=TrainSection(critic=CriticSection(lr=1e-2, steps_alone=steps_alone)),
         dtype=torch.float32,
-        lr=1e-2,
-        schedule=Schedule(),
+        schedule=Schedule(lr=1e-2),
     )
 
 

@@ -52,8 +52,7 @@ def trainer() -> LocalTrainer:
         build_objective(PPO, max_response_tokens=LENGTH),
         settings=TrainSection(),
         dtype=torch.float32,
-        lr=1e-3,
-        schedule=Schedule(),
+        schedule=Schedule(lr=1e-3),
     )
 
 

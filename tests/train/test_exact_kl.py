@@ -33,8 +33,7 @@ def trainer_of(*, adapters: bool = False, settings: dict[str, Any] | None = None
         build_objective({"kl": "full", "kl_coef": 0.1, **algorithm}, max_response_tokens=9),
         settings=TrainSection(**(settings or {})),
         dtype=torch.float32,
-        lr=1e-2,
-        schedule=Schedule(),
+        schedule=Schedule(lr=1e-2),
         temperature=TEMPERATURE,
     )
 

@@ -47,8 +47,7 @@ def trainer_of(algorithm: dict[str, Any], **settings: Any) -> LocalTrainer:
         build_objective(algorithm, max_response_tokens=8),
         settings=TrainSection(**settings),
         dtype=torch.float32,
-        lr=1e-3,
-        schedule=Schedule(),
+        schedule=Schedule(lr=1e-3),
     )
 
 
@@ -93,7 +92,7 @@ def test_a_report_says_of_each_rollout_what_its_update_saw():
 
 def test_clipped_tokens_are_counted_for_each_rollout_and_add_up_to_the_metric():
     trainer = trainer_of({"preset": "grpo"}, epochs_per_step=3)
-    trainer.lr = 0.05
+    trainer.schedule = Schedule(lr=0.05)
     report = trainer.update(trainer.batch(rows()), step=1)
     clipped = sum(report.rollouts[place]["clip_share"] * len(row.token_ids) for place, row in enumerate(rows()))
     tokens = sum(len(row.token_ids) for row in rows())

@@ -37,8 +37,7 @@ def trainer_of(
         build_objective(algorithm or {"preset": "grpo"}, max_response_tokens=9),
         settings=TrainSection(updates_per_step=2, **settings),
         dtype=dtype,
-        lr=1e-2,
-        schedule=Schedule(),
+        schedule=Schedule(lr=1e-2),
     )
 
 
@@ -130,8 +129,7 @@ def test_peft_loads_the_adapters_of_a_checkpoint_onto_the_model_that_training_be
         build_objective({"preset": "grpo"}, max_response_tokens=9),
         settings=TrainSection(updates_per_step=2),
         dtype=torch.float32,
-        lr=1e-2,
-        schedule=Schedule(),
+        schedule=Schedule(lr=1e-2),
         export_dtype=torch.bfloat16,
     )
     train(trainer, 1, 2)
@@ -161,8 +159,7 @@ def test_a_checkpoint_without_adapters_is_refused(tmp_path: Path) -> None:
         build_objective({"preset": "grpo"}, max_response_tokens=9),
         settings=TrainSection(),
         dtype=torch.float32,
-        lr=1e-2,
-        schedule=Schedule(),
+        schedule=Schedule(lr=1e-2),
     )
     path = checkpoint.save(tmp_path, step=1, trainer=whole, state={}, keep=5)
     with pytest.raises(CheckpointError, match="is not a complete checkpoint"):

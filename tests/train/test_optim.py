@@ -57,7 +57,7 @@ def test_in_float32_it_is_torchs_adamw_on_the_model_itself(fused: bool) -> None:
     for step in range(1, 8):
         for module in (mine, theirs):
             set_gradients(module, seed=step)
-        lr = 1e-2 * Schedule(warmup_steps=3).multiplier(step)
+        lr = 1e-2 * Schedule(lr=1e-2, warmup_steps=3).multiplier(step)
         plain.param_groups[0]["lr"] = lr
         plain.step()
         accumulate(optimizer)
@@ -204,18 +204,25 @@ def test_weights_of_another_model_are_refused_and_change_nothing(change) -> None
 
 
 def test_warmup_rises_in_equal_parts_and_then_stays() -> None:
-    assert [Schedule(warmup_steps=3).multiplier(step) for step in range(1, 7)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
-    assert [Schedule().multiplier(step) for step in (1, 2)] == [1.0, 1.0]
+    assert [Schedule(lr=1.0, warmup_steps=3).multiplier(step) for step in range(1, 7)] == [
+        0.25,
+        0.5,
+        0.75,
+        1.0,
+        1.0,
+        1.0,
+    ]
+    assert [Schedule(lr=1.0).multiplier(step) for step in (1, 2)] == [1.0, 1.0]
 
 
 def test_decay_falls_in_equal_parts_over_the_last_steps() -> None:
-    schedule = Schedule(warmup_steps=1, decay_steps=3, total_steps=8)
+    schedule = Schedule(lr=1.0, warmup_steps=1, decay_steps=3, total_steps=8)
     assert [schedule.multiplier(step) for step in range(1, 10)] == [0.5, 1.0, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0]
 
 
 def test_the_learning_rate_falls_as_half_a_cosine_to_the_floor():
-    schedule = Schedule(warmup_steps=0, decay_steps=3, total_steps=6, shape="cosine", floor=0.2)
+    schedule = Schedule(lr=1.0, warmup_steps=0, decay_steps=3, total_steps=6, shape="cosine", floor=0.2)
     # 3/4, 1/2 and 1/4 of the fall are left: (1 - cos(pi x)) / 2 = 0.853553, 0.5, 0.146447; then 0.2 + 0.8 x.
     rates = [schedule.multiplier(step) for step in range(1, 7)]
     assert rates == pytest.approx([1, 1, 1, 0.882843, 0.6, 0.317157], abs=1e-6)
-    assert Schedule(decay_steps=3, total_steps=6, floor=0.2).multiplier(6) == pytest.approx(0.4)
+    assert Schedule(lr=1.0, decay_steps=3, total_steps=6, floor=0.2).multiplier(6) == pytest.approx(0.4)

@@ -32,8 +32,7 @@ def trainer_of(algorithm: dict[str, Any], *, schedule: Schedule | None = None, *
         build_objective(algorithm, max_response_tokens=8),
         settings=TrainSection(**settings),
         dtype=torch.float32,
-        lr=1e-2,
-        schedule=schedule or Schedule(),
+        schedule=schedule or Schedule(lr=1e-2),
     )
 
 
@@ -154,7 +153,7 @@ def test_while_the_critic_trains_alone_the_policy_keeps_its_weights_and_its_vers
 
 def test_the_warm_up_of_the_policy_begins_when_the_critic_no_longer_trains_alone() -> None:
     """Three steps of warm-up are quarters of the rate of 1e-2. Without the wait, step 3 would have three of them."""
-    schedule = Schedule(warmup_steps=3)
+    schedule = Schedule(lr=1e-2, warmup_steps=3)
     trainer = trainer_of({"preset": "ppo"}, schedule=schedule, critic=CriticSection(lr=1e-2, steps_alone=2))
     rates = [trainer.update(trainer.batch(rows(trainer)), step=step).metrics.get("train/lr") for step in range(1, 8)]
     assert rates[:2] == [None, None]

@@ -64,8 +64,7 @@ def trainer(
         kind=kind,
         settings=TrainSection(**settings),
         dtype=torch.float32,
-        lr=1e-2,
-        schedule=Schedule(),
+        schedule=Schedule(lr=1e-2),
         language=language,
     )
 

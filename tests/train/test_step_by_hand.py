@@ -98,8 +98,7 @@ def updated(algorithm: dict[str, object], **settings: object) -> tuple[LocalTrai
         build_objective(algorithm, max_response_tokens=10),
         settings=TrainSection(max_grad_norm=0.0, **settings),
         dtype=torch.float32,
-        lr=1e-3,
-        schedule=Schedule(warmup_steps=3),
+        schedule=Schedule(lr=1e-3, warmup_steps=3),
     )
     set_logits(trainer.policy, 0.0, math.log(3))
     trainer.version = 3
@@ -173,8 +172,7 @@ def test_minibatches_and_epochs_count_every_token_once_in_means_and_every_update
         build_objective({"preset": "dr_grpo"}, max_response_tokens=10),
         settings=TrainSection(updates_per_step=2, epochs_per_step=2),
         dtype=torch.float32,
-        lr=1e-30,
-        schedule=Schedule(),
+        schedule=Schedule(lr=1e-30),
     )
     trainer.version = 3
     report = trainer.update(trainer.batch(samples_of_groups(GROUPS)), step=1)

@@ -99,7 +99,7 @@ class RlStage(Stage):
             with rollout_queue(context, running, model=context.start_model) as queue:
 
                 def evaluate(step: int) -> None:
-                    source = queue.evaluation(running.trainer.weights(), version=step)
+                    source = queue.evaluation(step)
                     running.tracker.evaluation(*evaluator.run(source, stage=running.folder.name, step=step))
 
                 _train(running, queue=queue, evaluate=evaluate, samples_of=self.samples_of(context, trainer))
@@ -192,8 +192,8 @@ def _train(
             stage.tracker.event(step, "unused_steps", unused)
         if record is not None:
             stage.tracker.samples(step, record.finish(report))
-        # save.exact: checkpoints also hold the older weights that open tickets name, for the same bits after a resume.
-        state, files = queue.state(), queue.files() if config.save.exact else None
+        # Checkpoints also hold the older weights that open tickets name, for the same bits after a resume.
+        state, files = queue.state(), queue.files()
         stage.reach_edge(step, state, files)  # before the evaluation: Ctrl-C or SIGTERM during it saves the step
         _evaluate_if_due(stage, evaluate, step=step)
         stage.save_if_due(step, state, files)
