@@ -212,7 +212,7 @@ def code_commit() -> str:
     """Return the last commit that changed the code, with a digest of what differs from it; the version without a
     repository."""
     folder = Path(__file__).parents[2]
-    code = ("--", "ansatz", "packages/verify/ansatz_verify", "experiments/*.py")
+    code = ("--", "ansatz", "packages/verify/ansatz_verify", "findings/*.py")
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(folder), *arguments, *code]

@@ -17,26 +17,26 @@ from ansatz.findings.sweep_file import read_sweep
 from ansatz.findings.verdicts import describe
 from tools.findings.pages import make_pages, read_finding
 
-FINDINGS, EXPERIMENTS = REPOSITORY / "docs" / "findings", REPOSITORY / "experiments"
-ROWS = sorted(path for path in FINDINGS.glob("*.jsonl") if not path.name.endswith((".cost.jsonl", REGISTER)))
+PAGES, SWEEPS = REPOSITORY / "docs" / "findings", REPOSITORY / "findings"
+ROWS = sorted(path for path in PAGES.glob("*.jsonl") if not path.name.endswith((".cost.jsonl", REGISTER)))
 
 
 def test_every_page_and_figure_is_what_the_rows_give_and_there_is_no_other() -> None:
-    pages = make_pages(FINDINGS, EXPERIMENTS)
+    pages = make_pages(PAGES, SWEEPS)
     old = [
         str(path.relative_to(REPOSITORY))
         for path, text in pages.items()
         if not path.is_file() or path.read_text(encoding="utf-8") != text
     ]
     assert old == [], "run: python -m tools.findings"
-    others = {path for path in FINDINGS.iterdir() if path.suffix in (".md", ".svg")} - pages.keys()
+    others = {path for path in PAGES.iterdir() if path.suffix in (".md", ".svg")} - pages.keys()
     assert others == set(), "no rows give these"
 
 
 @pytest.mark.parametrize("path", ROWS, ids=lambda path: path.stem)
 def test_every_verdict_is_that_of_the_slow_implementation(path) -> None:
-    finding = read_finding(path, EXPERIMENTS)
-    assert [result.verdict for result in finding.results] == slow_verdicts(path, EXPERIMENTS / f"{path.stem}.yaml")
+    finding = read_finding(path, SWEEPS)
+    assert [result.verdict for result in finding.results] == slow_verdicts(path, SWEEPS / f"{path.stem}.yaml")
 
 
 def scipys_tests(columns: list[list[float]], direction: str, delta: float) -> tuple[float, float]:
@@ -60,8 +60,8 @@ def test_every_verdict_interval_and_correction_is_that_of_scipy() -> None:
     expected: list[tuple[float, str]] = []
     results = []
     for path in ROWS:
-        finding = read_finding(path, EXPERIMENTS)
-        for result, columns in zip(finding.results, numbers(path, EXPERIMENTS / f"{path.stem}.yaml"), strict=True):
+        finding = read_finding(path, SWEEPS)
+        for result, columns in zip(finding.results, numbers(path, SWEEPS / f"{path.stem}.yaml"), strict=True):
             if result.p is None or result.interval is None:
                 continue
             rule = result.rule
@@ -106,18 +106,18 @@ PRINTED = {
 
 @pytest.mark.parametrize("path", ROWS, ids=lambda path: path.stem)
 def test_a_page_begins_with_what_was_done_and_says_what_it_printed_before(path) -> None:
-    finding = read_finding(path, EXPERIMENTS)
+    finding = read_finding(path, SWEEPS)
     claim, known = finding.sweep.claim, PRINTED.get(path.stem)
     assert len(claim.summary.split()) > 40
     if known is not None:
         assert [result.verdict for result in finding.results] == known
         assert "Until November 2026" in claim.corrected
         assert bool(finding.changed) == (path.stem != "d1_online_rft")
-    page = (FINDINGS / f"{path.stem}.md").read_text(encoding="utf-8").split("\n\n")
+    page = (PAGES / f"{path.stem}.md").read_text(encoding="utf-8").split("\n\n")
     assert " ".join(page[1].split()) == " ".join(claim.summary.split())
 
 
-@pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(SWEEPS.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_registered_experiment_can_be_read_and_its_arms_have_recipes(path, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(REPOSITORY)
     sweep = read_sweep(path)

@@ -37,7 +37,7 @@ def row_of(block: int, arm: str, value: object, *, times: float = 1.0, **changes
 
 def write_rows(path: Path, rows: list[dict[str, Any]], **header: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    first = {"sweep": path.stem, "file": f"experiments/{path.stem}.yaml", "registered": {}, **header}
+    first = {"sweep": path.stem, "file": f"findings/{path.stem}.yaml", "registered": {}, **header}
     path.write_text("".join(json.dumps(row) + "\n" for row in [first, *rows]), encoding="utf-8")
     return path
 

@@ -50,10 +50,10 @@ class Finding:
         return find_changes(self.rows, self.header)
 
 
-def read_finding(path: Path, experiments: Path) -> Finding:
-    """Read a file of rows and its sweep file in the folder `experiments`."""
+def read_finding(path: Path, sweeps: Path) -> Finding:
+    """Read a file of rows and its sweep file in the folder `sweeps`."""
     header, raw = read_rows(path)
-    file = experiments / f"{path.stem}.yaml"
+    file = sweeps / f"{path.stem}.yaml"
     if not file.is_file():
         raise DataError(f"{path}: its sweep file {file} is missing. Restore it, or remove the rows.")
     sweep = read_sweep(file)
@@ -62,19 +62,19 @@ def read_finding(path: Path, experiments: Path) -> Finding:
     return Finding(sweep=sweep, header=header, costs=costs, rows=rows, results=judge(rows))
 
 
-def write_pages(folder: Path, experiments: Path) -> list[Path]:
+def write_pages(folder: Path, sweeps: Path) -> list[Path]:
     """Write every page and figure, and the index between its marks in README.md. Return what was written."""
     files: dict[Path, str] = {}
-    for path, text in make_pages(folder, experiments).items():
+    for path, text in make_pages(folder, sweeps).items():
         path.write_text(text, encoding="utf-8")
         files[path] = text
     return list(files)
 
 
-def make_pages(folder: Path, experiments: Path) -> dict[Path, str]:
+def make_pages(folder: Path, sweeps: Path) -> dict[Path, str]:
     """Return the text of every generated file, by path."""
     paths = sorted(path for path in folder.glob("*.jsonl") if not path.name.endswith((".cost.jsonl", REGISTER)))
-    findings = [read_finding(path, experiments) for path in paths]
+    findings = [read_finding(path, sweeps) for path in paths]
     texts = iter(describe([result for finding in findings for result in finding.results]))
     verdicts = {
         finding.sweep.name: [next(texts) + (" (*exploratory*)" if finding.changed else "") for _ in finding.results]
@@ -85,7 +85,7 @@ def make_pages(folder: Path, experiments: Path) -> dict[Path, str]:
         figures = _figures(finding)
         files |= {folder / name: text for name, text in figures.items()}
         files[folder / f"{finding.sweep.name}.md"] = _page(finding, verdicts[finding.sweep.name], list(figures))
-    waiting = [path for path in sorted(experiments.glob("*.yaml")) if path.stem not in {path.stem for path in paths}]
+    waiting = [path for path in sorted(sweeps.glob("*.yaml")) if path.stem not in {path.stem for path in paths}]
     index = folder / "README.md"
     before, _, rest = index.read_text(encoding="utf-8").partition(BEGIN)
     if END not in rest:

@@ -1,4 +1,4 @@
-"""Outcomes of single experiments, which sweep files name as experiments/outcomes.py:NAME."""
+"""Outcomes of single findings, which sweep files name as findings/outcomes.py:NAME."""
 
 from __future__ import annotations
 
