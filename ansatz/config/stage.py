@@ -39,6 +39,7 @@ class StageDeclaration:
         response is sampled.
     variants: by a key of the recipe, the class that runs the stage if the key is given.
     metrics: the table of its metrics (`track.metrics`), for a stage in a user's file.
+    Example: `StageDeclaration(name="best_response", section=BestResponseSection, caps={"steps": 3})`.
     """
 
     name: str

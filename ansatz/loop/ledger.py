@@ -39,6 +39,7 @@ class Ledger:
     """The ledger in a folder, which is made when it is needed. Any thread may call it.
 
     on_failure: called with a step and a sentence if its lines cannot be written, once for each step, from `issue`.
+    Example: after `ledger.issue([ticket])` and `ledger.land(landing)`, `ledger.landed()[ticket.key]` is the landing.
     """
 
     def __init__(self, folder: Path, *, on_failure: Callable[[int, str], None] = lambda step, text: None) -> None:

@@ -21,6 +21,7 @@ class LengthChecker:
     Raises the errors of the renderer, and ModelError if prompt and response together exceed the model's context
     (max_context, tokens). A token of an ASCII text stands for at least one character, so a text with fewer characters
     than the limit need not be tokenised. Most texts are that short.
+    Example: `LengthChecker(renderer, max_context=2048).check_prompts(problems)`.
     """
 
     def __init__(self, renderer: PromptRenderer, *, max_context: int) -> None:

@@ -23,6 +23,7 @@ class PromptRenderer:
     Errors are raised by `prompts.render`. A result is kept until the run ends, so that evaluations, epochs and the
     length check do not tokenise a text again. The opening of a problem's environment is kept too. It is a part of the
     problem that prompts and demonstrations show.
+    Example: `PromptRenderer(tokenizer, "boxed", None, max_prompt_tokens=64, max_response_tokens=64).prompt(problem)`.
     """
 
     def __init__(

@@ -88,6 +88,7 @@ class RolloutQueue:
     with their rollouts ("landed") on disk; None if samplers share the trainer's weights (`LiveTickets`).
     last_step: tickets of later steps are issued, so that a run that is extended continues as if it had been longer from
     the start, but they are not sampled.
+    Example: `queue.open(through=step + lag)`, `queue.gather(step)`, then `queue.publish(weights, version=step)`.
     """
 
     def __init__(

@@ -30,7 +30,10 @@ class Spec(Protocol[AnyTrainer]):
 
 
 class Workplace(Protocol):
-    """The place where trainers and samplers work. The stages of a run share it."""
+    """The place where trainers and samplers work. The stages of a run share it.
+
+    Example: `OwnProcess().place(spec, folder)` builds the trainer of a spec in this process.
+    """
 
     def check(self, config: Config) -> None:
         """Raise for a recipe that cannot run here. Needs only the recipe."""

@@ -69,6 +69,7 @@ class GroupSampler(Generic[T]):
 
     grade: called once for each complete group with all of its rollouts in the order of their samples, from a thread
     other than the caller's. grader_threads: groups that can be graded at the same time.
+    Example: `GroupSampler(sampler, grader.score).run(prompts, sampling).groups`.
     """
 
     def __init__(

@@ -42,7 +42,10 @@ class _Entry:
 
 
 class LeaseBook(Generic[TicketT]):
-    """The tickets of a run that are not trained yet."""
+    """The tickets of a run that are not trained yet.
+
+    Example: after `book.add(7, "batch", (0,))`, `book.lease("worker", "batch", 1, now=0.0, until=9.0)` is [7].
+    """
 
     def __init__(self) -> None:
         self._entries: dict[TicketT, _Entry] = {}

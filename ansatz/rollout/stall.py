@@ -17,6 +17,7 @@ class StallWatch:
     """stall_s: without `progress` for this long, `describe()` and the stacks of all threads are printed to stderr.
 
     After twice this time the process gets SIGTERM, once: the run then saves if possible, and ends, as after any signal.
+    Example: `StallWatch(600.0, lambda: "ticket 3 waits for worker w-1")`.
     """
 
     def __init__(self, stall_s: float, describe: Callable[[], str]) -> None:

@@ -121,6 +121,7 @@ class FileWeightStore(_Pins):
     sees half of one. Only one process publishes; others load.
 
     folder: made when it is needed. max_shard_bytes: of one file.
+    Example: `store.publish(3, trainer.weights())` and, in a worker, `store.load(3).tensors`.
     """
 
     def __init__(self, folder: Path, *, max_shard_bytes: int = MAX_SHARD_BYTES) -> None:

@@ -32,6 +32,7 @@ class Critic(nn.Module):
     """Starts with the weights of a model under a zero head, so its first values are 0 everywhere.
 
     Weights that the model keeps frozen (below its adapters) are shared with it.
+    Example: `Critic(policy).values(packed)` is 0 for every token before the first update.
     """
 
     def __init__(self, model: Policy) -> None:

@@ -60,6 +60,7 @@ class LocalTrainer:
     kept.
     teacher: the reference instead of the policy's copy.
     If there are several ranks, each holds a LocalTrainer, and all of them make the same calls with the same arguments.
+    Example: `trainer.update(trainer.batch(samples), step=1).metrics()`.
     """
 
     def __init__(

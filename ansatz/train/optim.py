@@ -25,6 +25,7 @@ class MasterAdamW:
 
     Casts the model's parameters to dtype in place; buffers keep their type. The float32 values of trained parameters
     are kept here, but no values of frozen ones.
+    Example: `optimizer.accumulate(optimizer.gradients(loss))`, then `optimizer.step(lr=1e-3, max_grad_norm=1.0)`.
     """
 
     def __init__(self, model: Any, *, dtype: torch.dtype, betas: tuple[float, float], weight_decay: float) -> None:
@@ -170,6 +171,7 @@ class Schedule:
     last decay_steps of total_steps. The fall would reach `floor`, a fraction of lr, at the step after the last.
 
     shape: linear, or cosine: half a period, as in SGDR (arXiv:1608.03983, eq. 5).
+    Example: `Schedule(lr=1e-3, warmup_steps=9).multiplier(5)` is 0.5.
     """
 
     lr: float

@@ -41,6 +41,7 @@ class PackedRollouts:
     step_end_T, step_reward_T: True, and the reward, at the last token of a reasoning step.
     reward_N, group_N, truncated_N, component_NK: one entry (or row) per rollout, in the order of segment_T.
     sample_N: the place of each rollout among the samples that were packed.
+    Example: samples of 3 and 5 tokens have `segment_T` 0, 0, 0, 1, 1, 1, 1, 1 (`pack_rollouts`).
     """
 
     token_T: Tensor

@@ -26,7 +26,10 @@ EXACT_WEIGHTS = "weights"
 
 
 class Placement(Protocol):
-    """Places models, and reads and writes their tensors. Every rank makes the same calls in the same order."""
+    """Places models, and reads and writes their tensors. Every rank makes the same calls in the same order.
+
+    Example: `OneProcess().optimizer({"name": "adamw"})(model, torch.bfloat16)`.
+    """
 
     @property
     def ranks(self) -> Ranks: ...

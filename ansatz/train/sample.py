@@ -32,6 +32,7 @@ class TrainSample:
     that take verdicts at the end; nan for one that does not apply.
     steps: (index of the response token that ends a reasoning step, the step's reward). Without steps, the whole
     response is one step with the whole reward.
+    Example: `TrainSample(prompt_ids=[5], token_ids=[7, 2], behavior_logps=[-0.1, -0.2], group=0, reward=1.0)`.
     """
 
     prompt_ids: Sequence[int]
@@ -112,6 +113,7 @@ class StepTokens:
 
     The lengths of single tokens are kept, because most texts are their tokens' texts one after the other. For other
     texts, such as one with a character of several tokens, prefixes are decoded.
+    Example: `StepTokens(special_tokens(tokenizer).read).find_ends(rollout)`.
     """
 
     def __init__(self, decode: Decode) -> None:

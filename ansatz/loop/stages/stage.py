@@ -20,6 +20,7 @@ class Stage:
     declaration: the recipe's knowledge about it; a class in a user's file must define it. makes_policy: whether later
     stages start from the output as their policy.
     `config` is always the recipe of the stage's entry in the list of stages.
+    Example: `examples/best_response.py` is a stage of a user's own.
     """
 
     declaration: StageDeclaration

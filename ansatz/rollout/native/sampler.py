@@ -37,6 +37,7 @@ class NativeSampler:
         GPU the number is lower if responses of maximum length would not fit in free memory; 0 means as many as fit.
     environment: answers the turns of responses; None: a response is one turn.
     capture: captures decode steps; on a GPU the default is CUDA graphs.
+    Example: `NativeSampler(policy, max_concurrent=256).generate(prompts, sampling)`.
     """
 
     def __init__(
