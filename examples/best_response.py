@@ -82,12 +82,12 @@ class BestResponse(Stage):
 def sample_best(context: RunContext, section: BestResponseSection) -> list[Problem]:
     """Return the problems with the best response of the policy as solution, of those that fit the limits."""
     policy, options = context.policy(context.start_model), context.config.rollout
-    prompts = context.renderer(policy).prompts(context.problems("train")[: section.problems])
+    prompts = context.sources.renderer(policy).prompts(context.sources.problems("train")[: section.problems])
     options = options.model_copy(update={"samples_per_prompt": section.samples_per_prompt})
     sampling = Sampling.of(options, seed=context.config.seed, step=-1)  # noise that no step of RL uses
     with closing(context.sampler(policy)) as sampler:
         groups = GroupSampler(sampler, context.grader.score).run(prompts, sampling).groups
-    fits, best = context.lengths(policy).fits_demonstration, list[Problem]()
+    fits, best = context.sources.lengths(policy).fits_demonstration, list[Problem]()
     for group in groups:
         for scored in sorted(group.graded, key=lambda scored: -scored.score.value):
             problem = group.prompt.problem.answered(scored.rollout.text)

@@ -147,7 +147,7 @@ def steps_of(text: str) -> frozenset[int]:
 
 def write_bundles(steps: frozenset[int], trainer: Any, folder: Path, tracker: Any) -> None:
     """Let the trainer of an RL stage store the updates of these steps in folders of their own."""
-    if not steps or not folder.name.startswith("rl"):
+    if not steps:
         return
     if not hasattr(trainer, "bundles"):
         raise ConfigError("--bundle stores updates of a trainer in one process. Set cluster.trainers to 0.")

@@ -1,12 +1,13 @@
-"""The objects that the stages of a run share: their inputs (`loop.stored_sources`), and the objects built for them."""
+"""The objects that the stages of a run share: their inputs (`loop.run_sources`), and the objects built for them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansatz.config.chat import Template
 from ansatz.config.schema import REWARD_MODEL, Config, ScheduleSection, TrainSection
@@ -16,7 +17,6 @@ from ansatz.loop.held_run import HeldRun
 from ansatz.loop.interrupts import Interrupts
 from ansatz.loop.own_reward_model import list_own_rewards, rewards_before, rewards_with
 from ansatz.loop.run_sources import RunSources
-from ansatz.loop.stored_sources import StoredSources
 from ansatz.loop.trainers import TrainerSpec, copy_of_trained, load, load_base
 from ansatz.loop.workplace import Workplace
 from ansatz.models.load import Policy, cast, compute_dtype
@@ -31,6 +31,9 @@ from ansatz.train.checkpoint import is_resumable
 from ansatz.train.placement import has_exact_weights
 from ansatz.train.trainer import Trainer
 
+if TYPE_CHECKING:
+    from ansatz.loop.stages.plan import PlannedStage
+
 
 class Output(NamedTuple):
     """The output of a finished stage. folder: its name in the run, such as "rl_2". path: of the output within it."""
@@ -40,15 +43,16 @@ class Output(NamedTuple):
     path: str
 
 
-class RunContext(StoredSources):
-    """One run of a recipe. It builds the trainers, samplers, graders and evaluators of the stages. Its inputs (the
-    recipe, the problems, the renderers of prompts) come with `StoredSources`.
+class RunContext:
+    """One run of a recipe. It builds the trainers, samplers, graders and evaluators of the stages.
 
-    outputs: of the stages that are done, in order. model: the newest model folder of the policy; start_model: the model
-    folder at the start of the running entry of the list of stages. bases: the base model of the adapters in a folder of
-    the run. held: the run's folder, which `run_pipeline` sets when this process has locked it.
+    sources: the inputs. outputs: of the stages that are done, in order. start_model: the model folder of the policy at
+    the start of the running entry of the list of stages. bases: the base model of the adapters in a folder of the run.
+    graders: for training and for evaluations. stages: the plan of the run. held: the run's folder, which `run_pipeline`
+    sets when this process has locked it.
     """
 
+    stages: Sequence[PlannedStage]
     held: HeldRun
     watch_trainer: Callable[[Any, Path, Any], object]
 
@@ -56,33 +60,40 @@ class RunContext(StoredSources):
         self,
         sources: RunSources,
         workplace: Workplace,
+        graders: tuple[Grader, Grader],
         *,
-        grader: Grader,
-        evaluation_grader: Grader,
         console: ConsoleSink | None,
         interrupts: Interrupts,
     ) -> None:
-        super().__init__(sources)
-        self.workplace, self.console, self.interrupts = workplace, console, interrupts
-        self.grader, self.evaluation_grader = grader, evaluation_grader
+        sources.begin()
+        self.sources, self.workplace, self.console, self.interrupts = sources, workplace, console, interrupts
+        self.grader, self.evaluation_grader = graders
         self.outputs: list[Output] = []
-        self.model = self.start_model = str(sources.config.model.path)
+        self.start_model = str(sources.config.model.path)
+        self._models = [self.start_model]
         self.bases: dict[str, str] = {}
-        self._run_seed, self._run_rewards = sources.config.seed, sources.config.rewards
+        self._run_seed = sources.config.seed
 
     @contextmanager
-    def using(self, config: Config) -> Iterator[None]:
-        """Use the recipe of an entry of the list of stages within the block, and the grader of its rewards."""
-        before = self.grader
-        with ExitStack() as stack:
-            stack.enter_context(super().using(config))
-            if config.rewards != self._run_rewards:
-                grader = build_grader(rewards_before(config.rewards), workers=config.grader_workers)
-                self.grader = stack.enter_context(grader)
-            try:
-                yield
-            finally:
-                self.grader = before
+    def at(self, config: Config) -> Iterator[RunContext]:
+        """Yield this run for an entry of the list of stages, with the grader of its rewards. config: the recipe with
+        the changes of the entry."""
+        entry = copy.copy(self)  # outputs, models and bases stay the same objects, which all entries add to
+        entry.sources, entry.start_model = self.sources.at(config), self.model
+        if config.rewards == self.config.rewards:
+            yield entry
+            return
+        with build_grader(rewards_before(config.rewards), workers=config.grader_workers) as entry.grader:
+            yield entry
+
+    @property
+    def config(self) -> Config:
+        return self.sources.config
+
+    @property
+    def model(self) -> str:
+        """The newest model folder of the policy."""
+        return self._models[-1]
 
     def add_output(self, output: Output, *, policy: str | None) -> None:
         """Record the output of a stage. policy: the model folder that later stages start from, if it makes one."""
@@ -92,7 +103,7 @@ class RunContext(StoredSources):
         base = self.base_of(self.start_model)
         if self.config.model.lora is not None and (Path(policy) / FOLDER).is_dir() and policy != base:
             self.bases[policy] = base
-        self.model = policy
+        self._models.append(policy)
 
     def outputs_of(self, stage: str) -> list[Output]:
         """Return the outputs of a stage, in order: one for each of its folders that are done."""
@@ -118,7 +129,7 @@ class RunContext(StoredSources):
 
     def sampler(self, policy: Policy, *, template: Template | None = None) -> Sampler:
         """Build the sampler of a policy. template: of the prompts, for a teacher with its own."""
-        return engine_of(self.config.rollout.engine, self.environment(template=template))(policy)
+        return engine_of(self.config.rollout.engine, self.sources.environment(template=template))(policy)
 
     @contextmanager
     def rl_grader(self) -> Iterator[Grader]:
@@ -134,8 +145,8 @@ class RunContext(StoredSources):
         """Build the held-out evaluation of the recipe. source: a policy or a trainer, for its tokenizer and log-probs.
         num_problems: fewer of its problems, from the first."""
         evaluate = self.config.evaluate
-        renderer = self.renderer(source, template=evaluate.template)
-        problems = self.problems("heldout")[: evaluate.problems][:num_problems]
+        renderer = self.sources.renderer(source, template=evaluate.template)
+        problems = self.sources.problems("heldout")[: evaluate.problems][:num_problems]
         return Evaluator(
             prompts=renderer.prompts(problems),
             grader=self.evaluation_grader,

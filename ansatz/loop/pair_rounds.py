@@ -106,9 +106,9 @@ def sample_pairs(
     """
     start, config = time.perf_counter(), context.config
     policy = context.policy(context.model)
-    lengths = context.lengths(policy)
-    problems = problems_of_round(context.problems("train"), number=number, size=settings.problems)
-    prompts = context.renderer(policy).prompts(problems)
+    lengths = context.sources.lengths(policy)
+    problems = problems_of_round(context.sources.problems("train"), number=number, size=settings.problems)
+    prompts = context.sources.renderer(policy).prompts(problems)
     with closing(context.sampler(policy)) as sampler:
         responses = sample_responses(
             context,

@@ -67,7 +67,7 @@ def run_pipeline(
 
     resume: continue in an existing folder. fresh: delete an existing run first. allow_changes: resume with a recipe
     that differs from the run's. report: reports on the run folder when the run is complete or its watchdog has stopped
-    it, such as `track.report.write_report`. watch_trainer: called with each trainer, its stage's folder and tracker.
+    it, such as `track.report.write_report`. watch_trainer: called with each trainer of RL, its folder and tracker.
     Raises ConfigError if the folder exists and neither `resume` nor `fresh` is set, or if another process uses it, and
     RunInterrupted if a signal ended the run; it can be resumed. Everything is checked before anything is written.
 
@@ -87,18 +87,17 @@ def run_pipeline(
         workplace.check_room(config)
         set_threads(config.threads)
         # Rewards by a reward model that the run has yet to train are added for RL (`RunContext.rl_grader`).
-        grader, for_evaluation = graders_of(config)
-        context = RunContext(
-            sources, workplace, grader=grader, evaluation_grader=for_evaluation, console=console, interrupts=interrupts
-        )
+        grader, for_evaluation = graders = graders_of(config)
+        context = RunContext(sources, workplace, graders, console=console, interrupts=interrupts)
+        context.stages, context.watch_trainer = planned_stages(config), watch_trainer
         with folder_lock(run_dir) as lock, grader, for_evaluation, closing(workplace):
             if resume:
-                record = _prepare_resume(context, run_dir, allow_changes=allow_changes)
+                record = _prepare_resume(context, allow_changes=allow_changes)
             else:
                 record = prepare_run_dir(run_dir, config, fresh=fresh)
                 notes += [f"The first {text}" for text in sources.shown]
-            _announce(console, notes, config)  # now that there is a folder for its log
-            context.held, context.watch_trainer = HeldRun(lock, record.identities), watch_trainer
+            _announce(context, notes)  # now that there is a folder for its log
+            context.held = HeldRun(lock, record.identities)
             write_config(config, run_dir)
             if not resume:
                 write_text(run_dir / SHOWN_TEXTS, "\n\n".join(sources.shown) + "\n")
@@ -115,32 +114,31 @@ def run_pipeline(
     return run_dir
 
 
-def _prepare_resume(context: RunContext, run_dir: Path, *, allow_changes: bool) -> RunRecord:
+def _prepare_resume(context: RunContext, *, allow_changes: bool) -> RunRecord:
     """Check that the rest of a run can be continued, and return its record."""
-    config, stages = context.config, planned_stages(context.config)
-    _check_resumable(config)
+    config, run_dir, stages = context.config, context.config.run_dir, context.stages
+    _check_resumable(stages, run_dir)
     is_done = [_is_done(entry, run_dir) for entry in stages]
-    read_by = partial(last_reader, config, is_done)
+    read_by = partial(last_reader, stages, is_done)
     record = prepare_resume(run_dir, config, allow_changes=allow_changes, read_by=read_by)
     check_order(run_dir, stages)
     for entry in stages if is_done[0] else ():
-        with context.using(entry.config):
-            context.check_stored()
-    check_inputs(context, [entry for entry, done in zip(stages, is_done, strict=True) if not done])
+        context.sources.at(entry.config).check_stored()
+    check_inputs(context.sources, [entry for entry, done in zip(stages, is_done, strict=True) if not done])
     return record
 
 
-def _announce(console: ConsoleSink | None, notes: Sequence[str], config: Config) -> None:
-    if console is not None:
+def _announce(context: RunContext, notes: Sequence[str]) -> None:
+    if context.console is not None:
         for note in notes:
-            console.note(note)
-        console.plan(*_plan(config))
+            context.console.note(note)
+        context.console.plan(*_plan(context.config, context.stages))
 
 
-def _plan(config: Config) -> tuple[str, dict[str, int | None]]:
+def _plan(config: Config, planned: Sequence[PlannedStage]) -> tuple[str, dict[str, int | None]]:
     """Return a line about the plan of the run, and the steps of each training stage; None: the data decide."""
     stages: dict[str, int | None] = {}
-    for entry in planned_stages(config)[len(FIRST_STAGES) :]:
+    for entry in planned[len(FIRST_STAGES) :]:
         stages |= dict.fromkeys(entry.folders, entry.stage.num_steps(entry.config))
     listed = [f"{name} ({steps} steps)" if steps else name for name, steps in stages.items()]
     rollout, model = config.rollout, config.model
@@ -153,13 +151,12 @@ def _plan(config: Config) -> tuple[str, dict[str, int | None]]:
 
 
 def _run_stages(context: RunContext) -> None:
-    for entry in planned_stages(context.config):
-        context.start_model = context.model
-        with context.using(entry.config):  # context.config is now the recipe with the changes of this entry
+    for entry in context.stages:
+        with context.at(entry.config) as of_entry:
             for name in entry.folders:
-                output = _run_stage(entry.stage, context, context.config.run_dir / name)
-                policy = entry.stage.policy_of(context.config, output) if entry.stage.makes_policy else None
-                context.add_output(Output(entry.stage.name, name, output), policy=policy)
+                output = _run_stage(entry.stage, of_entry, context.config.run_dir / name)
+                policy = entry.stage.policy_of(entry.config, output) if entry.stage.makes_policy else None
+                of_entry.add_output(Output(entry.stage.name, name, output), policy=policy)
         if entry.stage.name == "model":
             # The problems and the model are complete now: their digests belong to the run's identity from here on.
             context.held.seal(record_or_verify_inputs(context.config.run_dir))
@@ -169,10 +166,10 @@ def _run_stages(context: RunContext) -> None:
                 keep_weights(path, exact=False)
 
 
-def _check_resumable(config: Config) -> None:
+def _check_resumable(stages: Sequence[PlannedStage], run_dir: Path) -> None:
     """Raise CheckpointError if an unfinished stage would be resumed from a checkpoint without optimizer state."""
-    for entry in planned_stages(config):
-        for folder in (config.run_dir / name for name in entry.folders):
+    for entry in stages:
+        for folder in (run_dir / name for name in entry.folders):
             if _finished(entry.stage, entry.config, folder) is None and (newest := latest(folder)) is not None:
                 check_resumable(newest)
 

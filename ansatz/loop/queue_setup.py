@@ -54,7 +54,7 @@ def rollout_queue(context: RunContext, stage: TrainingStage, *, model: str) -> I
         queue = RolloutQueue(
             StepCollector(
                 stream=stage.stream,
-                prompt_of=context.renderer(trainer).prompt,
+                prompt_of=context.sources.renderer(trainer).prompt,
                 grader=stack.enter_context(context.rl_grader()),
                 num_prompts=config.rollout.prompts_per_step,
                 needs_greedy=trainer.needs_greedy,

@@ -1,12 +1,12 @@
-"""The inputs of a run: its recipe, the problems that it names and its model's reading of them. Nothing is written."""
+"""The inputs of a run: its recipe, the problems that it names and its model's reading of them."""
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,11 +18,16 @@ from ansatz.config.schema import Config
 from ansatz.config.stage_list import stage_entries
 from ansatz.data.conflicts import GoldsByQuestion
 from ansatz.data.generated import LazyProblems
+from ansatz.data.store import read_problems, write_problems
 from ansatz.data.unfit import collect_lost, collect_unfit, describe_lost
 from ansatz.environments.base import EnvironmentSpec, bind_environment
+from ansatz.errors import ConfigError, DataError
+from ansatz.files import write_text
+from ansatz.json_text import read_object
 from ansatz.loop.builders import model_builder, source_problems, tokenizer_texts
 from ansatz.loop.lengths import LengthChecker
 from ansatz.loop.rendering import PromptRenderer
+from ansatz.loop.run_folder import read_done
 from ansatz.loop.unfit import Check, UnfitProblems
 from ansatz.loop.user_code import file_digests
 from ansatz.models.plan import recipe_shape
@@ -44,9 +49,11 @@ class HasTokenizer(Protocol):
 
 
 class RunSources:
-    """The recipe of a run and the problems of its sections of `data`. unfit: problems that were left out.
+    """The recipe of a run and the problems of its sections of `data`, which are read once and rendered once, whichever
+    stages use them. Before the run `begin`s, nothing is written.
 
-    config: the recipe; while a stage runs or is checked, the recipe of its entry in the list of stages.
+    config: the recipe; for a stage, the recipe of its entry in the list of stages (`at`). unfit: problems that were
+    left out.
     """
 
     def __init__(self, config: Config) -> None:
@@ -60,15 +67,20 @@ class RunSources:
         self._sources: dict[str, Sequence[Problem]] = {}
         self._problems: dict[str, Sequence[Problem]] = {}
         self._renderers: dict[tuple[int, int, str], PromptRenderer] = {}
+        self._has_begun = False
 
-    @contextmanager
-    def using(self, config: Config) -> Iterator[None]:
-        """Use the recipe of an entry of the list of stages as `config` within the block."""
-        before, self.config = self.config, config
-        try:
-            yield
-        finally:
-            self.config = before
+    def at(self, config: Config) -> RunSources:
+        """Return these sources with the recipe of an entry of the list of stages. They share all that has been read."""
+        entry = copy.copy(self)
+        entry.config = config
+        return entry
+
+    def begin(self) -> None:
+        """From now on, read the problems that the stage `problems` has stored, and store those that are kept."""
+        self._has_begun = True
+        self._problems.clear()
+        if self.config.model.built:  # its tokenizer is not stored yet
+            self._renderers.clear()
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -83,16 +95,14 @@ class RunSources:
         digest = hashlib.sha256(json.dumps(section, sort_keys=True).encode()).hexdigest()
         return split if section == self._sections[split] else f"{split}-{digest[:8]}"
 
-    def every_file(self) -> Iterator[tuple[str, str]]:
-        """Yield split and file of all problems of the run, with the recipe of the first entry that names them as
-        `config`."""
+    def every_file(self) -> Iterator[tuple[RunSources, str]]:
+        """Yield the sources and the split of all problems of the run, for the first entry that names them."""
         seen = set[str]()
-        for entry in stage_entries(self.config):
-            with self.using(entry.config):
-                for split in self.splits:
-                    if (file := self.file_of(split)) not in seen:
-                        seen.add(file)
-                        yield split, file
+        for sources in (self.at(entry.config) for entry in stage_entries(self.config)):
+            for split in sources.splits:
+                if (file := sources.file_of(split)) not in seen:
+                    seen.add(file)
+                    yield sources, split
 
     def source(self, split: str) -> Sequence[Problem]:
         """Return the problems that a section of `data` names, before the stage `problems` has stored them."""
@@ -124,10 +134,13 @@ class RunSources:
         self.notes += [f"data.{split}: {sentence}" for sentence in sentences if sentence]
 
     def problems(self, split: str) -> Sequence[Problem]:
-        """Return the problems of a split whose texts are checked before a run: all that no check has left out; of a
-        generator, the first `GENERATED`."""
+        """Return the problems of a split that the stage `problems` has stored. Before that, those whose texts are
+        checked: all that no check has left out; of a generator, the first `GENERATED`."""
         if (file := self.file_of(split)) not in self._problems:
-            self._problems[file] = self.unstored(split)
+            if self._has_begun and read_done(self._folder) is None:
+                return self.unstored(split)
+            stored = self._folder / f"{file}.jsonl"
+            self._problems[file] = read_problems(stored) if self._has_begun else self.unstored(split)
         return self._problems[file]
 
     def unstored(self, split: str) -> Sequence[Problem]:
@@ -149,8 +162,38 @@ class RunSources:
             self.keep(split, usable)
 
     def keep(self, split: str, problems: Sequence[Problem]) -> None:
-        """Use only these problems of a split from now on."""
-        self._problems[self.file_of(split)] = problems
+        """Use only these problems of a split from now on. Those of a run that has begun replace its stored ones."""
+        file = self.file_of(split)
+        if self._has_begun:
+            write_problems(self._folder / f"{file}.jsonl", problems)
+            self.write_unfit()
+        self._problems[file] = problems
+
+    def write_unfit(self) -> None:
+        """Add the rows that were left out to problems/unfit.json: {split: [{place, reason, gold}, ...]}."""
+        path = self._folder / "unfit.json"
+        rows: dict[str, list[Any]] = (
+            read_object(path, error=DataError, advice="Remove the file.") if path.is_file() else {}
+        )
+        for split, dropped in self.unfit.dropped.items():
+            known = rows.setdefault(split, [])
+            known += [row._asdict() for row in dict.fromkeys(dropped) if row._asdict() not in known]
+        if rows:
+            write_text(path, json.dumps(rows, indent=2))
+
+    def check_stored(self) -> None:
+        """Raise ConfigError for problems that the run does not have: an entry that names them was added later."""
+        for split in self.splits:
+            if not (self._folder / f"{self.file_of(split)}.jsonl").is_file():
+                raise ConfigError(
+                    f"stages: an entry names problems for data.{split} that this run did not store at its start. Start "
+                    "a new run with --name NAME, or leave them out of the entry."
+                )
+
+    @property
+    def _folder(self) -> Path:
+        """The folder of the stage `problems`."""
+        return self.config.run_dir / "problems"
 
     def reader(self) -> Reader:
         """Return the reader of texts of the recipe's model, without its weights. If the model will be built, the

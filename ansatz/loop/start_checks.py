@@ -72,16 +72,14 @@ def check_inputs(sources: RunSources, stages: Sequence[PlannedStage] | None = No
 
 def input_checks(sources: RunSources, stages: Sequence[PlannedStage] | None = None) -> Iterable[Check]:
     for entry in planned_stages(sources.config) if stages is None else stages:
-        with sources.using(entry.config):
-            yield from entry.stage.input_checks(sources)
+        yield from entry.stage.input_checks(sources.at(entry.config))
 
 
 def text_checks(sources: RunSources) -> Iterable[Check]:
     """Yield the checks of every stage with the tokenizer of the recipe's model."""
     reader = sources.reader()
     for entry in planned_stages(sources.config):
-        with sources.using(entry.config):
-            yield partial(entry.stage.check_problems, sources, reader)
+        yield partial(entry.stage.check_problems, sources.at(entry.config), reader)
     yield partial(note_texts, sources, reader)
 
 

@@ -218,7 +218,6 @@ def _saved_after_errors(edges: EdgeSaver, run_dir: Path) -> Iterator[None]:
 
 def _report_events(context: RunContext, trainer: Checkpointed, folder: Path, tracker: TrackerLike) -> None:
     """Let a trainer of a policy report updates that it skips and ranks that it starts again."""
-    context.watch_trainer(trainer, folder, tracker)
     if isinstance(trainer, Trainer):
         trainer.on_skip = functools.partial(_store_skipped, folder, tracker, Counter())
         trainer.on_event = lambda at_step, text: tracker.event(at_step, "ranks", text)

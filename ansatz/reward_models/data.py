@@ -129,10 +129,10 @@ def _given_groups(context: RunContext, folder: Path, key: Key) -> list[LabelledG
     """Return the groups of given rows: the result of an earlier call, or else the current rows."""
     if (groups := read_labelled(folder)) is not None:
         return groups
-    policy = context.policy(context.model)
-    problems = read_given(context, key, check=check_given_lengths(context.config, context.lengths(policy)))
-    context.write_unfit(context.config.run_dir / "problems")
-    groups = [given_group(prompt) for prompt in context.renderer(policy).prompts(problems)]
+    policy, sources = context.policy(context.model), context.sources
+    problems = read_given(sources, key, check=check_given_lengths(context.config, sources.lengths(policy)))
+    sources.write_unfit()
+    groups = [given_group(prompt) for prompt in sources.renderer(policy).prompts(problems)]
     write_labelled(folder, groups)
     return groups
 
@@ -143,7 +143,7 @@ def heldout_responses(context: RunContext, folder: Path) -> tuple[list[Prompt], 
     if section.heldout_problems == 0:
         return [], []
     policy = context.policy(context.model)
-    prompts = context.renderer(policy).prompts(context.problems("heldout")[: section.heldout_problems])
+    prompts = context.sources.renderer(policy).prompts(context.sources.problems("heldout")[: section.heldout_problems])
     options = section.model_copy(update={"samples_per_prompt": section.heldout_samples})
     sampling = Sampling.of(options, seed=config.seed, step=SAMPLED_AT - 2)
     with closing(context.sampler(policy)) as sampler:
@@ -154,8 +154,8 @@ def heldout_responses(context: RunContext, folder: Path) -> tuple[list[Prompt], 
 def _sample_and_label(context: RunContext, folder: Path) -> list[LabelledGroup]:
     config, section = context.config, section_of(context.config)
     policy = context.policy(context.model)
-    problems = context.problems("train")[: section.problems or None]
-    prompts = context.renderer(policy).prompts(problems)
+    problems = context.sources.problems("train")[: section.problems or None]
+    prompts = context.sources.renderer(policy).prompts(problems)
     sampling = Sampling.of(section, seed=config.seed, step=SAMPLED_AT)
     with closing(context.sampler(policy)) as sampler:
         responses = _sampled(context, folder, prompts, sampler=sampler, sampling=sampling)

@@ -251,7 +251,7 @@ def _evaluated(
         numbers |= evaluate_on_given(scorer, heldout)
     if section.slips is not None:
         slips = _slips(context.config)
-        numbers |= evaluate_on_slips(scorer, context.renderer(trainer).prompts(slips))
+        numbers |= evaluate_on_slips(scorer, context.sources.renderer(trainer).prompts(slips))
     shown = [f"{label} {percent(numbers[name])}" for name, label in _WORDS["headlines"].items() if name in numbers]
     if context.console is not None and shown:
         context.console.note(f"reward model: {', '.join(shown)}")

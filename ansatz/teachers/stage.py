@@ -78,7 +78,7 @@ class TaughtRlStage(RlStage):
     def samples_of(self, context: RunContext, trainer: Trainer[Any]) -> SamplesOf:
         teachers, own = teachers_of(context.config), context.start_model
         contexts = {name: reader_of(teacher.path or own).max_context for name, teacher in teachers.items()}
-        return _prompts(teachers, contexts, trainer.tokenizer, context.renderer(trainer)).samples
+        return _prompts(teachers, contexts, trainer.tokenizer, context.sources.renderer(trainer)).samples
 
 
 def _check_each(prompts: TeacherPrompts, renderer: PromptRenderer, problems: Iterable[Any]) -> None:

@@ -16,8 +16,9 @@ STORED = ("data.sft.", "data.train.", "data.heldout.", "data.unfit", "model.path
 
 
 def refused(config, *, finished: set[str]) -> set[str]:
-    done = [entry.stage.name in finished for entry in planned_stages(config)]
-    return {key for key in record_of(config).recipe if last_reader(config, done, key) is not None}
+    stages = planned_stages(config)
+    done = [entry.stage.name in finished for entry in stages]
+    return {key for key in record_of(config).recipe if last_reader(stages, done, key) is not None}
 
 
 def test_over_all_keys_only_those_of_finished_stages_are_refused(tmp_path: Path) -> None:

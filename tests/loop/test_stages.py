@@ -12,7 +12,7 @@ from ansatz.cli.explain import explain
 from ansatz.cli.train import train
 from ansatz.config.recipe import list_stages
 from ansatz.errors import AnsatzError
-from ansatz.loop import rendering, stored_sources
+from ansatz.loop import rendering, run_sources
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.stages.plan import find_stage
 
@@ -73,7 +73,7 @@ class Context:
 def test_a_run_reads_and_renders_each_problem_once(tmp_path, monkeypatch) -> None:
     """Two RL steps of 4 problems in an epoch of 4, two evaluations after the first: everything occurs several times."""
     read, rendered = Counter[str](), Counter[str]()
-    original_read, original_render = stored_sources.read_problems, rendering.render
+    original_read, original_render = run_sources.read_problems, rendering.render
 
     def counted_read(path):
         read[path.name] += 1
@@ -83,7 +83,7 @@ def test_a_run_reads_and_renders_each_problem_once(tmp_path, monkeypatch) -> Non
         rendered[problem.id] += 1
         return original_render(problem, *arguments, **settings)
 
-    monkeypatch.setattr(stored_sources, "read_problems", counted_read)
+    monkeypatch.setattr(run_sources, "read_problems", counted_read)
     monkeypatch.setattr(rendering, "render", counted_render)
     changes = {
         "data": {"train": {"count": 4}},

@@ -14,7 +14,7 @@ from ansatz.links import check_no_links
 from ansatz.loop.builders import model_builder, tokenizer_texts
 from ansatz.loop.context import RunContext
 from ansatz.loop.run_sources import RunSources
-from ansatz.loop.stages.plan import folder_names, planned_stages
+from ansatz.loop.stages.plan import folder_names
 from ansatz.loop.stages.stage import Stage
 from ansatz.loop.trainers import load_base
 from ansatz.models.four_bit import check_four_bit
@@ -64,7 +64,7 @@ class ModelStage(Stage):
     def run(self, context: RunContext, folder: Path) -> Path:
         config, path = context.config, str(context.config.model.path)
         if config.model.built:
-            texts = tokenizer_texts(context.problems(context.splits[0]), config.data.template)
+            texts = tokenizer_texts(context.sources.problems(context.sources.splits[0]), config.data.template)
             check_no_links(folder)  # libraries write into it
             model_builder(config)(folder, texts=texts)
             path = str(folder)
@@ -72,10 +72,9 @@ class ModelStage(Stage):
             _write_continued(context, folder, adapter)
             path = str(folder)
         policy = context.policy(path)
-        for entry in planned_stages(config):
-            with context.using(entry.config):
-                entry.stage.check_problems(context, policy)
-        num_problems = min(config.evaluate.problems, len(context.problems("heldout")))
+        for entry in context.stages:
+            entry.stage.check_problems(context.sources.at(entry.config), policy)
+        num_problems = min(config.evaluate.problems, len(context.sources.problems("heldout")))
         if config.model.built:  # random weights rarely end a response, so each takes long and all are alike
             num_problems = -(-num_problems // 4)
         evaluator = context.evaluator(policy, num_problems=num_problems)

@@ -68,12 +68,12 @@ _ALSO_READ_BY = {"sft": ("rejection",)}
 """By section: stages besides its own that take defaults from it."""
 
 
-def last_reader(config: Config, done: Sequence[bool], key: str) -> str | None:
+def last_reader(stages: Sequence[PlannedStage], done: Sequence[bool], key: str) -> str | None:
     """Return the finished stage or stages that a key was for; None if an unfinished one may read it.
 
-    done: for each planned stage, whether it is finished.
+    done: for each of the planned stages, whether it is finished.
     """
-    planned = list(zip(planned_stages(config), done, strict=True))
+    planned = list(zip(stages, done, strict=True))
     left = {entry.stage.name for entry, is_done in planned if not is_done}
     if not left:
         return "stages that are all finished"

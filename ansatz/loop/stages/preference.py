@@ -120,7 +120,7 @@ class PreferenceStage(Stage):
             if running.first_step == 1:
                 running.tracker.resume(-1)  # without this, step 0 of a run that was killed early would be logged twice
                 running.tracker.log(0, pair_metrics(folder))
-            _train(running, context.renderer(trainer), batch_size=settings.batch_size, unpaired=unpaired)
+            _train(running, context.sources.renderer(trainer), batch_size=settings.batch_size, unpaired=unpaired)
             return evaluate_output(context, running)
 
 
@@ -204,7 +204,7 @@ def _make_pairs(context: RunContext, folder: Path, settings: PreferenceSection) 
         number = int(folder.name.removeprefix(PREFERENCE.name).removeprefix("_") or 1)
         sample_pairs(context, folder, source, settings.pairs, number=number)
         return
-    lengths = context.lengths(context.policy(context.start_model))
-    pairs = _read_given(context, source, partial(check_lengths, lengths))
-    context.write_unfit(context.config.run_dir / "problems")
+    lengths = context.sources.lengths(context.policy(context.start_model))
+    pairs = _read_given(context.sources, source, partial(check_lengths, lengths))
+    context.sources.write_unfit()
     write_taught(folder / PAIRS_FILE, pairs, {"pairs": len(pairs)}, seconds=0.0)

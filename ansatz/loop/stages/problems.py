@@ -58,29 +58,28 @@ class ProblemsStage(Stage):
 
     def input_checks(self, sources: RunSources) -> Iterable[Callable[[], object]]:
         """Check that every split can be read and stored, and that its gold answers are readable."""
-        for split, _ in sources.every_file():
-            yield partial(sources.source, split)
-            yield partial(_check_stored, sources, split)
-            yield partial(_check_templates, sources, split)
+        for of_entry, split in sources.every_file():
+            yield partial(of_entry.source, split)
+            yield partial(_check_stored, of_entry, split)
+            yield partial(_check_templates, of_entry, split)
             if split == "heldout":
-                yield partial(_check_shots, sources)
+                yield partial(_check_shots, of_entry)
         yield partial(_check_sources_of_rewards, sources)
         for entry in stage_entries(sources.config):
             if entry.config.rewards != sources.config.rewards:
-                with sources.using(entry.config):
-                    yield partial(_check_sources_of_rewards, sources)
-                    yield sources.check_rewards
+                yield partial(_check_sources_of_rewards, sources.at(entry.config))
+                yield sources.at(entry.config).check_rewards
         if isinstance(sources.config.save.best, str):
             yield partial(_check_best, sources)
 
     def run(self, context: RunContext, folder: Path) -> Path:
         trained_on = dict[str, object]()
-        for split, file in context.every_file():
-            write_problems(folder / f"{file}.jsonl", context.source(split))
+        for sources, split in context.sources.every_file():
+            write_problems(folder / f"{sources.file_of(split)}.jsonl", sources.source(split))
             if split != "heldout":
-                trained_on[file] = provenance(getattr(context.config.data, split))
+                trained_on[sources.file_of(split)] = provenance(getattr(sources.config.data, split))
         _note_overlap(context)
-        context.write_unfit(folder)
+        context.sources.write_unfit()
         write_text(folder / "decontamination.json", json.dumps(trained_on, indent=2))
         return folder
 

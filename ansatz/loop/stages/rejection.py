@@ -170,10 +170,10 @@ def check_transcripts(config: Config, policy: HasTokenizer, teacher: HasTokenize
 def _sample_and_select(context: RunContext, folder: Path, *, sampled_from: str, trained_from: str) -> None:
     start, config, settings = time.perf_counter(), context.config, context.config.section(RejectionSection)
     number = int(folder.name.removeprefix("rejection_"))
-    lengths = context.lengths(load_policy(trained_from))
+    lengths = context.sources.lengths(load_policy(trained_from))
     policy = context.policy(sampled_from)
-    problems = problems_of_round(context.problems("train"), number=number, size=settings.problems)
-    prompts = _renderer(context, policy).prompts(problems)
+    problems = problems_of_round(context.sources.problems("train"), number=number, size=settings.problems)
+    prompts = _renderer(context.sources, policy).prompts(problems)
     template = settings.template if settings.teacher is not None else None
     with closing(context.sampler(policy, template=template)) as sampler:
         responses = sample_responses(

@@ -88,13 +88,14 @@ class RlStage(Stage):
             config,
             folder,
             trainer=trainer,
-            problems=context.problems("train"),
+            problems=context.sources.problems("train"),
             total_steps=config.train.steps,
             curriculum=None if recipe is None else curriculum_settings(recipe),
             watchdog=config.watchdog,  # rules on metrics that warn, lower the learning rate, roll back or stop
         )
         evaluator = context.evaluator(trainer)
         with closing(trainer), stage as running:
+            context.watch_trainer(trainer, folder, running.tracker)
             _inherit_curriculum(context, running)
             with rollout_queue(context, running, model=context.start_model) as queue:
 

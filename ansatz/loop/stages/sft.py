@@ -53,7 +53,7 @@ class SftStage(Stage):
             _heldout_samples(sources, reader)
 
     def run(self, context: RunContext, folder: Path) -> Path:
-        start, problems = context.start_model, context.problems("sft")
+        start, problems = context.start_model, context.sources.problems("sft")
         if context.config.section(SftSection).objective == "text":
             problems = pack(context, problems, start)
         _note_untaught_responses(context, problems)
@@ -107,7 +107,7 @@ def fine_tune(
     stage = training_stage(context, config, folder, trainer=trainer, problems=problems, total_steps=section.steps)
     heldout: list[TrainSample] = []
     if section.heldout_every:
-        heldout = _heldout_samples(context, trainer.policy or context.policy(model_path))
+        heldout = _heldout_samples(context.sources, trainer.policy or context.policy(model_path))
     with closing(trainer), stage as running:
         if first_metrics is not None and running.first_step == 1:
             running.tracker.resume(-1)  # without this, step 0 of a run that was killed early would be logged twice
@@ -139,7 +139,7 @@ def _names_setting(section: Any, name: str) -> bool:
 
 def _train(context: RunContext, stage: TrainingStage, heldout: Sequence[TrainSample]) -> None:
     trainer, section = stage.trainer, stage.config.section(SftSection)
-    render_one = partial(context.renderer(trainer).demonstration, every_response=section.responses == "all")
+    render_one = partial(context.sources.renderer(trainer).demonstration, every_response=section.responses == "all")
     if section.objective == "text":
         render_one = block_demonstration
     every = section.heldout_every
