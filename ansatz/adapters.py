@@ -12,7 +12,7 @@ from ansatz.api import gold_text
 from ansatz.errors import ConfigError
 from ansatz.rewards.grader import build_grader
 from ansatz.trust import trusted
-from ansatz.types import Finish, Problem, Prompt, Rollout
+from ansatz.types import Finish, Problem, Prompt, Rollout, answers_of
 
 Rewards = Mapping[str, Mapping[str, Any]]
 _MATH: Rewards = {"math_answer": {}}
@@ -60,7 +60,7 @@ def _rollouts(
         problem = Problem(
             id=hashlib.sha256(f"{prompt}\0{answer}".encode()).hexdigest()[:16],
             question=prompt,
-            answer=answer,
+            answers=answers_of(answer),
             source="trl",
             split="train",
             meta={name: values[index] for name, values in per_response.items()},

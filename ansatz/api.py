@@ -243,7 +243,7 @@ def _problem(index: int, prompt: str | Problem) -> Problem:
         return prompt
     if not isinstance(prompt, str):
         raise ConfigError(f"sample: prompt {index} is {prompt!r:.80}; expected a text or a Problem.")
-    return Problem(id=str(index), question=prompt, answer="", source="api", split="all")
+    return Problem(id=str(index), question=prompt, source="api", split="all")
 
 
 def __getattr__(name: str) -> Any:

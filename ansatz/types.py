@@ -74,14 +74,14 @@ def gold_value(answer: str) -> str | list[str]:
     return answer if golds == (answer,) else list(golds)
 
 
-def shown_golds(answer: str) -> str:
-    """Return the gold answers as a person reads them: "1/2 or 0.5"."""
-    return " or ".join(golds_of(answer))
+def answers_of(text: str) -> tuple[str, ...]:
+    """Return the gold answers that a text states (`golds_of`); none for an empty text."""
+    return golds_of(text) if text else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A question with its gold answer, which can be several (`golds_of`).
+    """A question with its gold answers, of which any is right. Usually there is one, and without a verdict none.
 
     id: names the problem in files and groups, and is part of the key from which the random numbers of its responses are
     computed. source, split: where it comes from, such as "word_problems", and which part of that, such as "train".
@@ -92,12 +92,24 @@ class Problem:
 
     id: str
     question: str
-    answer: str
+    answers: tuple[str, ...] = ()
     source: str
     split: str
     level: str = ""
     solution: str | None = None
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def __post_init__(self) -> None:
+        if isinstance(self.answers, str):
+            raise ValueError(f"answers = {self.answers!r}: expected a tuple of texts, such as ({self.answers!r},)")
+
+    @property
+    def answer(self) -> str:
+        """The gold answers as one text, as rows and the verifier hold them (`joined_golds`); empty if there are none.
+
+        Example: `1/2` for one answer, and `["1/2", "0.5"]` for two.
+        """
+        return joined_golds(self.answers) if self.answers else ""
 
     @property
     def origin(self) -> str:
@@ -409,7 +421,21 @@ def _environment_reward_from_json(data: Json | None) -> EnvironmentReward | None
 def prompt_from_json(data: Json) -> Prompt:
     """Read the `to_json` of a Prompt."""
     prompt: Json = dict(data)
-    return Prompt(problem=Problem(**prompt.pop("problem")), token_ids=tuple(prompt.pop("token_ids")), **prompt)
+    problem, token_ids = problem_from_json(prompt.pop("problem")), tuple(prompt.pop("token_ids"))
+    return Prompt(problem=problem, token_ids=token_ids, **prompt)
+
+
+def problem_row(problem: Problem) -> Json:
+    """Return the `to_json` of a Problem as a row: with `answer`, a text or a list of several, instead of `answers`."""
+    fields = to_json(problem) | {"answers": gold_value(problem.answer)}
+    return {"answer" if name == "answers" else name: value for name, value in fields.items()}
+
+
+def problem_from_json(data: Mapping[str, Any]) -> Problem:
+    """Read the `to_json` of a Problem, or its `problem_row`. Raise KeyError without gold answers."""
+    fields: Json = dict(data)
+    answers: Any = fields.pop("answers") if "answers" in fields else fields.pop("answer")
+    return Problem(**fields, answers=answers_of(answers) if isinstance(answers, str) else tuple(answers))
 
 
 def rollout_from_json(data: Json, prompt: Prompt | None = None) -> Rollout:

@@ -85,7 +85,7 @@ def prompts_of(policy: Policy, count: int, length: int) -> list[Prompt]:
     vocabulary = policy.head.weight.shape[0]
     return [
         Prompt(
-            problem=Problem(id=str(number), question="", answer="", source="random", split="train"),
+            problem=Problem(id=str(number), question="", source="random", split="train"),
             text="",
             token_ids=tuple(generator.randrange(2, vocabulary) for _ in range(length)),
         )

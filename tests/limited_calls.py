@@ -26,7 +26,7 @@ from ansatz.types import Problem
 
 LIMIT_S = 3.0
 WORK_S = 1.2
-PROBLEM = Problem(id="p", question="?", answer="7", source="test", split="train")
+PROBLEM = Problem(id="p", question="?", answers=("7",), source="test", split="train")
 
 
 class Slow(Environment):

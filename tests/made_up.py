@@ -22,7 +22,7 @@ NASTY = "</script><script>alert('x')</script><img src=https://example.org/x.png 
 
 def problem(*, index: int = 0, level: str = "2", answer: str = "12") -> Problem:
     question = f"Mara packs {index + 3} boxes with 4 pears each and gives 2 pears away. How many pears are left?"
-    return Problem(id=f"p{index}", question=question, answer=answer, source="made_up", split="train", level=level)
+    return Problem(id=f"p{index}", question=question, answers=(answer,), source="made_up", split="train", level=level)
 
 
 def scored(

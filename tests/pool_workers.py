@@ -29,7 +29,7 @@ def weights(version: int) -> Weights:
 
 
 def ticket(step: int, place: int, version: int, *, round: int = 0) -> Ticket:
-    problem = Problem(id=f"{step}/{round}/{place}", question="?", answer="5", source="test", split="train")
+    problem = Problem(id=f"{step}/{round}/{place}", question="?", answers=("5",), source="test", split="train")
     return Ticket(
         kind=Kind.TRAIN,
         step=step,

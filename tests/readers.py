@@ -36,7 +36,7 @@ from ansatz.rewards.judge_prompt import JudgePrompt
 from ansatz.special_tokens import SpecialTokens, broken, has_marker
 from ansatz.track import filters as row_filters
 from ansatz.track import mathematics, page, rollout_rows, rollout_table, word_diff
-from ansatz.types import Problem, Prompt, Reason, Verdict, shown_golds
+from ansatz.types import Problem, Prompt, Reason, Verdict
 from ansatz.ui import response, response_pages
 from ansatz.visible import say, visible, whole
 
@@ -45,7 +45,7 @@ JUDGE_PROMPT = JudgePrompt(template=str(Path(__file__).parent / "rewards" / "jud
 
 
 def problem(text: str, **fields: Any) -> Problem:
-    given = {"question": text, "answer": text, "solution": text}
+    given = {"question": text, "answers": (text,), "solution": text}
     return Problem(id="p", source="made", split="train", **{**given, **fields})
 
 
@@ -115,7 +115,7 @@ def row(text: str) -> None:
             with contextlib.suppress(AnsatzError):
                 read("question")
         with contextlib.suppress(AnsatzError):
-            given.answer(given.answer_texts("answer"), "answer", "boxed")
+            given.answers(given.answer_texts("answer"), "answer", "boxed")
         with contextlib.suppress(AnsatzError):
             conversations.earlier_turns(given, "question")
     rows.json_value({text: (text,)})
@@ -221,7 +221,6 @@ def judged(text: str) -> None:
     JUDGE_PROMPT.messages(text, text, text, text)
     verdict = Verdict(correct=False, reason=Reason.DIFFERENT, extracted=text)
     estimators.vote(verdict, gold=text)
-    shown_golds(text)
 
 
 def graded(text: str) -> None:
@@ -258,7 +257,7 @@ def card(text: str) -> None:
         cards.Trace(**trace).responses()
 
 
-WORKED = problem("?", answer="5", meta={"steps": [[2, "+", 3, 5]]})
+WORKED = problem("?", answers=("5",), meta={"steps": [[2, "+", 3, 5]]})
 READERS: dict[str, Reader] = {
     **{
         f"steps by {at}": functools.partial(reasoning_steps.step_ends, at=at)

@@ -30,7 +30,7 @@ ORDINARY = [
 
 
 def problem(question: str, **fields: Any) -> Problem:
-    return Problem(id="p", question=question, answer="42", source="made", split="train", **fields)
+    return Problem(id="p", question=question, answers=("42",), source="made", split="train", **fields)
 
 
 def markers(of: Any) -> list[str]:

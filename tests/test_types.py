@@ -20,7 +20,7 @@ from ansatz.types import (
 
 
 def problem(**changes) -> Problem:
-    fields = {"id": "p1", "question": "2 + 2?", "answer": "4", "source": "made", "split": "train"}
+    fields = {"id": "p1", "question": "2 + 2?", "answers": ("4",), "source": "made", "split": "train"}
     return Problem(**{**fields, **changes})
 
 

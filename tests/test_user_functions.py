@@ -20,7 +20,7 @@ from ansatz.train.optimizers import bind_optimizer
 from ansatz.trust import trusted
 from ansatz.types import Problem
 
-PROBLEMS = [Problem(id=str(n), question="?", answer="1", source="t", split="t") for n in range(3)]
+PROBLEMS = [Problem(id=str(n), question="?", answers=("1",), source="t", split="t") for n in range(3)]
 FAULTS = {
     "raise": "raise KeyError('column')",
     "type": "return 'text'",
@@ -87,7 +87,7 @@ def test_a_source_that_fails_or_yields_something_else_after_a_problem_is_named(t
     file = tmp_path / "mine.py"
     good = (
         "from ansatz.types import Problem\ndef {name}(*, split):\n"
-        "    yield Problem(id='1', question='?', answer='1', source='s', split=split)\n    {then}\n"
+        "    yield Problem(id='1', question='?', answers=('1',), source='s', split=split)\n    {then}\n"
     )
     for name, then, said in (
         ("late", "raise ValueError('row 2')", "raised ValueError: row 2"),

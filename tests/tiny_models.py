@@ -61,7 +61,7 @@ def _loaded(name: str, seed: int, device: str | None) -> Policy:
 
 
 def prompt(*token_ids: int, name: str = "p") -> Prompt:
-    problem = Problem(id=name, question="?", answer="5", source="test", split="train")
+    problem = Problem(id=name, question="?", answers=("5",), source="test", split="train")
     return Prompt(problem=problem, text=" ".join(f"t{n}" for n in token_ids), token_ids=token_ids)
 
 

@@ -130,7 +130,7 @@ def logp_gap(folder: Path, *, max_response_tokens: int = 24) -> float:
 def _prompt(length: int) -> Prompt:
     generator = torch.Generator().manual_seed(length)
     token_ids = torch.randint(2, VOCAB_SIZE, (length,), generator=generator).tolist()
-    problem = Problem(id=f"p{length}", question="?", answer="5", source="test", split="train")
+    problem = Problem(id=f"p{length}", question="?", answers=("5",), source="test", split="train")
     return Prompt(problem=problem, text="", token_ids=tuple(token_ids))
 
 

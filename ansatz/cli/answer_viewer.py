@@ -21,7 +21,7 @@ from ansatz.cli.ask import sample_responses
 from ansatz.cli.sampling_options import ModelSampling
 from ansatz.config.sampling import SamplingOptions
 from ansatz.errors import AnsatzError, ConfigError
-from ansatz.types import Problem
+from ansatz.types import Problem, problem_from_json
 
 VERIFIER = "math_answer"
 
@@ -32,7 +32,7 @@ def main() -> None:
     signal.alarm(order["seconds"])
     try:
         for name, folder in order["models"].items():
-            problem, asked = Problem(**order["problem"]), (order["beginning"], order["samples"], order["seed"])
+            problem, asked = problem_from_json(order["problem"]), (order["beginning"], order["samples"], order["seed"])
             for row in respond(Path(folder), problem, *asked):
                 print("\n" + json.dumps({"model": name, **row}), flush=True)
     except (AnsatzError, OSError) as error:

@@ -34,10 +34,11 @@ def ask(
     noise. The template is that of the model's run, the tokenizer's chat template, or boxed;
     --template chooses another.
     """
-    from ansatz.types import Problem
+    from ansatz.types import Problem, answers_of
 
     question = os.fsencode(question).decode(errors="replace")  # UTF-8, whatever the locale and its encoding
-    problem = Problem(id="asked", question=question, answer=answer or "", source="command line", split="all")
+    answers = answers_of(answer or "")
+    problem = Problem(id="asked", question=question, answers=answers, source="command line", split="all")
     for model in models:
         if len(models) > 1:
             say(f"=== {model}")

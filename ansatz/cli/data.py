@@ -137,7 +137,6 @@ def _check_row(row: Row, result: Problem | RowError) -> tuple[UnfitRow | None, b
     from ansatz.rewards.code_forms import has_tests, read_forms
     from ansatz.rewards.code_safety import UnsafeTest
     from ansatz.rewards.exact_json import is_structure
-    from ansatz.types import golds_of
 
     if isinstance(result, RowError):
         return result.row, False
@@ -151,7 +150,7 @@ def _check_row(row: Row, result: Problem | RowError) -> tuple[UnfitRow | None, b
         return None, False
     if why := gold_problem(result.answer):
         return UnfitRow(row.place, why, short(result.answer)), False
-    return None, any(isinstance(parse_gold(gold).value, Text) for gold in golds_of(result.answer))
+    return None, any(isinstance(parse_gold(gold).value, Text) for gold in result.answers)
 
 
 @app.command()
@@ -253,14 +252,12 @@ def _count_marked(problems: Iterator[Problem], marked: Counter[bool]) -> Iterato
 
 def _print_first(problems: Iterator[Problem], count: int) -> Iterator[Problem]:
     """Yield the problems; the first ones are printed as they are read."""
-    from ansatz.types import shown_golds
-
     for index, problem in enumerate(problems):
         if index < count:
             say(problem.id)
             for turn in problem.earlier_turns:
                 say(f"  {turn['role']}: {turn['content']}")
-            say(f"  question: {problem.question}\n  answer: {shown_golds(problem.answer)}")
+            say(f"  question: {problem.question}\n  answer: {' or '.join(problem.answers)}")
             say(f"  solution: {problem.solution or 'none'}\n")
         yield problem
 

@@ -38,7 +38,7 @@ def with_choices(problem: Problem, row: Row, answer_key: str) -> Problem:
     return replace(
         problem,
         question="\n".join([problem.question, "", *lines, "", REQUEST]),
-        answer=ascii_uppercase[order.index(options[0])],
+        answers=(ascii_uppercase[order.index(options[0])],),
     )
 
 

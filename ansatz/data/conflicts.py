@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 
-from ansatz.types import Problem, golds_of, shown_golds
+from ansatz.types import Problem
 
 _SHOWN = 3
 
@@ -19,19 +19,17 @@ class GoldsByQuestion:
 
     def __init__(self, same: Callable[[str, str], bool]) -> None:
         self._same = same
-        self._first: dict[bytes, tuple[str, str]] = {}
-        self.conflicts: list[tuple[str, str, str, str]] = []
-        """(id, gold answer, id, gold answer) of a problem and of an earlier one with the same question."""
+        self._first: dict[bytes, tuple[str, tuple[str, ...]]] = {}
+        self.conflicts: list[tuple[str, tuple[str, ...], str, tuple[str, ...]]] = []
+        """(id, gold answers, id, gold answers) of a problem and of an earlier one with the same question."""
 
     def add(self, problem: Problem) -> None:
         if not problem.answer:
             return
         said = json.dumps([problem.question.strip(), [*problem.earlier_turns]], sort_keys=True)
-        first, gold = self._first.setdefault(hashlib.sha256(said.encode()).digest(), (problem.id, problem.answer))
-        if gold != problem.answer and not any(
-            self._same(left, right) for left in golds_of(gold) for right in golds_of(problem.answer)
-        ):
-            self.conflicts.append((first, gold, problem.id, problem.answer))
+        first, golds = self._first.setdefault(hashlib.sha256(said.encode()).digest(), (problem.id, problem.answers))
+        if golds != problem.answers and not any(self._same(left, right) for left in golds for right in problem.answers):
+            self.conflicts.append((first, golds, problem.id, problem.answers))
 
     def remember(self, problems: Iterable[Problem]) -> Iterator[Problem]:
         for problem in problems:
@@ -43,8 +41,8 @@ class GoldsByQuestion:
         if not self.conflicts:
             return ""
         shown = "; ".join(
-            f"{first!r} has {shown_golds(gold)!r:.60} and {other!r} has {shown_golds(another)!r:.60}"
-            for first, gold, other, another in self.conflicts[:_SHOWN]
+            f"{first!r} has {' or '.join(golds)!r:.60} and {other!r} has {' or '.join(others)!r:.60}"
+            for first, golds, other, others in self.conflicts[:_SHOWN]
         )
         more = f", and {len(self.conflicts) - _SHOWN} more" if len(self.conflicts) > _SHOWN else ""
         one = len(self.conflicts) == 1

@@ -115,7 +115,7 @@ def earlier_responses(problem: Problem) -> Iterator[Problem]:
             problem,
             id=f"{problem.id}:response{number}",
             question=without_instructions(asked["content"]),
-            answer="",
+            answers=(),
             solution=said[-1 if with_tools else 0]["content"],
             meta={**meta, FIELD: list(turns[:index]), **({RESPONSE_FIELD: said} if with_tools else {})},
         )

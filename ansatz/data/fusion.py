@@ -23,7 +23,7 @@ from ansatz.data.keyed_random import KeyedRandom
 from ansatz.data.mapped import MappedProblems, inner_source
 from ansatz.data.row_problems import ANSWER
 from ansatz.errors import ConfigError, DataError
-from ansatz.types import Problem, golds_of
+from ansatz.types import Problem
 
 THINK, NO_THINK = "/think", "/no_think"
 OPEN, CLOSE = "<think>", "</think>"
@@ -85,7 +85,7 @@ def in_mode(problem: Problem, *, thinks: bool, flag: str, answer_form: str) -> P
     return replace(
         problem,
         question=f"{problem.question} {flag}".rstrip(),
-        solution=f"{block}\n\n{final_text or answer_form.replace(ANSWER, golds_of(problem.answer)[0])}",
+        solution=f"{block}\n\n{final_text or answer_form.replace(ANSWER, problem.answers[0])}",
         meta={**problem.meta, "mode": "think" if thinks else "no_think"},
     )
 

@@ -137,7 +137,7 @@ class _GeneratedProblems(LazyProblems):
         return Problem(
             id=self.id_of(index),
             question=task.question,
-            answer=task.answer,
+            answers=(task.answer,),
             source=self.source,
             split=self.split,
             level=str(level),

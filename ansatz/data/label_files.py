@@ -134,7 +134,6 @@ def _problem(row: Row, labelled: _Labelled, source: str, join: Callable[[Sequenc
     problem = Problem(
         id=f"{source}-{row.line}",
         question=row.question(labelled.key) if labelled.question is None else labelled.question,
-        answer="",
         source=source,
         split="labelled",
         solution=solution,

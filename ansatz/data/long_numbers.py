@@ -61,7 +61,7 @@ class _LongNumbers(LazyProblems):
         return Problem(
             id=self.id_of(index),
             question=" ".join(sentences),
-            answer=str(equations[-1][1]),
+            answers=(str(equations[-1][1]),),
             source=self.source,
             split=self.split,
             level=str(num_steps),

@@ -98,7 +98,6 @@ def _pair(row: Row, chosen: Any, rejected: Any, source: str) -> Problem:
     problem = Problem(
         id=f"{source}-{row.line}",
         question=row.question(key),
-        answer="",
         source=source,
         split="pairs",
         meta={"line": row.line, **({FIELD: context} if context else {})},

@@ -66,7 +66,7 @@ class _TaskProblems(LazyProblems):
         return Problem(
             id=f"{self._task}-{self.split}-{self.seed}-{index}",
             question=entry["question"],
-            answer=answer,
+            answers=(answer,) if answer else (),
             source=self.source,
             split=self.split,
             level=self._task,

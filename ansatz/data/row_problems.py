@@ -47,7 +47,7 @@ from ansatz.data.rows import ABSENT, EXTRACT, Row, worked_text
 from ansatz.data.unfit import RowError, UnfitRow, note_lost, short, unfit_rows
 from ansatz.errors import ConfigError, DataError
 from ansatz.registry import settings_of
-from ansatz.types import Problem, golds_of
+from ansatz.types import Problem, joined_golds
 
 IN_RECIPE = {"question_key": "question_key: FIELD", "answer_key": "answer_key: FIELD"}
 """How a recipe names the fields of a question and of an answer, in an entry of `data`."""
@@ -170,7 +170,8 @@ def rows_with_golds(
     keys = _resolve(settings, first) if first else settings
     key, form = keys.answer_key or "answer", keys.answer_from
     for row in _chain(first, error, rows):
-        yield row, row.answer(row.answer_texts(key), key, form), key
+        answers = row.answers(row.answer_texts(key), key, form)
+        yield row, joined_golds(answers) if answers else "", key
 
 
 def check_roles(
@@ -283,13 +284,13 @@ def _problem(row: Row, named: RowSettings, keys: RowSettings, split: str, source
     solution = (
         row.solution(named.solution_key) if named.solution_key else worked or row.optional_text(keys.solution_key)
     )
-    answer = row.answer(texts, keys.answer_key, keys.answer_from)
+    answers = row.answers(texts, keys.answer_key, keys.answer_from)
     if solution and named.answer_form:
-        solution = f"{solution}\n{named.answer_form.replace(ANSWER, golds_of(answer)[0])}"
+        solution = f"{solution}\n{named.answer_form.replace(ANSWER, next(iter(answers), ''))}"
     problem = Problem(
         id=row_id or f"{source}:{row.line}",
         question=row.question(keys.question_key),
-        answer=answer,
+        answers=answers,
         source=source,
         split=split,
         level=level,
@@ -312,7 +313,7 @@ def find_lost_fields(row: Row, used: Iterable[str], problem: Problem) -> Iterato
     that nothing reads: see `record_formats.find_lost_texts`."""
     used = [*used]
     said = [turn.get("content") or "" for turn in (*problem.earlier_turns, *problem.response_turns)]
-    kept = [problem.question, problem.solution or "", *golds_of(problem.answer), *map(str, said)]
+    kept = [problem.question, problem.solution or "", *problem.answers, *map(str, said)]
     kept += [text for key in used for text in map(worked_text, [row.find(key)])]
     of_reader = (*SYSTEM, FIELD, *template_fields(row), *META)
     rest = row.rest([*used, *of_reader])

@@ -35,7 +35,6 @@ from ansatz.data.unfit import RowError, UnfitRow, short
 from ansatz.errors import DataError
 from ansatz.json_text import parse_json
 from ansatz.python_text import parse_literal
-from ansatz.types import joined_golds
 
 ABSENT = object()
 """The value of a field that a row does not have."""
@@ -182,13 +181,13 @@ class Row:
             value = value[_find_spelling(value, part)]
         return value
 
-    def answer(self, texts: Sequence[str], key: str, answer_from: str) -> str:
-        """Return the final answers in the texts of the answer field, as `joined_golds` writes them; empty if a response
-        to be imitated states none."""
+    def answers(self, texts: Sequence[str], key: str, answer_from: str) -> tuple[str, ...]:
+        """Return the final answers in the texts of the answer field, each once; empty if a response to be imitated
+        states none."""
         read = EXTRACT.get(answer_from, str)
         stating = [text for text in texts if read(text)] or texts[:1]  # a solution without a box states no answer
         golds = [self._answer(text, key, answer_from) for text in stating]
-        return joined_golds(list(filter(None, golds)) or golds)
+        return tuple(dict.fromkeys(filter(None, golds)))
 
     def _answer(self, text: str, key: str, answer_from: str) -> str:
         if answer_from == "field":

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from ansatz.data.files import replacing
 from ansatz.errors import DataError
 from ansatz.json_text import parse_json
 from ansatz.links import open_file
-from ansatz.types import Problem, gold_value, joined_golds, to_json
+from ansatz.types import Problem, problem_from_json, problem_row
 
 
 def write_problems(path: Path, problems: Iterable[Problem]) -> int:
@@ -38,7 +37,7 @@ def stored_lines(problems: Iterable[Problem]) -> Iterator[str]:
                 "Repair the ids, or set id_key to another field."
             )
         seen.add(problem.id)
-        line = json.dumps({**to_json(problem), "answer": gold_value(problem.answer)}, ensure_ascii=False) + "\n"
+        line = json.dumps(problem_row(problem), ensure_ascii=False) + "\n"
         try:
             line.encode()
         except UnicodeEncodeError as error:
@@ -56,13 +55,8 @@ def read_problems(path: Path) -> list[Problem]:
         raise DataError(f"{path} is missing. The stage `problems` writes it; start the run over with --fresh.")
     with open_file(path) as file:
         try:
-            return [_problem(parse_json(line, own=True)) for line in file]
+            return [problem_from_json(parse_json(line, own=True)) for line in file]
         except (ValueError, TypeError, KeyError) as error:
             raise DataError(
                 f"{path} was changed after it was written ({error}). Start the run over with --fresh."
             ) from error
-
-
-def _problem(fields: Any) -> Problem:
-    answer = fields["answer"]
-    return Problem(**{**fields, "answer": joined_golds(answer) if isinstance(answer, list) else answer})

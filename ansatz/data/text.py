@@ -42,6 +42,6 @@ def _problem(row: Row, *, key: str, split: str, source: str) -> Problem:
     except UnicodeEncodeError:
         row.fail(f"the field {key!r} has half of a character. Repair the encoding of the file.")
     row_id = next((str(row.values[name]) for name in IDS if row.values.get(name)), f"{row.file}:{row.line}")
-    problem = Problem(id=row_id, question="", answer="", source=source, split=split, solution=value)
+    problem = Problem(id=row_id, question="", source=source, split=split, solution=value)
     note_lost(lambda: find_lost_fields(row, (key, *IDS), problem))
     return problem

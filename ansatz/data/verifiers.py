@@ -16,7 +16,7 @@ from ansatz.config.fields import Count
 from ansatz.errors import AnsatzError, ConfigError, MissingExtraError, install_command
 from ansatz.registry import load_attribute
 from ansatz.trust import TrustedText, require, texts_of
-from ansatz.types import Problem
+from ansatz.types import Problem, answers_of
 
 
 def verifiers(
@@ -125,7 +125,7 @@ def _problem(task: Any, *, split: str) -> Problem:
     return Problem(
         id=f"{data.id or data.name or 'task'}-{split}-{data.idx}",
         question=turns[-1]["content"],
-        answer=str(getattr(data, "answer", "")),
+        answers=answers_of(str(getattr(data, "answer", ""))),
         source="verifiers",
         split=split,
         # As text, the data of the task survive being stored with the problem.

@@ -112,7 +112,7 @@ class WordProblems(LazyProblems):
         return Problem(
             id=self.id_of(index),
             question=question,
-            answer=str(chain.answer),
+            answers=(str(chain.answer),),
             source=self.source,
             split=self.split,
             level=str(steps),

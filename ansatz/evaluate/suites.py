@@ -24,7 +24,7 @@ from ansatz.data.rows import Row
 from ansatz.errors import ConfigError, DataError, MissingExtraError
 from ansatz.files import file_digest, read_yaml
 from ansatz.registry import suggest
-from ansatz.types import Problem, to_json
+from ansatz.types import Problem, problem_row
 
 # The first of these that the first row has; otherwise the fields that are recognised in any file. CMATH is published
 # with golden and grade, GPQA with a domain.
@@ -146,7 +146,7 @@ def _file_in(folder: Path, card: Suite) -> Path:
 
 
 def _digest(problems: Sequence[Problem]) -> str:
-    rows = [json.dumps(to_json(problem), sort_keys=True) for problem in problems]
+    rows = [json.dumps({**problem_row(problem), "answer": problem.answer}, sort_keys=True) for problem in problems]
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()
 
 

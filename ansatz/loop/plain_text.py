@@ -61,7 +61,7 @@ def pack(context: RunContext, problems: Sequence[Problem], model: str) -> list[P
             f"{num_long} of the texts are longer than a block and go on in the next."
         )
     return [
-        Problem(id=f"block-{n}", question="", answer="", source="text", split="sft", meta={IDS: tokens[at : at + size]})
+        Problem(id=f"block-{n}", question="", source="text", split="sft", meta={IDS: tokens[at : at + size]})
         for n, at in enumerate(starts)
     ]
 

@@ -20,7 +20,7 @@ from ansatz.types import Problem
 
 Message = Mapping[str, Any]
 _PROBE = "RESULT"
-_PROBLEM = Problem(id="probe", question="QUESTION", answer="", source="probe", split="probe")
+_PROBLEM = Problem(id="probe", question="QUESTION", source="probe", split="probe")
 
 
 class TurnRenderer:

@@ -283,4 +283,4 @@ def _replayed(rounds: Sequence[Path], *, by_step: bool) -> list[LabelledGroup]:
 
 def _as_problem(group: LabelledGroup) -> Problem:
     """Return a problem for the stream, which draws the batches of a stage and is part of its checkpoints."""
-    return Problem(id=group.id, question=group.prompt, answer="", source=DECLARATION.name, split="train")
+    return Problem(id=group.id, question=group.prompt, source=DECLARATION.name, split="train")

@@ -14,7 +14,7 @@ from typing import Any, cast
 from ansatz.errors import DataError
 from ansatz.json_text import parse_json
 from ansatz.rewards.base import RewardResult
-from ansatz.types import Problem, Reason, Rollout, Verdict, golds_of
+from ansatz.types import Problem, Reason, Rollout, Verdict
 
 _LONGEST = 50_000  # characters at the end of a response in which its answer is looked for
 _MOST_STARTS = 200  # brackets that are tried; text of a policy is read in linear time
@@ -33,7 +33,7 @@ def exact_json(rollouts: Sequence[Rollout], *, correct: float = 1.0, wrong: floa
 
 def check_golds(problems: Sequence[Problem]) -> None:
     """Raise DataError, with the ids of the problems, for gold answers that are not JSON."""
-    wrong = [problem for problem in problems if not all(map(_is_json, golds_of(problem.answer)))]
+    wrong = [problem for problem in problems if not all(map(_is_json, problem.answers or ("",)))]
     if wrong:
         raise DataError(
             f"{len(wrong)} of {len(problems)} gold answers are not JSON, which exact_json compares. The first: problem "
@@ -53,7 +53,7 @@ def _result(rollout: Rollout, correct: float, wrong: float) -> RewardResult:
     if not said:
         verdict = Verdict(correct=False, reason=Reason.NO_ANSWER, stage="extract")
         return RewardResult(value=wrong, verdict=verdict)
-    golds = (_simplify(parse_json(gold)) for gold in golds_of(rollout.prompt.problem.answer))
+    golds = (_simplify(parse_json(gold)) for gold in rollout.prompt.problem.answers)
     is_right = any(_are_same(_simplify(said[-1]), gold) for gold in golds)
     verdict = Verdict(
         correct=is_right,

@@ -31,7 +31,7 @@ from ansatz.rewards.chat_client import ChatClient, ChatFailed, ChatTimeout
 from ansatz.rewards.judge_prompt import JudgePrompt, template_text
 from ansatz.special_tokens import broken
 from ansatz.trust import refuse_found
-from ansatz.types import Reason, Rollout, Verdict, shown_golds
+from ansatz.types import Reason, Rollout, Verdict
 
 CAN_HANG = True
 """The judge is another machine, and the reward waits for it as long as its patience lasts."""
@@ -133,7 +133,7 @@ def judge(
     asked = {text: answer for text, answer in zip(texts, answers, strict=True) if text is not None}
     asked = {text: answer for text, answer in asked.items() if text not in judged}
     write = _messages if own is None else own.messages
-    question, gold = problem.dialogue, shown_golds(problem.answer)
+    question, gold = problem.dialogue, " or ".join(problem.answers)
     conversations = [write(question, gold, answer or "", text) for text, answer in asked.items()]
     marks = _ask_all(client, saved, conversations, max_reply_tokens, _Drops.of(client, drop), problem.id, own)
     for (text, answer), mark in zip(asked.items(), marks, strict=True):

@@ -16,7 +16,7 @@ from ansatz.config.fields import StepEnd
 from ansatz.errors import ConfigError, DataError
 from ansatz.registry import suggest
 from ansatz.special_tokens import special_tokens
-from ansatz.types import Problem, golds_of
+from ansatz.types import Problem
 
 _LINE = re.compile(r"\s*+\S[^\n]*+\n*+")
 _CLOSERS = r"[\"')\]}$]*+"
@@ -99,7 +99,7 @@ def first_wrong_character(problem: Problem, text: str) -> int | None:
     """Return the index of the first character that differs from the true solution, see `exact_labels`; None if every
     step is right. A step that ends too early is wrong from the line end after it, or from the text's last character."""
     true_lines = [_ways_to_write(*equation) for equation in problem.meta["steps"]]
-    true_lines.append([rf"\boxed{{{golds_of(problem.answer)[0]}}}"])
+    true_lines.append([rf"\boxed{{{gold}}}" for gold in problem.answers[:1]])
     for index, match in enumerate(_steps(_LINE, text)):
         expected = true_lines[index] if index < len(true_lines) else []
         step = match.group()

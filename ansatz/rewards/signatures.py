@@ -21,7 +21,7 @@ from typing import Any, cast
 from ansatz.errors import ConfigError
 from ansatz.registry import settings_of
 from ansatz.rewards.guarded_calls import await_all
-from ansatz.types import Problem, Rollout, golds_of
+from ansatz.types import Problem, Rollout
 
 _NAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _FORMS = (
@@ -71,8 +71,7 @@ def columns(problem: Problem) -> dict[str, Any]:
     These are question, answer (the gold answer; also as ground_truth), solution (the worked solution, or the gold
     answer if the source has none), id, source, split, level, and everything in the problem's meta.
     """
-    golds = golds_of(problem.answer)
-    answer = golds[0] if len(golds) == 1 else problem.answer
+    answer = problem.answers[0] if len(problem.answers) == 1 else problem.answer
     solution = answer if problem.solution is None else problem.solution
     return {
         **problem.meta,

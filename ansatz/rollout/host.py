@@ -20,7 +20,7 @@ PROBE = Sampling(num_samples=1, max_response_tokens=PROBE_TOKENS, min_response_t
 
 def probe_prompt(policy: Policy) -> Prompt:
     """Return a fixed prompt of a few tokens that every vocabulary contains."""
-    problem = Problem(id="probe", question="", answer="", source="probe", split="probe")
+    problem = Problem(id="probe", question="", source="probe", split="probe")
     size = policy.head.weight.shape[0]
     return Prompt(problem=problem, text="", token_ids=tuple(token % size for token in (7, 11, 13, 17)))
 

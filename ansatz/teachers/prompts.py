@@ -16,7 +16,7 @@ from ansatz.errors import ConfigError, ModelError
 from ansatz.prompts.render import render
 from ansatz.teachers.settings import FIELDS, TeacherSettings, name_of
 from ansatz.train.sample import StepTokens, TrainSample, samples_of_groups
-from ansatz.types import Group, Problem, Reason, ScoredRollout, shown_golds
+from ansatz.types import Group, Problem, Reason, ScoredRollout
 
 _FIELD = re.compile(r"\{(\w+)\}")
 _REASONS = {
@@ -69,7 +69,7 @@ class TeacherPrompts:
         """Raise ModelError for a prompt of the teacher that is too long, and for a prompt of the policy that depends on
         the solution or the gold answer. prompt_ids: of the policy."""
         self.token_ids(problem, name_of(problem, self.teachers), _values(problem))
-        other = replace(problem, solution=_MARK, answer=_MARK)
+        other = replace(problem, solution=_MARK, answers=(_MARK,))
         if render(other, self.template, self.tokenizer).token_ids != tuple(prompt_ids):
             raise ModelError(
                 f"the prompt of problem {problem.id!r} has its solution or its gold answer in it, which only the "
@@ -113,7 +113,7 @@ def _values(problem: Problem) -> dict[str, str]:
     return {
         "question": problem.question,
         "solution": problem.solution or "",
-        "answer": shown_golds(problem.answer) if problem.answer else "",
+        "answer": " or ".join(problem.answers),
     }
 
 

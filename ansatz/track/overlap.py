@@ -9,7 +9,7 @@ from pathlib import Path
 from ansatz.errors import DataError
 from ansatz.json_text import parse_json
 from ansatz.links import open_file
-from ansatz.types import Problem
+from ansatz.types import problem_from_json
 
 TRAINED_ON = ("sft", "train")
 
@@ -62,7 +62,7 @@ def _questions(path: Path) -> Iterator[str]:
     with open_file(path) as file:
         for line in file:
             try:
-                problem = Problem(**parse_json(line, own=True))
+                problem = problem_from_json(parse_json(line, own=True))
                 yield " ".join(problem.dialogue.casefold().split())
             except (ValueError, TypeError, AttributeError, KeyError) as error:
                 raise DataError(f"{path} was changed after it was written ({error}). Restore the file.") from error

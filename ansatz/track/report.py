@@ -21,7 +21,7 @@ from ansatz.track.overlap import overlap
 from ansatz.track.page import fill
 from ansatz.track.runs import PipelineRun, read_pipeline
 from ansatz.track.stored_evaluations import compare_ends, stored_evaluations
-from ansatz.types import Problem
+from ansatz.types import Problem, problem_from_json
 
 MAX_RECORD_BYTES = 1 << 22
 """The size of a run.json that is read."""
@@ -91,6 +91,6 @@ def read_record(folder: Path) -> dict[str, Any]:
 def _read_problems(path: Path) -> Mapping[str, Problem]:
     """Return the problems of a split by id, as the run has stored them; empty if the file is missing."""
     try:
-        return {row["id"]: Problem(**row) for row in read_jsonl(path)}
+        return {row["id"]: problem_from_json(row) for row in read_jsonl(path)}
     except (KeyError, TypeError) as error:
         raise DataError(f"{path} was changed since it was written ({error}). Restore or remove it.") from error

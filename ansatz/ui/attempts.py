@@ -22,7 +22,7 @@ from starlette.responses import RedirectResponse, Response
 from ansatz.data.store import read_problems
 from ansatz.errors import DataError
 from ansatz.links import check_no_links, list_folder, list_folders
-from ansatz.types import Problem, to_json
+from ansatz.types import Problem, answers_of, to_json
 from ansatz.ui.library import Library
 from ansatz.ui.open_run import NotFound, OpenRun, Page
 from ansatz.ui.response import mark_tokens
@@ -135,7 +135,8 @@ def _is_checkpoint(path: Path) -> bool:
 def _find_problem(run: Path, asked: Mapping[str, Any]) -> Problem | None:
     """Return what is asked; None if nothing is. Raise NotFound for a problem that the run does not have."""
     if asked["question"]:
-        return Problem(id="asked", question=asked["question"], answer=asked["answer"], source="viewer", split="all")
+        answers = answers_of(asked["answer"])
+        return Problem(id="asked", question=asked["question"], answers=answers, source="viewer", split="all")
     if not asked["problem"]:
         return None
     problems = (each for path in list_folder(run / "problems", "*.jsonl") for each in read_problems(path))

@@ -90,7 +90,7 @@ def test_data_check_counts_rows_without_a_field_and_writes_what_it_finds(
 
 
 def test_a_gold_that_the_recipes_reward_cannot_read_is_refused_with_its_id() -> None:
-    bad = Problem(id="algebra-7", question="?", answer=r"\frac{1}{", source="test", split="train")
+    bad = Problem(id="algebra-7", question="?", answers=(r"\frac{1}{",), source="test", split="train")
     with pytest.raises(DataError, match="'algebra-7'"):
         check_golds({"math_answer": {}}, [bad])
     assert check_golds({"my.py:reward": {}}, [bad]) is None

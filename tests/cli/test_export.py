@@ -87,7 +87,7 @@ def test_the_models_own_chat_template_gets_the_recipes_system_prompt_and_argumen
     system = "Be \"brief\",\nand {{ kind }}: \u00e9 'x' {% raw %}"
     template = ChatTemplate(name="chat", system=system, arguments={"deep": True, "odd": {"a": [None, 1.5, "b"]}})
     turns = [{"role": "user", "content": "2?"}]
-    problem = Problem(id="p", question="2?", answer="2", source="test", split="train")
+    problem = Problem(id="p", question="2?", answers=("2",), source="test", split="train")
     trained = render(problem, template, AutoTokenizer.from_pretrained(chat_folder)).text
     write_chat_template(chat_folder, template)
     exported = AutoTokenizer.from_pretrained(chat_folder)

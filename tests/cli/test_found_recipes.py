@@ -252,7 +252,7 @@ def test_a_run_of_somebody_else_runs_no_code_in_any_verb(tmp_path, canary, ansat
         ("doctor", "--help"),
     ):
         ansatz(*verb)
-    problem = Problem(id="1", question="1 + 1?", answer="2", source="here", split="all")
+    problem = Problem(id="1", question="1 + 1?", answers=("2",), source="here", split="all")
     with pytest.raises(ConfigError):
         list(answer_viewer.respond(run / "rl" / "checkpoints" / "step-000004", problem, "", 1, 0))
 

@@ -39,7 +39,7 @@ def test_the_problems_are_ten_that_the_verifier_reads_with_solutions_that_it_acc
     rows = [json.loads(line) for line in (tmp_path / "problems.jsonl").read_text().splitlines()]
     assert len(rows) == 10
     problems = [
-        Problem(id=str(index), question=row["question"], answer=row["answer"], source="", split="")
+        Problem(id=str(index), question=row["question"], answers=(row["answer"],), source="", split="")
         for index, row in enumerate(rows)
     ]
     check_golds({"math_answer": {}}, problems)

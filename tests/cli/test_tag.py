@@ -80,5 +80,5 @@ def test_a_field_that_is_there_already_is_not_overwritten(ansatz, tmp_path):
 
 def test_topics_are_ordered_by_their_evidence_and_arithmetic_comes_last():
     text = "A triangle has how many dollars each? Its circle and its triangle are drawn at random."
-    problem = Problem(id="p", question=text, answer="1", source="s", split="all")
+    problem = Problem(id="p", question=text, answers=("1",), source="s", split="all")
     assert topics_of(problem) == ["geometry", "counting_and_probability", "arithmetic"]

@@ -28,7 +28,7 @@ def grader(request: pytest.FixtureRequest) -> Iterator[Grader]:
 
 def rollout(text: str, *, problem: str = "p0", finish: Finish = Finish.STOP, sample: int = 0) -> Rollout:
     """A response to a problem whose gold answer is 5."""
-    question = Problem(id=problem, question="?", answer="5", source="test", split="train")
+    question = Problem(id=problem, question="?", answers=("5",), source="test", split="train")
     return Rollout(
         prompt=Prompt(problem=question, text="?", token_ids=(1,)),
         sample=sample,

@@ -23,7 +23,7 @@ SAMPLING = Sampling(num_samples=4, max_response_tokens=8, seed=3, step=2)
 
 
 def prompt(name: str) -> Prompt:
-    problem = Problem(id=name, question=name, answer="5", source="test", split="train")
+    problem = Problem(id=name, question=name, answers=("5",), source="test", split="train")
     return Prompt(problem=problem, text=name, token_ids=(2, 3, 4 + ord(name[0]) % 8))
 
 

@@ -19,7 +19,7 @@ SAMPLERS = ("uniform", "easy_to_hard", "one_minus_success", "variance", "thompso
 
 def problems(size: int, *, levels: str = "") -> list[Problem]:
     return [
-        Problem(id=f"p{i}", question="?", answer="5", source="test", split="train", level=levels[i : i + 1])
+        Problem(id=f"p{i}", question="?", answers=("5",), source="test", split="train", level=levels[i : i + 1])
         for i in range(size)
     ]
 

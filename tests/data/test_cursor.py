@@ -12,7 +12,9 @@ from ansatz.types import Problem
 
 
 def problems(n: int, name: str = "p") -> list[Problem]:
-    return [Problem(id=f"{name}{i}", question=f"{i}?", answer=str(i), source="test", split="train") for i in range(n)]
+    return [
+        Problem(id=f"{name}{i}", question=f"{i}?", answers=(str(i),), source="test", split="train") for i in range(n)
+    ]
 
 
 def ids(taken: list[Problem]) -> list[str]:

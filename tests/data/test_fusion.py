@@ -18,7 +18,7 @@ FORM = "\\boxed{{answer}}"
 
 def problem(solution: str | None = "2+3=5") -> Problem:
     return Problem(
-        id="p7", question="2+3?", answer="5", source="test", split="train", solution=solution, meta={"line": 1}
+        id="p7", question="2+3?", answers=("5",), source="test", split="train", solution=solution, meta={"line": 1}
     )
 
 
@@ -91,8 +91,8 @@ def test_a_thinking_problem_needs_a_solution(tmp_path: Path) -> None:
 @pytest.mark.parametrize("thinks", [True, False])
 def test_a_problem_without_an_answer_is_refused_unless_its_solution_gives_one(thinks: bool) -> None:
     with pytest.raises(DataError, match="problem 'p7' of 'test' has no gold answer"):
-        in_mode(replace(problem(), answer=""), thinks=thinks, flag="", answer_form=FORM)
-    solved = replace(problem("<think>\nHm.\n</think>\n\nHello."), answer="")
+        in_mode(replace(problem(), answers=()), thinks=thinks, flag="", answer_form=FORM)
+    solved = replace(problem("<think>\nHm.\n</think>\n\nHello."), answers=())
     assert str(in_mode(solved, thinks=thinks, flag="", answer_form=FORM).solution).endswith("</think>\n\nHello.")
 
 

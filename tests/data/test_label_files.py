@@ -194,7 +194,7 @@ def test_a_pair_counts_as_a_desirable_and_an_undesirable_response(tmp_path) -> N
 
 
 def test_a_mismatched_response_has_its_own_tokens_and_what_was_observed_in_it() -> None:
-    a, b = (Problem(id=name, question=name, answer="", source="test", split="train") for name in "ab")
+    a, b = (Problem(id=name, question=name, source="test", split="train") for name in "ab")
     sampled = Answered(sample=0, text="a1", tokens=2, correct=True, answer="1", observations=[[0, 1]], token_ids=[5, 6])
     wrong = Answered(sample=1, text="a2", tokens=1, correct=False, answer="2", token_ids=[7])
     (pair,) = make_pairs([a], {"a": [sampled, wrong]}, PairSettings(), seed=0).pairs

@@ -18,7 +18,7 @@ from ansatz.data.store import read_problems, write_problems
 from ansatz.data.unfit import collect_lost, describe_lost
 from ansatz.errors import DataError
 from ansatz.rewards.signatures import columns
-from ansatz.types import Problem, golds_of
+from ansatz.types import Problem
 
 ASKED = {"question": "What is 2 + 3?", "answer": "5"}
 
@@ -156,20 +156,20 @@ def test_a_gold_answer_that_is_text_stays_text(tmp_path: Path, gold: str, kind: 
         *read_problems(tmp_path / "stored.jsonl"),
         *read(tmp_path, json.loads((tmp_path / "stored.jsonl").read_text())),
     ):
-        assert golds_of(each.answer) == (gold,)
+        assert each.answers == (gold,)
         assert columns(each)["ground_truth"] == gold
 
 
 def test_a_list_is_several_gold_answers_and_an_object_is_one(tmp_path: Path) -> None:
     call = {"name": "add", "arguments": {"a": 1}}
     rows = [{"question": str(n), "answer": gold} for n, gold in enumerate((["1/2", "0.5"], call, [call, call]))]
-    assert [golds_of(each.answer) for each in read(tmp_path, *rows)] == [
+    assert [each.answers for each in read(tmp_path, *rows)] == [
         ("1/2", "0.5"),
         (json.dumps(call),),
         (json.dumps([call, call]),),
     ]
     (problem,) = read(tmp_path, {"question": "Half?", "answer": '["1/2", "0.5"]'}, kind="csv")
-    assert golds_of(problem.answer) == ("1/2", "0.5")
+    assert problem.answers == ("1/2", "0.5")
 
 
 def test_questions_and_solutions_that_are_json_stay_text(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_questions_and_solutions_that_are_json_stay_text(tmp_path: Path) -> None
 
 def test_equal_questions_with_different_gold_answers_are_found() -> None:
     def problem(id_: str, answer: str, **meta: Any) -> Problem:
-        return Problem(id=id_, question="q?", answer=answer, source="test", split="train", meta=meta)
+        return Problem(id=id_, question="q?", answers=(answer,), source="test", split="train", meta=meta)
 
     golds = GoldsByQuestion(lambda left, right: {left, right} == {"1/2", "0.5"})
     turns = [{"role": "system", "content": "In base 8."}]

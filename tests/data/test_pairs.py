@@ -94,7 +94,7 @@ def test_a_row_that_is_no_pair_is_refused_with_its_line_or_collected(tmp_path, r
     assert len(unfit) == 1
 
 
-PROBLEM = Problem(id="p", question="?", answer="4", source="test", split="train")
+PROBLEM = Problem(id="p", question="?", answers=("4",), source="test", split="train")
 
 
 def responses(text):
@@ -151,7 +151,7 @@ def test_the_hardest_wrong_response_is_one_with_the_most_frequent_wrong_answer()
 
 
 def test_balanced_pairs_have_responses_of_similar_length_on_average() -> None:
-    problems = [Problem(id=str(n), question="?", answer="4", source="test", split="train") for n in range(40)]
+    problems = [Problem(id=str(n), question="?", answers=("4",), source="test", split="train") for n in range(40)]
     each = {problem.id: responses("=4:20 =4:24 5:14 6:30 7:44 8:60") for problem in problems}
     gaps = {}
     for balanced in (True, False):

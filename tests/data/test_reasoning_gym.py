@@ -13,7 +13,7 @@ from ansatz.data.base import load_problems
 from ansatz.data.reasoning_gym import reasoning_gym
 from ansatz.errors import ConfigError, MissingExtraError, RewardError
 from ansatz.rewards.grader import build_grader
-from ansatz.types import Problem
+from ansatz.types import problem_from_json, to_json
 
 real = pytest.mark.skipif(
     importlib.util.find_spec("reasoning_gym") is None, reason="reasoning-gym is not installed; make test-foreign"
@@ -46,7 +46,7 @@ def test_a_gold_answer_has_the_full_score_and_other_answers_less(task: str) -> N
     ]
     with build_grader({"reasoning_gym": {}}) as grader:
         for problem in problems:
-            stored = Problem(**json.loads(json.dumps({name: getattr(problem, name) for name in Problem.__slots__})))
+            stored = problem_from_json(json.loads(json.dumps(to_json(problem))))
             texts = (f"so <answer>{problem.answer}</answer>", "so <answer>-12345 xyz</answer>", "no answer")
             right, wrong, none = (
                 scored.score for scored in grader.score([scored(stored, text=text).rollout for text in texts])

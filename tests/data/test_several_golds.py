@@ -16,7 +16,7 @@ from ansatz.data.store import read_problems, write_problems
 from ansatz.errors import ConfigError, DataError
 from ansatz.registry import bind
 from ansatz.rewards.math_answer import check_golds
-from ansatz.types import Problem, Reason, golds_of, joined_golds, shown_golds
+from ansatz.types import Problem, Reason, joined_golds, problem_from_json, prompt_from_json, to_json
 
 
 def read(folder: Path, row: dict[str, Any], name: str = "rows.jsonl") -> Problem:
@@ -36,35 +36,58 @@ def test_any_answer_of_a_list_is_right_also_after_it_was_stored(tmp_path: Path, 
     problem = read(tmp_path, {"question": "Half of a dozen?", "answer": ["6", "1/2 dozen", "six"]}, name)
     write_problems(tmp_path / "stored.jsonl", [problem])
     for each in (problem, *read_problems(tmp_path / "stored.jsonl")):
-        assert golds_of(each.answer) == ("6", "1/2 dozen", "six")
+        assert each.answers == ("6", "1/2 dozen", "six")
         check_golds([each])
         for said, right in (("6", True), ("six", True), ("6.0", True), ("7", False)):
             assert verify(each.answer, f"So \\boxed{{{said}}}").correct is right
             assert equivalent(each.answer, said).correct is right
     assert verify(problem.answer, "no box").reason is Reason.NO_ANSWER
-    assert shown_golds(problem.answer) == "6 or 1/2 dozen or six"
 
 
 def test_the_boxes_of_a_row_are_all_gold_answers(tmp_path: Path) -> None:
     boxes = ["so \\boxed{3}", "no box here", "thus \\boxed{4}", "or \\boxed{3}"]
     problem = read(tmp_path, {"prompt": "x?", "solutions": boxes})
-    assert golds_of(problem.answer) == ("3", "4")
+    assert problem.answers == ("3", "4")
     assert problem.solution == "so \\boxed{3}"
     assert read(tmp_path, {"prompt": "x?", "solutions": boxes[::3]}).answer == "3"
 
 
 def test_one_answer_and_lists_that_are_mathematics_stay_text(tmp_path: Path) -> None:
     for answer in ("[1, 2]", "(1, 2)", "[a, b]", '"quoted"', "[1"):
-        assert golds_of(read(tmp_path, {"question": "?", "answer": answer}).answer) == (answer,)
+        assert read(tmp_path, {"question": "?", "answer": answer}).answers == (answer,)
     assert read(tmp_path, {"question": "?", "answer": ["5", "5"]}).answer == "5"
-    assert golds_of(read(tmp_path, {"question": "?", "answer": [5, 0.5]}).answer) == ("5", "0.5")
+    assert read(tmp_path, {"question": "?", "answer": [5, 0.5]}).answers == ("5", "0.5")
     for wrong in ([], ["5", None], [["5"], "6"], ["5", True]):
         with pytest.raises(DataError, match="line 1: the field 'answer' is"):
             read(tmp_path, {"question": "?", "answer": wrong})
 
 
+@pytest.mark.parametrize(
+    ("stored", "answers"),
+    [
+        ("5", ("5",)),
+        ("", ()),
+        (["1/2", "0.5"], ("1/2", "0.5")),
+        ('["1/2", "0.5"]', ("1/2", "0.5")),
+        (['["a"]'], ('["a"]',)),
+    ],
+)
+def test_problems_and_tickets_that_earlier_versions_stored_are_read(stored: str | list[str], answers: object) -> None:
+    """Problems had a list in their row, and prompts of tickets a text with JSON in it."""
+    row = {"id": "p", "question": "?", "answer": stored, "source": "test", "split": "train"}
+    problem = problem_from_json(row)
+    assert problem.answers == answers
+    assert problem_from_json(json.loads(json.dumps(to_json(problem)))) == problem
+    assert prompt_from_json({"problem": row, "text": "?", "token_ids": [1]}).problem == problem
+
+
+def test_a_text_instead_of_a_tuple_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"answers = '72': expected a tuple of texts, such as \('72',\)"):
+        Problem(id="p", question="?", answers="72", source="test", split="train")  # pyright: ignore[reportArgumentType]
+
+
 def test_every_gold_answer_of_a_list_must_be_readable() -> None:
-    problem = Problem(id="p", question="?", answer=joined_golds(["5", "\\frac{1}{"]), source="test", split="train")
+    problem = Problem(id="p", question="?", answers=("5", "\\frac{1}{"), source="test", split="train")
     with pytest.raises(DataError, match="cannot be read"):
         check_golds([problem])
     assert same_answer(joined_golds(["1/2", "0.5"]), "0.5")

@@ -16,7 +16,7 @@ from ansatz.types import Problem
 
 def squares(*, split, count=3):
     for i in range(count):
-        yield Problem(id=str(i), question=f"{i} squared?", answer=str(i * i), source="squares", split=split)
+        yield Problem(id=str(i), question=f"{i} squared?", answers=(str(i * i),), source="squares", split=split)
 """
 
 

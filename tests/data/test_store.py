@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from ansatz.data.store import read_problems, write_problems
@@ -6,7 +8,9 @@ from ansatz.types import Problem
 
 
 def problem(name="a", **changes):
-    return Problem(**{"id": name, "question": "2 + 2?", "answer": "4", "source": "made", "split": "train", **changes})
+    return Problem(
+        **{"id": name, "question": "2 + 2?", "answers": ("4",), "source": "made", "split": "train", **changes}
+    )
 
 
 def test_problems_are_restored_exactly(tmp_path):
@@ -16,6 +20,7 @@ def test_problems_are_restored_exactly(tmp_path):
     ]
     assert write_problems(tmp_path / "p.jsonl", problems) == 2
     assert read_problems(tmp_path / "p.jsonl") == problems
+    assert [json.loads(line)["answer"] for line in (tmp_path / "p.jsonl").read_text().split("\n")[:2]] == ["4", "4"]
 
 
 def test_a_file_is_replaced_atomically(tmp_path):

@@ -28,7 +28,7 @@ def sums(*, split: str, count: int, largest: int = 12, slip_rate: float = 0.0, s
             Problem(
                 id=f"sums-{split}-{seed}-{index}",
                 question=f"{name} has {a} {thing} and gets {b}.",
-                answer=str(a + b),
+                answers=(str(a + b),),
                 source="sums",
                 split=split,
                 solution=f"{a}+{b}=\\boxed{{{shown}}}",

@@ -19,7 +19,7 @@ from ansatz.environments.episode import Episode, cut
 from ansatz.errors import ConfigError, UserCodeError
 from ansatz.types import Problem
 
-PROBLEM = Problem(id="p", question="?", answer="7", source="test", split="train")
+PROBLEM = Problem(id="p", question="?", answers=("7",), source="test", split="train")
 
 
 class Counting(Environment):

@@ -26,7 +26,7 @@ from ansatz.trust import FoundText
 from ansatz.types import Problem
 
 SERVER = Path(__file__).with_name("openenv_server.py")
-PROBLEMS = [Problem(id=name, question="Guess.", answer="", source="test", split="train") for name in ("p", "q")]
+PROBLEMS = [Problem(id=name, question="Guess.", source="test", split="train") for name in ("p", "q")]
 real = pytest.mark.skipif(
     importlib.util.find_spec("openenv") is None, reason="openenv is not installed; make test-foreign"
 )

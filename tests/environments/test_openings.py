@@ -29,7 +29,7 @@ from ansatz.types import Problem, Prompt, Reason, Rollout
 
 FILE = __file__.replace("test_openings", "rules")
 PLAIN = ChatTemplate(name="chat", user="none")
-PROBLEM = Problem(id="p0", question="What is 3 + 4?", answer="7", source="test", split="train", solution="It is 7.")
+PROBLEM = Problem(id="p0", question="What is 3 + 4?", answers=("7",), source="test", split="train", solution="It is 7.")
 SYSTEM = {"role": "system", "content": "Two players play."}
 HELLO = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Welcome to the game."}]
 ASKED = {"role": "user", "content": PROBLEM.question}

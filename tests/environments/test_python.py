@@ -16,7 +16,7 @@ from ansatz.rewards import sandbox
 from ansatz.types import Problem
 from tests.rewards.test_sandbox import WAYS_OUT
 
-PROBLEM = Problem(id="p", question="", answer="", source="test", split="train")
+PROBLEM = Problem(id="p", question="", source="test", split="train")
 LOST = "The next call starts a new interpreter without variables."
 
 

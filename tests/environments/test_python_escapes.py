@@ -24,7 +24,7 @@ from ansatz.rewards import sandbox
 from ansatz.types import Problem
 
 ANSWER = f"answer-{secrets.token_hex(8)}"  # what no program may find
-PROBLEM = Problem(id="p", question="?", answer=ANSWER, source="test", split="train", meta={"gold": ANSWER})
+PROBLEM = Problem(id="p", question="?", answers=(ANSWER,), source="test", split="train", meta={"gold": ANSWER})
 TIMEOUT_S = 1.0
 
 
@@ -283,7 +283,7 @@ from ansatz.environments.calls import EnvironmentCalls
 from ansatz.environments.episode import Episode
 from ansatz.types import Problem
 calls = EnvironmentCalls(bind_environment({"name": "python", "timeout_s": 60}))
-episode = Episode(calls.spec, Problem(id="p", question="", answer="", source="t", split="train"))
+episode = Episode(calls.spec, Problem(id="p", question="", source="t", split="train"))
 calls.answer(episode, "<code>x = 1</code>")
 calls.submit([(0, episode, "<code>import time; time.sleep(1000)</code>")])
 print("ready", flush=True)

@@ -22,10 +22,10 @@ from ansatz.prompts.templates import CHAT
 from ansatz.rollout.base import Sampling
 from ansatz.track.jsonl import read_jsonl
 from ansatz.trust import FoundText, trusted
-from ansatz.types import EnvironmentReward, Problem, Prompt, Reason
+from ansatz.types import EnvironmentReward, Problem, Prompt, Reason, problem_from_json, to_json
 
 EXAMPLES = f"{Path(__file__).parents[2] / 'examples' / 'verifiers_sums.py'}"
-PROBLEM = Problem(id="p", question="What is 2 + 3?", answer="5", source="test", split="train")
+PROBLEM = Problem(id="p", question="What is 2 + 3?", answers=("5",), source="test", split="train")
 
 real = pytest.mark.skipif(
     importlib.util.find_spec("verifiers") is None, reason="verifiers is not installed; make test-peers"
@@ -93,7 +93,7 @@ def test_the_tasks_of_a_taskset_are_problems() -> None:
     assert train[3] == rows("Sums", arguments={"count": 30}, skip=3, count=1)[0]
     assert len({problem.id for problem in (*train, *heldout)}) == 19
     for problem in train:
-        stored = Problem(**json.loads(json.dumps({name: getattr(problem, name) for name in Problem.__slots__})))
+        stored = problem_from_json(json.loads(json.dumps(to_json(problem))))
         _, reward = play(spec_of("Sums", count=5), stored, [rf"\boxed{{{problem.answer}}}"])
         assert reward == EnvironmentReward(value=1.0)
 

@@ -26,7 +26,7 @@ def prompts() -> list[Prompt]:
             problem=Problem(
                 id=name,
                 question="?",
-                answer="5",
+                answers=("5",),
                 source="test",
                 split="test",
                 level=level,

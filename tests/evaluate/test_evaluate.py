@@ -54,7 +54,7 @@ class TextGrader:
 def make(*, k: int = 2, seed: int = 3) -> tuple[Evaluator, FakeSampler, TextGrader]:
     prompts = [
         Prompt(
-            problem=Problem(id=name, question="?", answer="5", source="test", split="heldout", level=level),
+            problem=Problem(id=name, question="?", answers=("5",), source="test", split="heldout", level=level),
             text="?",
             token_ids=(1,),
         )

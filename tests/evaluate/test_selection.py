@@ -9,7 +9,7 @@ from ansatz.evaluate.responses import Response, answer_only_grader, reward_grade
 from ansatz.evaluate.selection import Selection, candidate, taught_problems, taught_rows
 from ansatz.types import Finish, Problem, Prompt, Reason, Rollout, Verdict
 
-PROBLEM = Problem(id="p", question="1 + 1?", answer="2", source="test", split="train", level="3")
+PROBLEM = Problem(id="p", question="1 + 1?", answers=("2",), source="test", split="train", level="3")
 GERMAN = "Zuerst addieren wir die beiden Zahlen, dann lesen wir das Ergebnis ab und schreiben es in den Kasten."
 ENGLISH = "First we add the two numbers, then we read off the result of that and write it into the box below."
 

@@ -45,7 +45,7 @@ class TableGrader:
     ],
 )
 def test_training_and_stored_responses_vote_alike(texts: tuple[str, ...], expected: float) -> None:
-    problem = Problem(id="p", question="?", answer="24", source="test", split="heldout")
+    problem = Problem(id="p", question="?", answers=("24",), source="test", split="heldout")
     prompts = [Prompt(problem=problem, text="?", token_ids=(1,))]
     sampler = FakeSampler(lambda prompt, sample: texts[sample])
     sampling = Sampling(num_samples=len(texts), max_response_tokens=9)

@@ -23,7 +23,7 @@ SAMPLING = Sampling(num_samples=4, max_response_tokens=8, step=3)
 def problems(kinds: str) -> list[Problem]:
     """One per letter: e(asy), all responses correct; h(ard), none; m(ixed), every other one and the greedy one."""
     return [
-        Problem(id=f"{kind}{i}", question=kind, answer="5", source="test", split="train")
+        Problem(id=f"{kind}{i}", question=kind, answers=("5",), source="test", split="train")
         for i, kind in enumerate(kinds)
     ]
 

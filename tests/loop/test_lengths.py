@@ -26,7 +26,7 @@ def words(count):
 def problem(question_tokens, solution_tokens=None, *, name="p"):
     solution = None if solution_tokens is None else words(solution_tokens)
     return Problem(
-        id=name, question=words(question_tokens), answer="5", source="made", split="train", solution=solution
+        id=name, question=words(question_tokens), answers=("5",), source="made", split="train", solution=solution
     )
 
 
@@ -96,4 +96,4 @@ def test_short_texts_are_not_tokenised(checker, monkeypatch):
     with pytest.raises(AssertionError):
         check.check_prompts([problem(20)])
     with pytest.raises(AssertionError):
-        check.check_prompts([Problem(id="p", question="½", answer="5", source="made", split="train")])
+        check.check_prompts([Problem(id="p", question="½", answers=("5",), source="made", split="train")])

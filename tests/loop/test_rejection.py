@@ -289,7 +289,7 @@ def test_the_section_has_the_settings_of_the_selection():
 
 
 def test_each_round_takes_the_next_problems_and_none_twice():
-    problems = [Problem(id=name, question="?", answer="1", source="test", split="train") for name in "abcde"]
+    problems = [Problem(id=name, question="?", answers=("1",), source="test", split="train") for name in "abcde"]
     taken = ["".join(problem.id for problem in problems_of_round(problems, number=n, size=2)) for n in (1, 2, 3, 4)]
     assert taken == ["ab", "cd", "ea", "bc"]
     assert [problems_of_round(problems, number=3, size=n) for n in (0, 5, 6)] == [problems] * 3
@@ -298,7 +298,9 @@ def test_each_round_takes_the_next_problems_and_none_twice():
 def test_a_response_over_a_limit_of_the_recipe_is_rejected(tmp_path, ending):
     prompts = [
         Prompt(
-            problem=Problem(id=name, question="?", answer="1", source="test", split="train"), text="?", token_ids=(1,)
+            problem=Problem(id=name, question="?", answers=("1",), source="test", split="train"),
+            text="?",
+            token_ids=(1,),
         )
         for name in "ab"
     ]
@@ -343,7 +345,7 @@ def test_a_demonstration_that_is_one_token_too_long_does_not_fit(tmp_path):
     policy = tiny_policy()
     lengths = RunSources(recipe).lengths(policy)
     short, long = (
-        Problem(id="p", question="t5", answer="1", source="test", split="train", solution=" ".join(["t7"] * count))
+        Problem(id="p", question="t5", answers=("1",), source="test", split="train", solution=" ".join(["t7"] * count))
         for count in (3, 4)
     )
     assert lengths.fits_demonstration(short)  # three tokens and the end

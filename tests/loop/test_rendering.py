@@ -25,7 +25,7 @@ READER = TextReader(tokenizer=Words(), max_context=99)
 
 
 def problem(question="How many ?", name="p"):
-    return Problem(id=name, question=question, answer="5", source="test", split="train", solution="It is 5 .")
+    return Problem(id=name, question=question, answers=("5",), source="test", split="train", solution="It is 5 .")
 
 
 @pytest.fixture

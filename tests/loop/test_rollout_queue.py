@@ -82,7 +82,7 @@ class Run:
     """A run in a folder, from the start or from what `save` wrote."""
 
     def __init__(self, folder: Path, lag: int, *, saved: Path | None = None) -> None:
-        problems = [Problem(id=str(i), question="?", answer="5", source="t", split="t") for i in range(60)]
+        problems = [Problem(id=str(i), question="?", answers=("5",), source="t", split="t") for i in range(60)]
         settings = CurriculumSettings(sampler="variance", dynamic_sampling=2, discount=0.9)
         self.stream = ProblemStream(problems, seed=1, curriculum=settings)
         self.lag = lag

@@ -10,7 +10,9 @@ from ansatz.types import Finish, Group, Problem, Prompt, Reason, Rollout, Score,
 
 
 def group() -> Group:
-    prompt = Prompt(problem=Problem(id="a", question="?", answer="1", source="", split=""), text="?", token_ids=(1,))
+    prompt = Prompt(
+        problem=Problem(id="a", question="?", answers=("1",), source="", split=""), text="?", token_ids=(1,)
+    )
     rollout = Rollout(
         prompt=prompt,
         sample=0,

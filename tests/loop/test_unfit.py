@@ -18,7 +18,7 @@ from ansatz.types import Problem
 
 
 def problem(name: str, answer: str = "5") -> Problem:
-    return Problem(id=name, question="2+3?", answer=answer, source="test", split="train", meta={"line": 7})
+    return Problem(id=name, question="2+3?", answers=(answer,), source="test", split="train", meta={"line": 7})
 
 
 def refuses_words(problems: Any) -> None:

@@ -4,7 +4,7 @@ from ansatz.errors import ConfigError, ModelError
 from ansatz.prompts.answer_only import GUESS_TEXT, OPENING, guess_of, render_guess
 from ansatz.types import Problem
 
-PROBLEM = Problem(id="p", question="What is 1 + 1?", answer="2", source="test", split="train")
+PROBLEM = Problem(id="p", question="What is 1 + 1?", answers=("2",), source="test", split="train")
 
 
 class Letters:

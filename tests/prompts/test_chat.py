@@ -15,7 +15,7 @@ from ansatz.prompts.templates import STEP_BY_STEP
 from ansatz.types import Problem
 from tools.families import tokenizer
 
-PROBLEM = Problem(id="p", question="t5 t6", answer="5", source="test", split="train")
+PROBLEM = Problem(id="p", question="t5 t6", answers=("5",), source="test", split="train")
 SCHEMA = {"type": "function", "function": {"name": "add", "description": "t30", "parameters": {"type": "object"}}}
 GEMMA = (
     "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"

@@ -19,7 +19,7 @@ PLAIN = ChatTemplate(name="chat", user="none")
 SYSTEM = {"role": "system", "content": "You help."}
 EARLIER = [{"role": "user", "content": "What is 7 times 6?"}, {"role": "assistant", "content": "It is 42."}]
 PROBLEM = Problem(
-    id="p", question="And 12 + 30?", answer="42", source="test", split="train", solution="42 again.\n\nSo 42."
+    id="p", question="And 12 + 30?", answers=("42",), source="test", split="train", solution="42 again.\n\nSo 42."
 )
 ASKED = {"role": "user", "content": PROBLEM.question}
 STABLE = ("Qwen2.5", "Llama 3", "Gemma 3", "Phi-4", "Mistral")

@@ -23,7 +23,7 @@ from tools.families import tokenizer
 
 SYSTEM = {"role": "system", "content": "t7 t8"}
 TURNS = [{"role": "user", "content": "t9"}, {"role": "assistant", "content": "t10 t11"}]
-PLAIN = Problem(id="p", question="t5 t6", answer="5", source="test", split="train", solution="t12 t13")
+PLAIN = Problem(id="p", question="t5 t6", answers=("5",), source="test", split="train", solution="t12 t13")
 
 
 def after(*turns) -> Problem:

@@ -30,7 +30,7 @@ class ByteTokenizer:
 
 
 def problem(question: str = "1+{x}?", solution: str | None = "1+1=2") -> Problem:
-    return Problem(id="p7", question=question, answer="2", source="test", split="train", solution=solution)
+    return Problem(id="p7", question=question, answers=("2",), source="test", split="train", solution=solution)
 
 
 def text_of(ids: tuple[int, ...]) -> str:

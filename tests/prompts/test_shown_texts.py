@@ -14,7 +14,7 @@ from ansatz.prompts.render import render, render_demonstration, show_demonstrati
 from ansatz.special_tokens import special_tokens
 from ansatz.types import Problem
 
-PROBLEM = Problem(id="p", question="What is 2 + 3?", answer="5", solution="It is 5.", source="test", split="train")
+PROBLEM = Problem(id="p", question="What is 2 + 3?", answers=("5",), solution="It is 5.", source="test", split="train")
 # As Qwen3's template: a response after the last question gets a thought, empty if it has none.
 ADDS_THOUGHT = (
     "{%- for m in messages %}{%- if m.role == 'assistant' %}<|im_start|>assistant\n"

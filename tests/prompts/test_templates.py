@@ -64,7 +64,7 @@ def few_shots(folder: Path, *, num_shots: int) -> FewShotTemplate:
 
 
 def problem(question: str) -> Problem:
-    return Problem(id="p", question=question, answer="0", source="test", split="test")
+    return Problem(id="p", question=question, answers=("0",), source="test", split="test")
 
 
 def test_worked_problems_come_in_the_text_of_the_template_and_never_before_their_own_question(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def problem_of(*response: dict[str, Any], earlier: tuple[dict[str, Any], ...] = 
     return Problem(
         id="p",
         question=ASKED["content"],
-        answer="201950",
+        answers=("201950",),
         source="test",
         split="train",
         solution=response[-1]["content"],

@@ -350,7 +350,7 @@ def test_tokens_are_right_up_to_the_first_error_and_without_label_after_its_step
 
 
 def test_labels_from_completions_share_prefixes_and_the_last_step_has_the_verdict():
-    problem = Problem(id="p", question="?", answer="5", source="test", split="train")
+    problem = Problem(id="p", question="?", answers=("5",), source="test", split="train")
 
     def response(text: str, sample: int, *, correct: bool) -> Response:
         verdict = Verdict(correct=correct, reason=Reason.EQUAL if correct else Reason.DIFFERENT)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ansatz.types import Finish, Problem, Prompt, Reason, Rollout, Verdict
+from ansatz.types import Finish, Problem, Prompt, Reason, Rollout, Verdict, golds_of
 
 MakeRollout = Callable[..., Rollout]
 
@@ -27,7 +27,9 @@ def rollout() -> MakeRollout:
         meta: Mapping[str, Any] | None = None,
         token_ids: Sequence[int] | None = None,
     ) -> Rollout:
-        question = Problem(id=problem, question="?", answer=gold, source=source, split="train", meta=meta or {})
+        question = Problem(
+            id=problem, question="?", answers=golds_of(gold), source=source, split="train", meta=meta or {}
+        )
         ids = tuple(range(tokens)) if token_ids is None else tuple(token_ids)
         return Rollout(
             prompt=Prompt(problem=question, text=prompt, token_ids=(1,)),

@@ -6,13 +6,13 @@ import pytest
 
 from ansatz.errors import DataError
 from ansatz.rewards.exact_json import check_golds, exact_json, is_structure
-from ansatz.types import Finish, Problem, Prompt, Reason, Rollout, joined_golds
+from ansatz.types import Finish, Problem, Prompt, Reason, Rollout
 
 CALL = '{"name": "add", "arguments": {"a": 1, "b": [2, "x"]}}'
 
 
 def graded(gold: str, said: str) -> Reason:
-    problem = Problem(id="p", question="q?", answer=gold, source="test", split="train")
+    problem = Problem(id="p", question="q?", answers=(gold,), source="test", split="train")
     rollout = Rollout(
         prompt=Prompt(problem=problem, text="", token_ids=()),
         sample=0,
@@ -62,13 +62,13 @@ def test_a_call_is_equal_in_every_form(said: str) -> None:
     ],
 )
 def test_a_near_miss_is_not_paid(gold: str, said: str, reason: Reason) -> None:
-    assert graded(joined_golds([gold]), said) is reason
+    assert graded(gold, said) is reason
 
 
 def test_gold_answers_must_be_json() -> None:
-    check_golds([Problem(id="p", question="?", answer=CALL, source="t", split="t")])
+    check_golds([Problem(id="p", question="?", answers=(CALL,), source="t", split="t")])
     with pytest.raises(DataError, match=r"1 of 1 gold answers are not JSON.*'Paris'"):
-        check_golds([Problem(id="p", question="?", answer="Paris", source="t", split="t")])
+        check_golds([Problem(id="p", question="?", answers=("Paris",), source="t", split="t")])
     assert [is_structure(gold) for gold in (CALL, '["a"]', "[1, 2]", "{1, 2}", "[a, b]")] == [
         True,
         True,

@@ -8,7 +8,7 @@ from ansatz.types import Problem
 
 
 def problem(id: str, answer: str, **meta: object) -> Problem:
-    return Problem(id=id, question="?", answer=answer, source="test", split="train", meta=meta)
+    return Problem(id=id, question="?", answers=(answer,), source="test", split="train", meta=meta)
 
 
 def test_unreadable_golds_are_found_with_their_line_and_reason():

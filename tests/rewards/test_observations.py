@@ -78,7 +78,7 @@ def test_steps_of_a_tool_are_not_the_policys(observed):
     problem = Problem(
         id="s",
         question="?",
-        answer="30",
+        answers=("30",),
         source="word_problems",
         split="train",
         meta={"steps": [[12, "+", 3, 15], [15, "*", 2, 30]]},

@@ -24,7 +24,7 @@ RIGHT = "12+3=15\n15*2=30\n\\boxed{30}"
 
 
 def problem(**changes) -> Problem:
-    fields = {"id": "p", "question": "?", "answer": "30", "source": "test", "split": "train", "meta": META}
+    fields = {"id": "p", "question": "?", "answers": ("30",), "source": "test", "split": "train", "meta": META}
     return Problem(**{**fields, **changes})
 
 

@@ -13,7 +13,7 @@ from ansatz.types import Finish, Problem
 
 END = 0x110000  # tokens are characters here
 SAMPLING = Sampling(num_samples=1, max_response_tokens=200)
-PROBLEM = Problem(id="p", question="", answer="", source="test", split="train")
+PROBLEM = Problem(id="p", question="", source="test", split="train")
 
 
 def decode(token_ids: Sequence[int]) -> str:

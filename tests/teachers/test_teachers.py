@@ -334,7 +334,7 @@ def test_a_response_is_shown_another_correct_one_and_why_it_is_wrong() -> None:
 
 
 def group_of(responses: dict[str, bool]) -> Group:
-    problem = Problem(id="p", question="1 + 1?", answer="2", source="s", split="train")
+    problem = Problem(id="p", question="1 + 1?", answers=("2",), source="s", split="train")
     prompt = Prompt(problem=problem, text="1 + 1?", token_ids=(1,))
     of_rollout: dict[str, Any] = {"token_ids": (2,), "behavior_logps": (0.0,), "finish": Finish.STOP, "seed": 0}
     versions = {"version_min": 0, "version_max": 0}

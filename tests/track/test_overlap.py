@@ -18,7 +18,7 @@ def stored(folder: Path, **questions: list[str]) -> Path:
     """A run folder with the problems of each split."""
     for split, texts in questions.items():
         rows = [
-            Problem(id=f"{split}-{place}", question=text, answer="1", source="made_up", split=split)
+            Problem(id=f"{split}-{place}", question=text, answers=("1",), source="made_up", split=split)
             for place, text in enumerate(texts)
         ]
         (folder / "problems").mkdir(parents=True, exist_ok=True)

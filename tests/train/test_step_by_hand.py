@@ -34,7 +34,7 @@ SAMPLER_GAP = 0.02  # nats, at the last token of a1
 
 
 def prompt(name: str, *token_ids: int) -> Prompt:
-    problem = Problem(id=name, question=name, answer="1", source="test", split="train")
+    problem = Problem(id=name, question=name, answers=("1",), source="test", split="train")
     return Prompt(problem=problem, text=name, token_ids=token_ids)
 
 

@@ -9,7 +9,7 @@ from ansatz.train.sample import TrainSample, samples_of_groups
 from ansatz.types import Finish, Group, Problem, Prompt, Reason, Rollout, Score, ScoredRollout, Verdict
 
 PROMPT = Prompt(
-    problem=Problem(id="7", question="1+1=?", answer="2", source="test", split="train"),
+    problem=Problem(id="7", question="1+1=?", answers=("2",), source="test", split="train"),
     text="1+1=?",
     token_ids=(3, 4, 5),
 )

@@ -127,7 +127,7 @@ def is_healthy(port: int) -> bool:
 
 def rollouts(candidates: Sequence[int], *, gold: int) -> list[Rollout]:
     question = f"A box holds {gold} apples. How many apples are in it?"
-    problem = Problem(id="p", question=question, answer=str(gold), source="test", split="train")
+    problem = Problem(id="p", question=question, answers=(str(gold),), source="test", split="train")
     prompt = Prompt(problem=problem, text=question, token_ids=(2,))
     return [
         Rollout(

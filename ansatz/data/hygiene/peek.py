@@ -12,7 +12,7 @@ from ansatz.data.extract import after_hashes, last_box
 from ansatz.data.hygiene.filters import FILTERS, match_in_order
 from ansatz.data.hygiene.normalize import normalized_words, same_answer
 from ansatz.files import read_yaml
-from ansatz.types import Problem, golds_of
+from ansatz.types import Problem
 
 SUBJECT_KEYS = ("subject", "topic", "type", "problem_type", "ability", "category")
 SOURCE_KEYS = ("source", "data_source", "dataset")
@@ -60,7 +60,7 @@ def summarize(
         questions.append(count(problem.dialogue))
         if problem.solution is not None:
             solutions.append(count(problem.solution))
-        kinds[answer_kind(golds_of(problem.answer)[0])] += 1
+        kinds[answer_kind(next(iter(problem.answers), ""))] += 1
         levels[problem.level or "none"] += 1
         subjects[_first_text(problem, SUBJECT_KEYS)] += 1
         sources[_first_text(problem, SOURCE_KEYS)] += 1

@@ -6,4 +6,4 @@ from ansatz.types import Problem
 
 
 def problem(question: str, answer: str = "1", *, id: str = "p", solution: str | None = None) -> Problem:
-    return Problem(id=id, question=question, answer=answer, source="test", split="train", solution=solution)
+    return Problem(id=id, question=question, answers=(answer,), source="test", split="train", solution=solution)

@@ -54,7 +54,7 @@ def test_a_copy_is_found_and_both_texts_are_reported() -> None:
 
 def test_a_question_with_lettered_options_is_compared_without_them() -> None:
     options = "A) 12 kilograms of wax\nB) 351 jars\nC) 17 crates of oak\nD) none of the three above"
-    test = replace(TEST, question=f"{TEST.question}\n\n{options}\n\n{REQUEST}", answer="B")
+    test = replace(TEST, question=f"{TEST.question}\n\n{options}\n\n{REQUEST}", answers=("B",))
     overlap = overlaps([test], [*fillers(), problem(TEST.question, "351")])[-1]
     assert overlap is not None
     assert (overlap.kind, overlap.shared_frac, overlap.numbers_frac) == ("copy", 1.0, 1.0)

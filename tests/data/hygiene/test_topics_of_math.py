@@ -30,7 +30,7 @@ def test_the_page_states_how_often_topics_agree_with_the_subjects_of_math():
     first = anywhere = 0
     rows = [json.loads(line) for line in MATH.read_text(encoding="utf-8").splitlines()]
     for row in rows:
-        problem = Problem(id="", question=row["problem"], answer=row["answer"], source="", split="")
+        problem = Problem(id="", question=row["problem"], answers=(row["answer"],), source="", split="")
         topics, accepted = classify(problem), ACCEPTED[row["subject"]]
         first += topics[0] in accepted
         anywhere += bool(accepted.intersection(topics))
