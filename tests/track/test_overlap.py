@@ -59,7 +59,7 @@ def test_a_folder_without_problems_says_nothing_and_a_damaged_one_is_refused_in_
 
 
 def test_turns_before_the_question_tell_conversations_apart(tmp_path: Path):
-    question = {"question": "And twice that?", "answer": "4", "source": "made_up"}
+    question = {"question": "And twice that?", "answers": ("4",), "source": "made_up"}
     rows = {
         split: Problem(
             id=split,
