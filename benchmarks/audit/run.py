@@ -110,7 +110,10 @@ def main() -> None:
     if asked.page is not None:
         before, _, rest = asked.page.read_text(encoding="utf-8").partition(BEGIN)
         asked.page.write_text(f"{before}{BEGIN}\n{table(rows)}{END}{rest.partition(END)[2]}", encoding="utf-8")
-    print(*counts(rows), sep="\n")
+    numbers = {kind: len(cases) for kind, cases in rows.items()}
+    numbers["named"] = sum(row["named"] for row in rows["bugs"] + rows["later bugs"])
+    numbers["accused"] = sum(bool(row["contradicts"]) for row in rows["clean"] + rows["later clean"])
+    print(json.dumps(numbers))
 
 
 if __name__ == "__main__":

@@ -63,9 +63,9 @@ def test_two_steps_of_trl_train_on_our_reward(tmp_path):
 
 @pytest.mark.slow
 def test_the_audit_names_a_bug_in_the_real_trl_and_accuses_no_run_without_one(tmp_path):
-    script, cases = "../../benchmarks/audit/run.py", "ddof_0,kl_reversed,dapo"
+    script, cases = "../../benchmarks/audit/run.py", "ddof_0,kl_reversed,kl_subtracted,dapo"
     counts = output_of(".venv-peers", script, "--out", tmp_path / "audit.json", "--only", cases)
-    assert counts == {"bugs": 2, "named": 2, "clean": 1, "accused": 0}
+    assert counts == {"bugs": 2, "later bugs": 1, "named": 3, "clean": 1, "later clean": 0, "accused": 0}
 
 
 DPO_CASES: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
