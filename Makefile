@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo real-models test test-slow test-cluster test-gpu test-kernels test-vllm test-peers test-foreign bench bench-audit bench-graders bench-gpu docs site release locks workflows check
+.PHONY: env demo real-models test test-slow test-cluster test-gpu test-kernels test-vllm test-peers test-foreign bench bench-curve bench-audit bench-graders bench-gpu docs site release locks workflows check
 
 env: .venv/.ready
 
@@ -64,6 +64,14 @@ test-vllm: .venv-vllm/.ready
 	tar --extract --file .venv-peers/referees/math_verify-*.tar.gz --directory .venv-peers/referees
 	touch $@
 
+# llama.cpp's programs for the benchmark of speed, built from the sources in a Python package in 5 to 20 minutes.
+.venv-peers/llama/.ready: .venv-peers/.ready
+	.venv-peers/bin/python -m pip download --quiet --no-deps --no-binary :all: --constraint constraints.txt --dest .venv-peers/llama llama-cpp-python
+	tar --extract --file .venv-peers/llama/llama_cpp_python-*.tar.gz --directory .venv-peers/llama --strip-components 2 --wildcards '*/vendor/llama.cpp/*'
+	cmake -S .venv-peers/llama/llama.cpp -B .venv-peers/llama -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DLLAMA_CURL=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TESTS=OFF -DBUILD_SHARED_LIBS=OFF
+	cmake --build .venv-peers/llama --parallel 2 --target llama-batched-bench llama-quantize
+	touch $@
+
 test-peers: env .venv-peers/.ready
 	$(BIN)/python -m pytest -m slow tests/e2e/test_trainers.py
 	.venv-peers/bin/python -m pytest tests/environments/test_verifiers.py
@@ -84,6 +92,10 @@ bench-graders: .venv-peers/.ready
 # An hour on a machine that does nothing else.
 bench: env .venv-peers/.ready .venv-vllm/.ready
 	$(BIN)/python benchmarks/speed/run.py all --out docs/benchmarks.json --page docs/benchmarks.md
+
+# Models from 1 to 270 M parameters, 1 to 128 rows: an hour as well. A size that has been measured is kept.
+bench-curve: real-models .venv-peers/llama/.ready
+	$(BIN)/python benchmarks/speed/curve.py --out docs/benchmarks_curve.json --page docs/benchmarks.md
 
 # Bugs that are planted into TRL's running code: which does the audit name? 20 minutes; SMOLLM2=FOLDER adds two runs.
 bench-audit: .venv-peers/.ready

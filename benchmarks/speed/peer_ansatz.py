@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Mapping
+from itertools import cycle
 from typing import Any
 
 from rounds import Rounds
@@ -83,16 +84,18 @@ def sample(rounds: Rounds) -> None:
         render(problem, "tiny", policy.tokenizer, max_prompt_tokens=256) for problem in problems[: settings["prompts"]]
     ]
     sampler = NativeSampler(policy, max_concurrent=settings["prompts"] * settings["samples"])
+    sizes = cycle(settings.get("sizes", [[settings["prompts"], settings["samples"]]]))
     step = 0
     while rounds.begin():
         step += 1
+        num_prompts, num_samples = next(sizes)
         sampling = Sampling(
-            num_samples=settings["samples"],
+            num_samples=num_samples,
             max_response_tokens=settings["max_tokens"],
             min_response_tokens=settings["min_tokens"],
             step=step,
         )
-        rounds.end(tokens=sum(rollout.num_tokens for rollout in sampler.generate(prompts, sampling)))
+        rounds.end(tokens=sum(rollout.num_tokens for rollout in sampler.generate(prompts[:num_prompts], sampling)))
 
 
 def pipeline(rounds: Rounds, console: OnDemand) -> None:

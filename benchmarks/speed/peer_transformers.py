@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import cycle
 from pathlib import Path
 
 import torch
@@ -20,8 +21,7 @@ def main() -> None:
         settings["model"], dtype=getattr(torch, settings["dtype"]), attn_implementation=settings["attention"]
     ).eval()
     rows = [json.loads(line) for line in Path(settings["data"]).read_text(encoding="utf-8").splitlines()]
-    texts = [row["prompt"] for row in rows[: settings["prompts"]] for _ in range(settings["samples"])]
-    tokens = tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False)
+    sizes = cycle(settings.get("sizes", [[settings["prompts"], settings["samples"]]]))
     sampling = {
         "do_sample": True,
         "temperature": 1.0,
@@ -33,6 +33,9 @@ def main() -> None:
     }
     ends = torch.tensor(model.generation_config.eos_token_id).flatten()
     while rounds.begin():
+        num_prompts, num_samples = next(sizes)
+        texts = [row["prompt"] for row in rows[:num_prompts] for _ in range(num_samples)]
+        tokens = tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False)
         out = model.generate(**tokens, **sampling)[:, tokens["input_ids"].shape[1] :]
         ended = torch.isin(out, ends)
         before_end = ended.cumsum(1) - ended.long() == 0

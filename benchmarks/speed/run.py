@@ -11,18 +11,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from sides import Side, alternate
+from sides import Side, alternate, native_dtype
 from work import Work, merge
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from tools.real_models import real_model
 
 
 def sampling(work: Work, rounds: int) -> dict[str, Any]:
@@ -52,31 +48,14 @@ def sampling_spread(work: Work, rounds: int) -> dict[str, Any]:
     return compare(work, work.ansatz("sample", **size), peers, rounds, key="tokens_per_s")
 
 
-def real_1(work: Work, rounds: int) -> dict[str, Any]:
-    """Tokens per second of sampling with SmolLM2-135M, 1 row of 64 tokens."""
-    return _real_sampling(work, rounds, prompts=1, samples=1)
-
-
-def real_16(work: Work, rounds: int) -> dict[str, Any]:
-    """Tokens per second of sampling with SmolLM2-135M, 16 rows of 64 tokens."""
-    return _real_sampling(work, rounds, prompts=16, samples=1)
-
-
-def real_128(work: Work, rounds: int) -> dict[str, Any]:
-    """Tokens per second of sampling with SmolLM2-135M, 16 prompts x 8 rows of 64 tokens."""
-    return _real_sampling(work, rounds, prompts=16, samples=8)
-
-
-def _real_sampling(work: Work, rounds: int, **rows: int) -> dict[str, Any]:
-    folder = real_model("SmolLM2-135M-Instruct.Q4_1")
-    if folder is None:
-        raise SystemExit("SmolLM2-135M is not on this machine. Call `make real-models` first.")
-    size = {"min_tokens": 64, "max_tokens": 64, "data": str(work.train), "model": str(folder), **rows}
-    static = {"cache_implementation": "static"}
+def sampling_tails(work: Work, rounds: int) -> dict[str, Any]:
+    """Tokens per second of sampling 64 responses, half of them over 240 tokens and a tenth over 800."""
+    size = {"prompts": 8, "samples": 8, "min_tokens": 8, "max_tokens": 1024, "data": str(work.train)}
+    size["model"] = str(work.folder / "tails")
+    dtype = native_dtype()
     peers = [
         work.generate(dtype=dtype, attention="sdpa", options=options, **size)
-        for dtype in ("bfloat16", "float32")
-        for options in ({}, static)
+        for options in ({}, {"cache_implementation": "static"})
     ]
     return compare(work, work.ansatz("sample", **size), peers, rounds, key="tokens_per_s")
 
@@ -224,10 +203,8 @@ def to_85(work: Work, rounds: int) -> dict[str, Any]:
 TASKS: dict[str, Callable[[Work, int], dict[str, Any]]] = {
     "sampling": sampling,
     "sampling_spread": sampling_spread,
+    "sampling_tails": sampling_tails,
     "sampling_vllm": sampling_vllm,
-    "real_1": real_1,
-    "real_16": real_16,
-    "real_128": real_128,
     "grpo": grpo,
     "sampling_avx2": sampling_avx2,
     "sampling_spread_avx2": sampling_spread_avx2,

@@ -13,6 +13,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import torch
+
+from ansatz.models.load import compute_dtype
+
 HERE = Path(__file__).parent
 CORES = len(os.sched_getaffinity(0))
 
@@ -102,6 +106,11 @@ def alternate(sides: Sequence[Side], *, rounds: int, warm: int = 1) -> list[floa
         for side in sides:
             side.stop()
     return rates
+
+
+def native_dtype() -> str:
+    """Return the faster type of this machine: bfloat16 if the processor multiplies it natively, else float32."""
+    return str(compute_dtype("auto", torch.device("cpu"))).removeprefix("torch.")
 
 
 def matrix_rate() -> float:

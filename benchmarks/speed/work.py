@@ -48,7 +48,9 @@ class Work:
         shape = {"hidden_size": 256, "num_layers": 4, "num_heads": 4, "num_kv_heads": 2, "head_dim": 64}
         shape |= {"intermediate_size": 768, "vocab_size": 512}
         build_tiny_model(self.folder / "model", texts=texts, **shape)
-        self._several_ends(self.folder / "model", self.folder / "spread")
+        self._several_ends(self.folder / "model", self.folder / "spread", [1, 300, 301, 302])
+        build_tiny_model(self.folder / "sparse", texts=texts, **{**shape, "vocab_size": 692, "max_context": 1280})
+        self._several_ends(self.folder / "sparse", self.folder / "tails", [1, 300])
         self._wide(self.folder / "model", self.folder / "wide", vocab_size=150_000)
 
     def taught(self) -> str:
@@ -59,12 +61,12 @@ class Work:
         return str(max((self.folder / "taught" / "sft" / "checkpoints").iterdir()))
 
     @staticmethod
-    def _several_ends(model: Path, target: Path) -> None:
-        """Write the model with four end tokens, so that random weights give lengths from 8 to 256."""
+    def _several_ends(model: Path, target: Path, ends: list[int]) -> None:
+        """Write the model with several end tokens, whose share of the vocabulary decides how long responses are."""
         shutil.copytree(model, target)
         for name in ("generation_config.json", "config.json"):
             settings = json.loads((target / name).read_text())
-            settings["eos_token_id"] = [1, 300, 301, 302]
+            settings["eos_token_id"] = ends
             (target / name).write_text(json.dumps(settings))
 
     @staticmethod
