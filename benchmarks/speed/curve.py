@@ -62,8 +62,8 @@ def measure(work: Work, size: str, rounds: int) -> dict[str, Any]:
     rates = alternate(sides, rounds=rounds * len(ROWS))
     sampled = {
         side.name: {
-            str(rows): median(report["tokens"] / report["seconds"] for report in side.reports[place :: len(ROWS)])
-            for place, rows in enumerate(ROWS)
+            str(rows): median(row["tokens"] / row["seconds"] for row in side.reports if row["rows"] == rows)
+            for rows in ROWS
         }
         for side in sides
     }
@@ -156,9 +156,9 @@ def floor_tokens_per_s(result: dict[str, Any], rows: int) -> float:
 
 
 def floor_step_s(result: dict[str, Any]) -> float:
-    """Seconds: 64 rollouts sampled, 8 prompts read, and learned from with their prompts."""
+    """Seconds: 64 rollouts sampled, 8 prompts read, and both learned from, where a prompt needs to be computed once."""
     sampling = 64 * TOKENS / floor_tokens_per_s(result, 64)
-    flop = 2 * 8 * result["prompt_tokens"] + 6 * 64 * (result["prompt_tokens"] + TOKENS)
+    flop = 2 * 8 * result["prompt_tokens"] + 6 * (8 * result["prompt_tokens"] + 64 * TOKENS)
     return sampling + flop * result["parameters"] / result["matrix_rate"]
 
 

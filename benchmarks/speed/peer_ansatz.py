@@ -34,6 +34,10 @@ class OnDemand:
 
     def note(self, text: str) -> None: ...
 
+    def plan(self, text: str, stages: Mapping[str, int | None]) -> None: ...
+
+    def progress(self, text: str) -> None: ...
+
     def begin(self, stage: str, *, total_steps: int) -> None:
         self.stage = stage
         self._next()
@@ -95,7 +99,8 @@ def sample(rounds: Rounds) -> None:
             min_response_tokens=settings["min_tokens"],
             step=step,
         )
-        rounds.end(tokens=sum(rollout.num_tokens for rollout in sampler.generate(prompts[:num_prompts], sampling)))
+        rollouts = sampler.generate(prompts[:num_prompts], sampling)
+        rounds.end(rows=len(rollouts), tokens=sum(rollout.num_tokens for rollout in rollouts))
 
 
 def pipeline(rounds: Rounds, console: OnDemand) -> None:

@@ -25,7 +25,7 @@ def main() -> None:
         command += ["--output-format", "jsonl"]
         done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=True)
         measured = next(json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
-        rounds.end(seconds=measured["t_tg"], tokens=rows * new)
+        rounds.end(seconds=measured["t_tg"], rows=rows, tokens=rows * new)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def main() -> None:
         out = model.generate(**tokens, **sampling)[:, tokens["input_ids"].shape[1] :]
         ended = torch.isin(out, ends)
         before_end = ended.cumsum(1) - ended.long() == 0
-        rounds.end(tokens=int(before_end.sum()))
+        rounds.end(rows=len(texts), tokens=int(before_end.sum()))
 
 
 if __name__ == "__main__":

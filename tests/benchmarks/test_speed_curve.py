@@ -1,4 +1,4 @@
-"""The arithmetic of the benchmark over sizes and rows: floors, ratios, and which side is the best peer."""
+"""The benchmark of speed: floors, ratios, which side is the best peer, and a console that the pipeline can use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "speed"))
-curve = pytest.importorskip("curve")
+import curve
+from peer_ansatz import OnDemand
+
+from ansatz.track.base import ConsoleSink
 
 
 def sampled(*rates: float) -> dict[str, float]:
@@ -38,7 +41,8 @@ def test_a_lone_row_is_bound_by_reading_the_weights_and_many_rows_by_the_product
 
 
 def test_the_floor_of_a_step_counts_what_is_sampled_read_and_learned_from():
-    sampling, reading, learning = 64 * 64 / 1000, 2 * 8 * 36 * 1e8 / 2e11, 6 * 64 * 100 * 1e8 / 2e11
+    tokens = 8 * 36 + 64 * 64  # a prompt is computed once for its eight responses
+    sampling, reading, learning = 64 * 64 / 1000, 2 * 8 * 36 * 1e8 / 2e11, 6 * tokens * 1e8 / 2e11
     assert curve.floor_step_s(MEASURED) == pytest.approx(sampling + reading + learning)
 
 
@@ -51,7 +55,13 @@ def test_the_best_peer_of_each_row_counts_and_weights_of_8_bits_are_no_peer():
 def test_the_table_has_a_row_for_each_number_of_rows_and_one_for_the_step():
     lines = curve.table({"135": MEASURED}).splitlines()
     assert "| 135 M | 1 | 50 | 50% | 2.00 | 0.50 |" in lines
-    assert "| 135 M | 60 | 39% | 2.00 |" in lines
+    assert "| 135 M | 60 | 29% | 2.00 |" in lines
+
+
+def test_the_console_of_a_side_has_every_method_that_a_run_calls():
+    wanted = {name for name in vars(ConsoleSink) if not name.startswith("_")}
+    assert wanted
+    assert not [name for name in sorted(wanted) if not callable(getattr(OnDemand, name, None))]
 
 
 def test_the_figure_has_a_line_for_each_peer():
