@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from made_up import make_pipeline, problem, scored, stored_group
+from made_up import make_pipeline, old_row, problem, scored, stored_group
 
 from ansatz.errors import DataError
 from ansatz.evaluate.responses import response_of, to_row
@@ -15,7 +15,7 @@ from ansatz.track.jsonl import write_jsonl
 from ansatz.track.rollout_rows import StoredGroup, rollout_row
 from ansatz.track.rollout_table import FIELDS, KINDS, find_rollout_files, read_all
 from ansatz.track.tracker import Tracker
-from ansatz.types import Finish, Reason, to_json
+from ansatz.types import Finish, Reason, problem_row
 
 HARD, EASY = problem(index=4, level="3"), problem(index=9)
 GROUPS = [
@@ -47,7 +47,7 @@ def test_rows_of_a_step_know_their_group_and_their_problem(tmp_path: Path):
 def test_rows_of_format_2_read_as_those_of_today(tmp_path: Path):
     old, new = tmp_path / "old", tmp_path / "new"
     members = [member for group in GROUPS for member in group]
-    rows = [{"format": 2, **to_json(member)} for member in members]
+    rows = [old_row(member) for member in members]
     write_jsonl(old / "rl" / "samples" / "step-000003.jsonl", rows)
     Tracker(new / "rl", console=None, tensorboard=False, total_steps=1).samples(3, [stored_group(*g) for g in GROUPS])
     unknown = {"advantage": None, "repetition": None}
@@ -55,7 +55,7 @@ def test_rows_of_format_2_read_as_those_of_today(tmp_path: Path):
 
 
 def test_evaluations_find_their_problems_and_responses_of_other_commands_bring_them(tmp_path: Path):
-    write_jsonl(tmp_path / "problems" / "heldout.jsonl", [to_json(problem(index=4, level="5"))])
+    write_jsonl(tmp_path / "problems" / "heldout.jsonl", [problem_row(problem(index=4, level="5"))])
     place = {"group": "rl/8/heldout/0", "noise_step": 0}
     responses = [rollout_row(scored(problem(index=4)), **place, temperature=each) for each in (1.0, 0.0)]
     write_jsonl(tmp_path / "rl" / "evaluations" / "heldout-000008.jsonl", responses)

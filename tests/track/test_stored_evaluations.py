@@ -16,7 +16,7 @@ from ansatz.track.rollout_rows import read_responses, rollout_row
 from ansatz.track.runs import read_pipeline
 from ansatz.track.stored_evaluations import before_and_after, changes, stored_evaluations
 from ansatz.track.word_diff import word_diff
-from ansatz.types import Reason, to_json
+from ansatz.types import Reason, problem_row
 
 RIGHT, WRONG = "3 * 4 = 12\n#### 12", "3 * 4 = 13\n#### 13"
 
@@ -42,7 +42,7 @@ def store(run: Path, stage: str, step: int, marks: dict[str, str], *, text: str 
 
 
 def write_problems(run: Path, count: int) -> None:
-    write_jsonl(run / "problems" / "heldout.jsonl", [to_json(problem(index=index)) for index in range(count)])
+    write_jsonl(run / "problems" / "heldout.jsonl", [problem_row(problem(index=index)) for index in range(count)])
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ import pytest
 for _package in ("duckdb", "starlette"):
     pytest.importorskip(_package, reason="a package of the viewer is not installed")
 
-from made_up import NASTY, make_pipeline, problem, scored, stored_group  # noqa: E402
+from made_up import NASTY, make_pipeline, old_row, problem, scored, stored_group  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402
 
 from ansatz.data.pairs import pair_of  # noqa: E402
@@ -32,7 +32,7 @@ from ansatz.track.rollout_rows import rollout_row  # noqa: E402
 from ansatz.track.rollout_table import read_all  # noqa: E402
 from ansatz.track.token_file import TokenFacts  # noqa: E402
 from ansatz.track.tracker import Tracker  # noqa: E402
-from ansatz.types import Reason, to_json  # noqa: E402
+from ansatz.types import Reason, problem_row  # noqa: E402
 from ansatz.ui import response_pages  # noqa: E402
 from ansatz.ui.app import COOKIE, build_app  # noqa: E402
 from ansatz.ui.demo import DemoRun  # noqa: E402
@@ -45,7 +45,7 @@ def make_run(folder: Path, *, text: str = "4 x 3 = 12. #### 12", level: str = "2
     """A run with training, two evaluations of the same problems, and the given text in a response of each."""
     run = make_pipeline(folder, sft_steps=3, rl_steps=4)
     asked = problem(index=7, level=level, answer="12")
-    write_jsonl(run / "problems" / "heldout.jsonl", [{**to_json(asked), "question": text}])
+    write_jsonl(run / "problems" / "heldout.jsonl", [{**problem_row(asked), "question": text}])
     for step, reason in ((2, Reason.EQUAL), (4, Reason.DIFFERENT)):
         of = scored(asked, text=text, reason=reason, reward=float(reason is Reason.EQUAL))
         rows = [rollout_row(of, group=f"rl/{step}/heldout/0", noise_step=0, temperature=each) for each in (1.0, 0.0)]
@@ -66,7 +66,7 @@ def viewer(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
     nasty = stored_group(scored(problem(level="<i>1</i>"), text=HOSTILE, parts={NASTY: 1.0}))
     Tracker(folder / "hostile" / "rl", console=None, tensorboard=False, total_steps=9).samples(5, [nasty])
     old = make_pipeline(folder / "old", sft_steps=2, rl_steps=2)
-    rows = [{"format": 2, **to_json(scored(sample=sample))} for sample in range(3)]
+    rows = [old_row(scored(sample=sample)) for sample in range(3)]
     write_jsonl(old / "rl" / "samples" / "step-000001.jsonl", rows)
     (old / "rl" / "samples" / "step-000001.groups.jsonl").unlink()
     torn = make_pipeline(folder / "torn", sft_steps=2, rl_steps=2, done=False)
