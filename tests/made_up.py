@@ -23,20 +23,11 @@ from ansatz.types import (
     Score,
     ScoredRollout,
     Verdict,
-    problem_row,
-    to_json,
 )
 
 LEVELS = ("2", "3", "4", "5", "6")
 NASTY = "</script><script>alert('x')</script><img src=https://example.org/x.png onerror=alert(1)>"
 """What a policy may write and a report must show as text."""
-
-
-def old_row(member: ScoredRollout) -> dict[str, Any]:
-    """Return a row of format 2, which earlier versions wrote: a whole `ScoredRollout`."""
-    row = {"format": 2, **to_json(member)}
-    row["rollout"]["prompt"]["problem"] = problem_row(member.rollout.prompt.problem)
-    return row
 
 
 def problem(*, index: int = 0, level: str = "2", answer: str = "12") -> Problem:

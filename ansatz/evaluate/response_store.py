@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ansatz.config.sampling import SamplingOptions
 from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.responses import Response, ResponseGrader, from_row, to_row
 from ansatz.files import check_ordinary_files, write_text
@@ -29,10 +28,8 @@ from ansatz.track.jsonl import append_jsonl, keep_rows, read_jsonl, write_jsonl
 from ansatz.types import Prompt
 
 FORMAT_VERSION = 3
-"""Since format 3, tokens are chosen by Gumbel-max (`rollout.sampling`). Older responses are read and not continued."""
-RENAMED = {"k": "samples_per_prompt", "max_tokens": "max_response_tokens"}
-"""Settings of format 1, which had no version, by their names since."""
-
+"""Since format 3, tokens are chosen by Gumbel-max (`rollout.sampling`). Earlier ones are from before the first release.
+"""
 LEFT_OVER = (LOCK_FILE, ".settings.json.draft")
 """Files of a call that was killed before it had written its settings."""
 
@@ -65,12 +62,6 @@ class ResponseStore:
             write_json(file, {"format_version": FORMAT_VERSION, **settings})
             return
         existing = self.settings()
-        if (version := self._read_settings().get("format_version", 1)) != FORMAT_VERSION:
-            raise ConfigError(
-                f"{self.path} holds responses of format {version}, whose tokens were drawn by another rule than "
-                f"those of format {FORMAT_VERSION}. They can be scored (--rescore) but not continued. Choose "
-                "another folder (--out DIR)."
-            )
         for key in {**existing, **settings}:
             if settings.get(key) != existing.get(key):
                 raise ConfigError(
@@ -93,27 +84,21 @@ class ResponseStore:
             ) from error
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings, with the current names if they have format 1. Raise ConfigError if there are none."""
+        """Return the settings. Raise ConfigError if there are none, or if they have another format."""
         check_ordinary_files(self.path)
         file = self.path / "settings.json"
         if not file.is_file():
             raise ConfigError(
                 f"{self.path} was not written by `ansatz eval` or `ansatz sample` (settings.json is missing)."
             )
-        settings = self._read_settings()
-        version = settings.pop("format_version", 1)
-        if version == 1:
-            return _from_format_1(settings)
-        if version not in (2, FORMAT_VERSION):
+        advice = "Give another folder with --out, or restore the file."
+        settings = read_object(file, error=ConfigError, advice=advice)
+        if (version := settings.pop("format_version", None)) != FORMAT_VERSION:
             raise ConfigError(
-                f"{file} has format version {version}; this version of Ansatz reads 1 to {FORMAT_VERSION}. "
-                "Use the version that wrote it."
+                f"{file} has format version {version}; this version of Ansatz reads {FORMAT_VERSION}. Use the version "
+                "that wrote it, or sample again into another folder (--out DIR)."
             )
         return settings
-
-    def _read_settings(self) -> dict[str, Any]:
-        file = self.path / "settings.json"
-        return read_object(file, error=ConfigError, advice="Give another folder with --out, or restore the file.")
 
     def sample(
         self,
@@ -181,15 +166,6 @@ class ResponseStore:
                 "Run the same command again: it resumes where it stopped."
             )
         return complete
-
-
-def _from_format_1(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings as format 2 writes them: new names, and options that format 1 left out at their defaults."""
-    renamed = {RENAMED.get(key, key): value for key, value in settings.items()}
-    if "temperature" not in renamed:  # a stage's store, which leaves the options to the run's config
-        return renamed
-    defaults = SamplingOptions().model_dump(mode="json")
-    return {**{key: value for key, value in defaults.items() if key not in renamed}, **renamed}
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

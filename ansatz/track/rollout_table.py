@@ -1,8 +1,8 @@
 """Every response that a folder stores as one flat row, whichever format and whichever command wrote it.
 
-Rows come from the samples and evaluations of a run's stages (`track.rollout_rows`; before format 3 of samples, a row
-repeated its problem), and from folders of responses (`evaluate.responses`), also those within stages. A file of
-samples comes with a file of its groups, so that prompts are not repeated; evaluations find theirs in problems/.
+Rows come from the samples and evaluations of a run's stages (`track.rollout_rows`), and from folders of responses
+(`evaluate.responses`), also those within stages. A file of samples comes with a file of its groups, so that prompts
+are not repeated; evaluations find theirs in problems/.
 """
 
 from __future__ import annotations
@@ -119,17 +119,15 @@ def read_rollouts(file: RolloutFile, problems: Mapping[str, Row]) -> list[Row]:
 
 
 def _number_groups(rows: Sequence[Row]) -> Iterator[Row]:
-    """Add `group` to rows of formats without it: a new one begins where the problem changes or a sample repeats."""
+    """Add `group` to the rows of a store: a new one begins where the problem changes or a sample repeats."""
     group, problem, seen = -1, None, set[int]()
     for row in rows:
-        if "group" in row or ("rollout" not in row and "verdicts" not in row):
+        if "verdicts" not in row:
             yield row
             continue
-        rollout = row.get("rollout", row)
-        now = row["id"] if rollout is row else rollout["prompt"]["problem"]["id"]
-        if now != problem or rollout["sample"] in seen:
-            group, problem, seen = group + 1, now, set()
-        seen.add(rollout["sample"])
+        if row["id"] != problem or row["sample"] in seen:
+            group, problem, seen = group + 1, row["id"], set()
+        seen.add(row["sample"])
         yield {**row, "group": group}
 
 
@@ -139,7 +137,7 @@ def convert_row(row: Row, file: RolloutFile) -> Row:
     Raise DataError for a row that nothing writes.
     """
     try:
-        flat = _from_scored(row) if "rollout" in row else _from_store(row) if file.is_store else _from_slim(row)
+        flat = _from_store(row) if file.is_store else _from_slim(row)
         greedy = bool(flat.get("greedy"))
         out = {name: flat.get(name) for name in FIELDS if "." not in name}
         split = "" if file.split == TRAIN else file.split
@@ -174,27 +172,6 @@ def _from_slim(row: Row) -> Row:
         return row
     match = re.search(r"/(\d+)/[^/]+$", row["id"])
     return {**row, "group": int(match[1]) if match else 0, "greedy": row.get("temperature") == 0}
-
-
-def _from_scored(row: Row) -> Row:
-    """Read a row of format 2: a whole `ScoredRollout`."""
-    rollout, score = row["rollout"], row["score"]
-    verdict, logps = score["verdict"], rollout["behavior_logps"]
-    mask = rollout.get("sampled_mask") or [True] * len(logps)
-    sampled = [logp for logp, kept in zip(logps, mask, strict=True) if kept]
-    copied = ("sample", "seed", "finish", "version_min", "version_max", "text", "observations")
-    return {
-        **{name: rollout.get(name) for name in copied},
-        "group": row["group"],
-        "problem": rollout["prompt"]["problem"]["id"],
-        "asked": {**_problem(rollout["prompt"]["problem"]), "prompt": rollout["prompt"]["text"]},
-        "reward": score["value"],
-        "parts": score["parts"],
-        **{name: verdict.get(name) for name in ("correct", "reason", "extracted")},
-        "grader_stage": verdict.get("stage"),
-        "tokens": len(rollout["token_ids"]),
-        "mean_logp": fmean(sampled) if sampled else None,
-    }
 
 
 def _from_store(row: Row) -> Row:

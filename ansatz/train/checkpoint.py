@@ -50,9 +50,7 @@ _REMOVED_FILE = f"{TRAINING}/REMOVED"
 _NAME = re.compile(r"step-[0-9]{6,}")
 FORMAT = 4
 """Version of checkpoints. Format 3 chose tokens by another rule (`rollout.sampling`), and a resumed run would mix both
-rules. Format 2 kept the training state next to the model. Format 1 had no version number, no digests, and other names
-in the loop's state."""
-_OLD_STATE_FILE = "state.json"  # of formats 1 and 2
+rules. Earlier formats are from before the first release."""
 
 
 def capture(trainer: Checkpointed) -> dict[str, Any]:
@@ -205,10 +203,10 @@ def restore(checkpoint: Path, *, trainer: Checkpointed) -> tuple[int, dict[str, 
     verify_digests(checkpoint)
     check_resumable(checkpoint)
     try:
-        whole: dict[str, Any] = parse_json(read_bytes(checkpoint / _state_file(checkpoint)))
-        if whole.get("format", 1) != FORMAT:
+        whole: dict[str, Any] = parse_json(read_bytes(checkpoint / STATE_FILE))
+        if whole["format"] != FORMAT:
             raise CheckpointError(
-                f"{checkpoint} has checkpoint format {whole.get('format', 1)}, but this version of Ansatz reads format "
+                f"{checkpoint} has checkpoint format {whole['format']}, but this version of Ansatz reads format "
                 f"{FORMAT}. Finish the run with the version that began it, or start a new run from these weights with "
                 "model.path."
             )
@@ -246,13 +244,7 @@ def write_digests(folder: Path) -> None:
 
 
 def verify_digests(checkpoint: Path) -> None:
-    """Raise CheckpointError if a file was changed. It names the file and the newest undamaged checkpoint.
-
-    A checkpoint of format 1 passes, because it contains no digests.
-    """
-    sums = checkpoint / DIGESTS_FILE
-    if not sums.is_file() and _format_1(checkpoint):
-        return
+    """Raise CheckpointError if a file was changed. It names the file and the newest undamaged checkpoint."""
     if (damage := _damage(checkpoint)) is None:
         return
     earlier = [path for path in list_checkpoints(checkpoint.parent.parent) if path.name < checkpoint.name]
@@ -290,19 +282,7 @@ def _damage(checkpoint: Path) -> str | None:
                 return f"{DIGESTS_FILE} does not list {name}"
     except (OSError, ValueError) as error:
         return f"{DIGESTS_FILE} cannot be read ({error})"
-    return None if _state_file(checkpoint) in expected else f"{DIGESTS_FILE} does not list the training state"
-
-
-def _format_1(checkpoint: Path) -> bool:
-    try:
-        return "format" not in parse_json(read_bytes(checkpoint / _OLD_STATE_FILE))
-    except (OSError, ValueError, TypeError):
-        return False
-
-
-def _state_file(checkpoint: Path) -> str:
-    """Return the place of the state within the folder. Older formats kept it next to the model."""
-    return STATE_FILE if (checkpoint / TRAINING).is_dir() else _OLD_STATE_FILE
+    return None if STATE_FILE in expected else f"{DIGESTS_FILE} does not list the training state"
 
 
 def random_states() -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Files of responses into the table of the index: by DuckDB where their rows are flat, else row by row in Python.
 
 DuckDB reads about ten times as fast. It reads the files of samples and evaluations (`track.rollout_rows`); rows of
-older runs and of stores, and files with a row that it cannot read, go through `track.rollout_table`, which also says
-what is wrong with them. A test holds both ways equal. A pool of processes would be slower: for 120 MB, two
+stores, and files with a row that it cannot read, go through `track.rollout_table`, which also says what is wrong with
+them. A test holds both ways equal. A pool of processes would be slower: for 120 MB, two
 processes took 2.4 s of CPU time to parse the rows with `json` and to send them as lists, before any was inserted;
 DuckDB's parallel reader parses them in 0.65 s.
 """

@@ -9,7 +9,7 @@ import pytest
 from ansatz.evaluate.responses import MODES
 
 SETTINGS = {
-    "format_version": 2,
+    "format_version": 3,
     "suite": {"name": "made [/i] up", "as_on_card": True},
     "num_problems": 2,
     "samples_per_prompt": 1,

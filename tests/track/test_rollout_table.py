@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from made_up import make_pipeline, old_row, problem, scored, stored_group
+from made_up import make_pipeline, problem, scored, stored_group
 
 from ansatz.errors import DataError
 from ansatz.evaluate.responses import response_of, to_row
@@ -42,16 +42,6 @@ def test_rows_of_a_step_know_their_group_and_their_problem(tmp_path: Path):
     assert rows[0]["text"] == "é \u2028 12"
     assert rows[0]["answer"] == "12"
     assert FIELDS.keys() <= rows[0].keys()
-
-
-def test_rows_of_format_2_read_as_those_of_today(tmp_path: Path):
-    old, new = tmp_path / "old", tmp_path / "new"
-    members = [member for group in GROUPS for member in group]
-    rows = [old_row(member) for member in members]
-    write_jsonl(old / "rl" / "samples" / "step-000003.jsonl", rows)
-    Tracker(new / "rl", console=None, tensorboard=False, total_steps=1).samples(3, [stored_group(*g) for g in GROUPS])
-    unknown = {"advantage": None, "repetition": None}
-    assert read_all(old) == [{**row, **unknown} for row in read_all(new)]
 
 
 def test_evaluations_find_their_problems_and_responses_of_other_commands_bring_them(tmp_path: Path):

@@ -19,7 +19,7 @@ pytest.importorskip("duckdb", reason="a package of the viewer is not installed")
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from made_up import make_pipeline, old_row, scored, stored_group
+from made_up import make_pipeline, scored, stored_group
 from test_viewer_pages import HOSTILE, make_run
 
 from ansatz.track.filters import Compare, Everything, Flag, Query
@@ -70,12 +70,9 @@ def test_flat_files_are_read_without_python_and_alike(demo: Path, tmp_path: Path
 
 def test_files_of_every_kind_are_read_alike(tmp_path: Path):
     run = make_run(tmp_path / "run", text=HOSTILE, level="<i>1</i>")
-    old = make_pipeline(tmp_path / "old", sft_steps=2, rl_steps=2)
-    rows = [old_row(scored(sample=sample)) for sample in range(3)]
-    path = old / "rl" / "samples" / "step-000001.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    path.with_name("step-000001.groups.jsonl").unlink()
-    for folder in (run, old):
+    other = make_pipeline(tmp_path / "other", sft_steps=2, rl_steps=2)
+    (other / "rl" / "samples" / "step-000001.groups.jsonl").unlink()
+    for folder in (run, other):
         assert_holds(indexed(folder, tmp_path / "cache"), folder)
 
 

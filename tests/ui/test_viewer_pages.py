@@ -21,7 +21,7 @@ import pytest
 for _package in ("duckdb", "starlette"):
     pytest.importorskip(_package, reason="a package of the viewer is not installed")
 
-from made_up import NASTY, make_pipeline, old_row, problem, scored, stored_group  # noqa: E402
+from made_up import NASTY, make_pipeline, problem, scored, stored_group  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402
 
 from ansatz.data.pairs import pair_of  # noqa: E402
@@ -65,10 +65,6 @@ def viewer(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
     make_run(folder / "hostile", text=HOSTILE, level="<i>1</i>")
     nasty = stored_group(scored(problem(level="<i>1</i>"), text=HOSTILE, parts={NASTY: 1.0}))
     Tracker(folder / "hostile" / "rl", console=None, tensorboard=False, total_steps=9).samples(5, [nasty])
-    old = make_pipeline(folder / "old", sft_steps=2, rl_steps=2)
-    rows = [old_row(scored(sample=sample)) for sample in range(3)]
-    write_jsonl(old / "rl" / "samples" / "step-000001.jsonl", rows)
-    (old / "rl" / "samples" / "step-000001.groups.jsonl").unlink()
     torn = make_pipeline(folder / "torn", sft_steps=2, rl_steps=2, done=False)
     for path in (torn / "rl" / "metrics.jsonl", torn / "rl" / "samples" / "step-000002.jsonl"):
         path.write_text(path.read_text()[:-30])
@@ -84,7 +80,7 @@ def addresses(run: str) -> list[str]:
     return [f"/run/{run}{page}" for page in pages]
 
 
-@pytest.mark.parametrize("run", ["whole", "hostile", "old", "torn"])
+@pytest.mark.parametrize("run", ["whole", "hostile", "torn"])
 def test_every_page_of_every_kind_of_run_is_there(viewer: TestClient, run: str):
     for address in ["/", "/help", *addresses(run)]:
         answer = viewer.get(address)
@@ -96,7 +92,7 @@ def test_every_page_of_every_kind_of_run_is_there(viewer: TestClient, run: str):
 def test_a_run_that_cannot_be_read_is_a_notice_and_hides_no_other(viewer: TestClient):
     page = viewer.get("/").text
     assert "which no run writes" in unescape(page)
-    assert all(f'href="/run/{name}"' in page for name in ("whole", "old", "broken"))
+    assert all(f'href="/run/{name}"' in page for name in ("whole", "torn", "broken"))
     answer = viewer.get("/run/broken")
     assert (answer.status_code, "metrics.jsonl" in answer.text) == (400, True)
 
@@ -379,7 +375,7 @@ def test_the_tokens_of_a_response_show_what_the_update_did_to_them(tmp_path: Pat
     assert "The responses themselves are whole" in answer.text
 
 
-@pytest.mark.parametrize("run", ["whole", "hostile", "old", "torn"])
+@pytest.mark.parametrize("run", ["whole", "hostile", "torn"])
 def test_what_a_page_is_made_of_is_there_as_json(viewer: TestClient, run: str):
     for address in ["/", "/help", *addresses(run)]:
         answer = viewer.get(f"/api{address}")
