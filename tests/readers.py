@@ -29,7 +29,7 @@ from ansatz.json_text import parse_json
 from ansatz.ngrams import repeated_frac
 from ansatz.python_text import parse_arguments, parse_calls, parse_literal
 from ansatz.repeat import card as cards
-from ansatz.rewards import code_blocks, code_runs, countdown, format, judge, language, plain_calls, reasoning_steps
+from ansatz.rewards import code_blocks, code_tests, countdown, format, judge, language, plain_calls, reasoning_steps
 from ansatz.rewards.code_forms import read_forms
 from ansatz.rewards.code_safety import UnsafeTest
 from ansatz.rewards.judge_prompt import JudgePrompt
@@ -268,8 +268,8 @@ READERS: dict[str, Reader] = {
     "encoded steps": lambda text: reasoning_steps.encode_steps(Letters(), "?", text, reasoning_steps.step_ends(text)),
     "joined steps": joined,
     "the last program": code_blocks.last_program,
-    "printed output": lambda text: code_runs.same_output(text, f"1.5 {text[1:]}x", 0.1),
-    "a printed number": lambda text: code_runs.same_output(text.replace(" ", ""), "1.5", 0.1),
+    "printed output": lambda text: code_tests.same_output(text, f"1.5 {text[1:]}x", 0.1),
+    "a printed number": lambda text: code_tests.same_output(text.replace(" ", ""), "1.5", 0.1),
     "plain values": received,
     "tests of programs": tests_of_programs,
     "the shape of a response": shapes,

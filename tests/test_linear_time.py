@@ -34,8 +34,8 @@ HAND_ON = {
         "environments/tags.py:TagEnvironment.step"
     ),
     "It gives the program to the sandbox": (
-        "rewards/code_runs.py:MessagePeer.__init__ rewards/code_runs.py:ProgramUnderTest.__init__ "
-        "rewards/code_runs.py:ProgramUnderTest._peer rewards/sandbox.py:holding rewards/sandbox.py:job_of "
+        "rewards/code_tests.py:MessagePeer.__init__ rewards/code_tests.py:ProgramUnderTest.__init__ "
+        "rewards/code_tests.py:ProgramUnderTest._peer rewards/sandbox.py:holding rewards/sandbox.py:job_of "
         "rewards/sandbox_session.py:SandboxProcess.__init__"
     ),
     "It writes or reads a line of a file": (

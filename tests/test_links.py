@@ -146,7 +146,7 @@ def test_a_relative_path_is_that_of_the_current_folder(run: Path, monkeypatch: p
 OPENS_ELSEWHERE = {
     "certify.doctor": "a probe that it has just made",
     "certify.parity.report": "the user's own file",
-    "certify.ranks": "a temporary folder",
+    "certify.gradients": "a temporary folder",
     "cli.check": "a temporary folder",
     "cli.init": "the user's own folder, and files of the package",
     "cli.score": "a temporary folder",

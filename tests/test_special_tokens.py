@@ -10,7 +10,7 @@ from chat_families import FAMILIES, TOOL_FAMILIES, tokenizer
 
 from ansatz.config.chat import ChatTemplate
 from ansatz.errors import ModelError
-from ansatz.prompts.chat_turns import TurnRenderer
+from ansatz.prompts.chat_responses import TurnRenderer
 from ansatz.prompts.render import render, render_demonstration
 from ansatz.rollout.response_rules import text_encoder
 from ansatz.special_tokens import SpecialTokens, broken, has_marker, special_tokens

@@ -17,8 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ansatz.certify.gradients import Gradients
-from ansatz.certify.ranks import two_rank_gradient
+from ansatz.certify.gradients import Gradients, two_rank_gradient
 from ansatz.config.schema import Config, RolloutSection
 from ansatz.loop.builders import model_builder, tokenizer_texts
 from ansatz.loop.own_reward_model import rewards_before

@@ -1,24 +1,252 @@
-"""Evaluations of the same problems compared with the first, for the terminal, the report and the viewer."""
+"""Evaluations of the same problems compared with the first, for the terminal, the report and the viewer.
+
+What can be compared is a folder of `ansatz eval`, a run, or the responses of one evaluation of a run. Axes: P problems
+that both have. Everything is paired by problem: a problem that is hard for both says nothing about either.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import comb, fsum
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, cast
 
+from ansatz.config.load import parse_yaml
 from ansatz.config.sampling import SamplingOptions
+from ansatz.data.store import read_problems
 from ansatz.errors import ConfigError, DataError
-from ansatz.evaluate.paired import comparison, paired
+from ansatz.evaluate.estimators import bootstrap_interval
+from ansatz.evaluate.folder import EvaluationFolder
+from ansatz.evaluate.responses import Response, fields_of
 from ansatz.evaluate.scores import modes_of
-from ansatz.evaluate.sides import Side, read_side
+from ansatz.track.jsonl import Row
 from ansatz.track.report_of_runs import differing_keys
+from ansatz.track.rollout_rows import read_responses
+from ansatz.track.runs import PipelineRun, read_pipeline
+from ansatz.track.stored_evaluations import StoredEvaluation, stored_evaluations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One side of a comparison. name: what was given, and of a run, which evaluation. responses: [P][S]; empty for a
+    run without stored responses. seed: of the bootstrap. settings: what can make scores differ besides the model.
+    row: the evaluation's row of evaluations.jsonl; empty for a folder of `ansatz eval`. run: None for such a folder.
+    """
+
+    name: str
+    responses: Sequence[Sequence[Response]]
+    seed: int
+    settings: Mapping[str, Any]
+    row: Row = field(default_factory=dict[str, Any])
+    run: PipelineRun | None = None
+
+    @property
+    def missing(self) -> str:
+        """Return a sentence about what is missing; empty if nothing is."""
+        if self.responses:
+            return ""
+        return (
+            f"{self.name} has no stored responses (the run is of an older version, or save.samples was false), so it "
+            "cannot be paired problem by problem. Run `ansatz eval` with both on the same problems, and compare its "
+            "folders."
+        )
+
+
+def read_side(path: Path) -> Side:
+    """Return the side that a path names. Of a run, its last evaluation counts. Raise ConfigError if the path names
+    none."""
+    if path.is_file():
+        return _of_file(path)
+    if (path / "settings.json").is_file():
+        return _of_folder(path)
+    if (path / "config.yaml").is_file():
+        return _of_run(path)
+    raise ConfigError(
+        f"{str(path)!r} is neither a run (config.yaml is missing) nor a folder that `ansatz eval` wrote (settings.json "
+        "is missing). Give one of these, or a file STAGE/evaluations/SPLIT-STEP.jsonl of a run."
+    )
+
+
+def _of_folder(path: Path) -> Side:
+    folder = EvaluationFolder(path)
+    settings, responses = folder.settings(), folder.responses()
+    return Side(name=str(path), responses=responses, seed=settings["seed"], settings=settings)
+
+
+def _of_file(path: Path) -> Side:
+    folder = path.resolve().parents[2] if len(path.resolve().parents) > 2 else path
+    found = [] if not (folder / "config.yaml").is_file() else stored_evaluations(read_pipeline(folder))
+    evaluation = next((each for each in found if each.path.resolve() == path.resolve()), None)
+    if evaluation is None:
+        raise ConfigError(
+            f"{path} is not a stored evaluation of a run. Give a run, a folder that `ansatz eval` wrote, or a file "
+            "STAGE/evaluations/SPLIT-STEP.jsonl of a run."
+        )
+    return _side(read_pipeline(folder), str(path), evaluation)
+
+
+def _of_run(path: Path) -> Side:
+    run = read_pipeline(path)
+    if stored := stored_evaluations(run):
+        last = stored[-1]
+        return _side(run, f"{path} ({last.title})", last)
+    rows = run.evaluations()
+    if not rows:
+        raise ConfigError(f"{path} has not been evaluated yet: wait for its first evaluation, or evaluate its model.")
+    last = rows[-1]
+    name = f"{path} ({last['stage']}, step {last['step']})"
+    return Side(name=name, responses=(), seed=int(last.get("seed", 0)), settings=_settings(run), row=last, run=run)
+
+
+def _side(run: PipelineRun, name: str, evaluation: StoredEvaluation) -> Side:
+    place = (evaluation.stage, evaluation.step, evaluation.split)
+    rows = [row for row in run.evaluations() if (row["stage"], row["step"], row["split"]) == place]
+    problems = {each.id: each for each in read_problems(run.folder / "problems" / f"{evaluation.split}.jsonl")}
+    stored = [each for each in read_responses(evaluation.path) if not each.greedy]
+    if unknown := next((each.problem for each in stored if each.problem not in problems), None):
+        raise DataError(
+            f"{evaluation.path} has a response to {unknown!r:.80}, which the run does not have. Restore the file."
+        )
+    groups: dict[str, list[Response]] = {}
+    for each in stored:
+        response = Response(
+            **fields_of(problems[each.problem]),
+            sample=each.sample,
+            response=each.text,
+            tokens=each.tokens,
+            finish=each.finish,
+            verdicts={"reward": each.verdict},
+        )
+        groups.setdefault(each.problem, []).append(response)
+    return Side(
+        name=name,
+        responses=list(groups.values()),
+        seed=stored[0].seed if stored else 0,
+        settings=_settings(run),
+        row=rows[-1] if rows else {},
+        run=run,
+    )
+
+
+def _settings(run: PipelineRun) -> dict[str, Any]:
+    """Return the settings of a run's evaluations, under the names that `ansatz eval` stores."""
+    recipe = parse_yaml(run.config_text, where=str(run.folder / "config.yaml"))
+    sections = cast("Mapping[str, Any]", recipe) if isinstance(recipe, Mapping) else {}
+
+    def section(name: str) -> Mapping[str, Any]:
+        value = sections.get(name)
+        return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+    return {
+        **SamplingOptions().model_dump(mode="json"),
+        **section("evaluate"),
+        "template": section("data").get("template"),
+        "dtype": section("model").get("dtype"),
+        "rewards": section("rewards"),
+    }
+
+
+Pair = tuple[Sequence[Response], Sequence[Response]]
+
+
+def paired(a: Sequence[Sequence[Response]], b: Sequence[Sequence[Response]]) -> list[Pair]:
+    """Return the samples of each problem that both have, in the order of `a`.
+
+    Raise ConfigError if there is none. Raise DataError if a problem has different questions or answers in the two.
+    """
+    b_by_id = {samples[0].id: samples for samples in b}
+    pairs = [(samples, b_by_id[samples[0].id]) for samples in a if samples[0].id in b_by_id]
+    if not pairs:
+        raise ConfigError(
+            f"the two evaluations have no problem in common (they start with {a[0][0].id!r} and {b[0][0].id!r}). "
+            "Compare evaluations on the same problems."
+        )
+    for left, right in pairs:
+        if (left[0].question, left[0].answer) != (right[0].question, right[0].answer):
+            raise DataError(
+                f"problem {left[0].id!r} is not the same in both evaluations (answers {left[0].answer!r} and "
+                f"{right[0].answer!r}). Compare evaluations on the same version of the problems."
+            )
+    return pairs
+
+
+def comparison(pairs: Sequence[Pair], *, mode: str, seed: int, num_changed: int = 10) -> dict[str, Any]:
+    """Return how B compares with A in one mode.
+
+    Keys: num_problems, a and b (pass@1), difference (b - a) with its 95 % paired bootstrap interval, wins_a, wins_b and
+    ties (problems by which side has the higher fraction of correct responses), p_value (see `sign_test`), by_level and
+    by_subject (the same for each), and changed: at most `num_changed` problems, those that changed most.
+    """
+    return {
+        **_numbers(pairs, mode=mode, seed=seed),
+        "by_level": _parts(pairs, lambda response: response.level, mode=mode, seed=seed),
+        "by_subject": _parts(pairs, lambda response: response.subject, mode=mode, seed=seed),
+        "changed": _list_changed(pairs, mode=mode)[:num_changed],
+    }
+
+
+def sign_test(wins_a: int, wins_b: int) -> float:
+    """Return the exact two-sided p-value of the split of untied problems under a fair coin; 1 if all problems are tied.
+
+    With one sample per problem it is McNemar's exact test (https://doi.org/10.1007/BF02295996).
+    """
+    count, fewer = wins_a + wins_b, min(wins_a, wins_b)
+    tail = sum(comb(count, i) for i in range(fewer + 1))
+    return min(1.0, 2 * tail / 2**count)
+
+
+def _numbers(pairs: Sequence[Pair], *, mode: str, seed: int) -> dict[str, Any]:
+    a_P = [_correct_frac(left, mode) for left, _ in pairs]
+    b_P = [_correct_frac(right, mode) for _, right in pairs]
+    change_P = [b - a for a, b in zip(a_P, b_P, strict=True)]
+    wins_a, wins_b = sum(change < 0 for change in change_P), sum(change > 0 for change in change_P)
+    return {
+        "num_problems": len(pairs),
+        "a": fmean(a_P),
+        "b": fmean(b_P),
+        "difference": fsum(change_P) / len(pairs),
+        "difference_interval": list(bootstrap_interval(change_P, seed=seed)),
+        "wins_a": wins_a,
+        "wins_b": wins_b,
+        "ties": len(pairs) - wins_a - wins_b,
+        "p_value": sign_test(wins_a, wins_b),
+    }
+
+
+def _parts(pairs: Sequence[Pair], label: Callable[[Response], str], *, mode: str, seed: int) -> dict[str, Any]:
+    labels = {label(left[0]) for left, _ in pairs} - {""}
+    return {
+        name: _numbers([pair for pair in pairs if label(pair[0][0]) == name], mode=mode, seed=seed)
+        for name in sorted(labels, key=lambda name: (len(name), name))
+    }
+
+
+def _list_changed(pairs: Sequence[Pair], *, mode: str) -> list[dict[str, Any]]:
+    rows = [
+        {
+            "id": left[0].id,
+            "question": left[0].question,
+            "a": _correct_frac(left, mode),
+            "b": _correct_frac(right, mode),
+        }
+        for left, right in pairs
+    ]
+    moved = [row for row in rows if row["a"] != row["b"]]
+    return sorted(moved, key=lambda row: -abs(row["b"] - row["a"]))  # stable: ties stay in the suite's order
+
+
+def _correct_frac(samples: Sequence[Response], mode: str) -> float:
+    return sum(response.verdicts[mode].correct for response in samples) / len(samples)
+
 
 NUM_CHANGED = 20
 """Problems that changed most, which pages of several runs show."""
 
 
 def compare_sides(paths: Sequence[Path], *, mode: str, num_changed: int) -> list[dict[str, Any]]:
-    """Return each path but the first compared with the first: the numbers of `paired.comparison` in a mode (empty: the
+    """Return each path but the first compared with the first: the numbers of `comparison` in a mode (empty: the
     first one), the folders, and `warnings` about other differences. If one of the two has no stored responses,
     `missing` says so, and there are only the two scores that the runs have logged. recipes: of two runs, a sentence for
     each key that differs, and one for the numbers of steps."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
@@ -21,9 +22,8 @@ from ansatz.errors import DataError
 from ansatz.evaluate.estimators import pass_at_k_exactly
 from ansatz.registry import Registry
 from ansatz.track.base import EVALUATION_NUMBERS, EXACT
-from ansatz.track.exact_rows import read_solution_logps
 from ansatz.track.jsonl import Row, read_jsonl
-from ansatz.track.rollout_rows import read_responses
+from ansatz.track.rollout_rows import SOLUTION_LOGPS, read_responses
 from ansatz.track.runs import PipelineRun, StageRun
 from ansatz.track.step_files import EVALUATIONS, step_path
 
@@ -180,3 +180,28 @@ def bind_guard(name: str) -> Outcome:
         return partial(mean_metric, metric=bare)
     given = {key: parse_yaml(value, where=name) for key, _, value in (each.partition("=") for each in settings)}
     return bind_outcome({"name": "exact_pass@k" if bare == "exact" else bare, **given})
+
+
+def read_solution_logps(path: Path, *, temperature: float) -> dict[str, float]:
+    """Return the log-prob of the worked solution of each problem that has one, in the order of the problems.
+
+    Raise DataError for a row that no run writes, and if no problem has a log-prob at this temperature.
+    """
+    found, known = dict[str, float](), set[str]()
+    for number, row in enumerate(read_jsonl(path), start=1):
+        logps = row.get(SOLUTION_LOGPS, {})
+        if not isinstance(logps, dict) or not all(isinstance(logp, int | float) for logp in logps.values()):
+            raise DataError(
+                f"{path}, line {number}: {SOLUTION_LOGPS!r} is {logps!r:.60}, which no run writes. Restore the file, "
+                "or remove it."
+            )
+        known |= logps.keys()
+        if (logp := logps.get(f"{temperature:g}")) is not None:
+            found[str(row["problem"])] = float(logp)
+    if not found:
+        have = f"those at {', '.join(sorted(known))}" if known else "none"
+        raise DataError(
+            f"{path}: expected log-probs of worked solutions at temperature {temperature:g}, found {have}. Set "
+            "evaluate.temperature, and use held-out problems with worked solutions."
+        )
+    return found

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from ansatz.environments.base import EnvironmentSpec, Message, Observation
 from ansatz.environments.episode import Episode
 from ansatz.errors import ConfigError
-from ansatz.prompts.chat_turns import TurnRenderer
+from ansatz.prompts.chat_responses import TurnRenderer
 from ansatz.prompts.tokenizer import Tokenizer
 from ansatz.rollout.base import Sampling
 from ansatz.special_tokens import special_tokens

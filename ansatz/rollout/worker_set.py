@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ansatz.cluster.base import Answered, Cluster, Died, Event, Failed, Joined, Partial, Role
-from ansatz.cluster.budget import RestartBudget
-from ansatz.cluster.health import Confirmation, Health, State, Weights, contradiction
+from ansatz.cluster.health import Confirmation, Health, RestartBudget, State, Weights, contradiction
 from ansatz.errors import RolloutError
 
 _ROOM_INTERVAL_S = 1.0
@@ -29,7 +28,7 @@ class Limits:
 
     probe: to answer a probe. lease: to sample a group, at least; the limit is four times the 99th percentile of the
     durations if that is longer. start: until a worker has joined, and until it has loaded weights. idle: a worker that
-    has been idle for this long is probed. restarts: of one worker within an hour (`cluster.budget`). patience: how long
+    has been idle for this long is probed. restarts: of one worker within an hour (`cluster.health`). patience: how long
     there may be room on the cluster for fewer than the least number of workers.
     """
 

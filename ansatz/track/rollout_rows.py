@@ -13,11 +13,11 @@ The row of the response at temperature 0 of a problem with a worked solution als
 
     "solution_logps": {"0.7": -0.0412, "1": -0.287}
 
-the log-prob of that whole solution at each temperature, in nats. `track.exact_rows` reads them.
+the log-prob of that whole solution at each temperature, in nats. `findings.outcomes` reads them.
 
 A rollout of training has the id stage/step/group/sample. Instead of the noise of an evaluation it has `group`,
 `used`, and `tokens_at`, its range in the file of tokens or null. If the update has used it, it also has `advantage`,
-`mismatch_mean`, `mismatch_max`, `mean_entropy` and `clip_share` (`train.measure`). Its prompt is in the row of its
+`mismatch_mean`, `mismatch_max`, `mean_entropy` and `clip_share` (`train.step`). Its prompt is in the row of its
 group.
 """
 

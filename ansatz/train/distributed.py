@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from ansatz.cluster.budget import RestartBudget
+from ansatz.cluster.health import RestartBudget
 from ansatz.errors import ModelError, TrainerError
 from ansatz.links import make_folder, remove
 from ansatz.train import checkpoint

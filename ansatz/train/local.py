@@ -36,14 +36,13 @@ from ansatz.train import alignment
 from ansatz.train.batch import LossBatch, TrainBatch, build_batch
 from ansatz.train.critic import Critic, TrainedCritic
 from ansatz.train.logps import exact_kl, measure_demonstrations, response_logps, without_gradient
-from ansatz.train.measure import measure_batch
 from ansatz.train.optim import Schedule
 from ansatz.train.packed import PackedRollouts, pack_rollouts
 from ansatz.train.placement import EXACT_WEIGHTS, ONE_PROCESS, Placement, has_exact_weights, placed_like, read_tensors
 from ansatz.train.ranks import on_first_rank
 from ansatz.train.sample import TrainSample
 from ansatz.train.skipped import StoredUpdate, Trained, stop_if_too_many
-from ansatz.train.step import Exact, UpdateReport, UpdateSettings, train_step
+from ansatz.train.step import Exact, UpdateReport, UpdateSettings, measure_batch, train_step
 from ansatz.train.trainer import TRAINING, EarlierWeights, Skipped, StepReport, TokenLogps, incomplete
 
 

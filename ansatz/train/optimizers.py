@@ -22,8 +22,7 @@ from ansatz.config.fields import FractionBelowOne, Rate
 from ansatz.errors import install_command
 from ansatz.models.four_bit import bitsandbytes
 from ansatz.registry import Registry, check_result
-from ansatz.train.moments import moments_of_8_bits
-from ansatz.train.optim import MasterAdamW
+from ansatz.train.optim import MasterAdamW, moments_of_8_bits
 
 OPTIMIZERS: Registry[Callable[..., MasterAdamW]] = Registry("train.optimizer")
 """Functions of (model, dtype) whose keyword-only parameters are the settings of the optimizer."""

@@ -20,16 +20,18 @@ from ansatz.track.base import LOG
 from ansatz.track.console import event_line
 from ansatz.track.figures import Drawn, Panel, panel_chart, stage_charts
 from ansatz.track.filters import All, Compare, Query
+from ansatz.track.jsonl import Row
 from ansatz.track.report import describe_splits, read_record
+from ansatz.track.report_of_sweep import describe_sweep
 from ansatz.track.rollout_table import FIELDS, TRAIN, read_questions
 from ansatz.track.runs import SHOWN_TEXTS, StageRun
 from ansatz.track.step_files import EVALUATIONS, SAMPLES
+from ansatz.track.sweep_rows import begin_of_run
 from ansatz.track.word_diff import word_diff
 from ansatz.ui.library import Library, RunSummary
 from ansatz.ui.open_run import NotFound, OpenRun, Page
 from ansatz.ui.response import WORDS
 from ansatz.ui.response_pages import SAVED, ResponsePages, draw_bins, group_place, read_number
-from ansatz.ui.sweep_pages import SweepPages
 from ansatz.visible import visible
 
 PAIRS, PAGE_PAIRS = "pairs.jsonl", 20
@@ -60,10 +62,11 @@ class Pages:
         """Return the methods by address."""
         return {
             **ResponsePages(self.library).routes(),
-            **SweepPages(self.library).routes(),
             "/": self.show_runs,
             "/help": self.show_help,
             "/compare": self.compare_runs,
+            "/sweep/{name}": self.show_sweep,
+            "/sweep/{name}/rows.jsonl": self.export_rows,
             "/run/{name}": self.show_overview,
             "/run/{name}/metrics": self.show_metrics,
             "/run/{name}/health": self.show_health,
@@ -189,6 +192,26 @@ class Pages:
         runs = [OpenRun.find(self.library, name).read() for name in wanted]
         comparisons = compare_runs([known[name] for name in wanted])
         return "compare.html", describe_runs(runs, wanted, comparisons=comparisons)
+
+    def export_rows(self, name: str, query: Mapping[str, str]) -> Response:
+        return Response(read_text(self._find_sweep(name)), media_type="application/jsonl")
+
+    def show_sweep(self, name: str, query: Mapping[str, str]) -> Page:
+        runs = list(self.library.find_runs())
+
+        def find_run(row: Row) -> str:
+            """Return the name of a cell's run; empty if it is not there any more, or if several could be it."""
+            begin = f"block-{row['block']:04d}-{begin_of_run(row['arm'], row['times'])}"
+            found = [run for run in runs if run.rpartition("-")[0] == begin]
+            return found[0] if len(found) == 1 else ""
+
+        return "sweep.html", {**describe_sweep(self._find_sweep(name), query.get("outcome", "")), "find_run": find_run}
+
+    def _find_sweep(self, name: str) -> Path:
+        known = self.library.find_sweeps()
+        if name not in known:
+            raise NotFound(f"{name!r} is not a sweep. The sweeps are {', '.join(known) or 'none'}.")
+        return known[name]
 
     def report_state(self, query: Mapping[str, str], name: str = "") -> Response:
         """Return how far a run is, or all runs."""

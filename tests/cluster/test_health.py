@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansatz.cluster.budget import RestartBudget
-from ansatz.cluster.health import Confirmation, Health, State, Weights, contradiction
+from ansatz.cluster.health import Confirmation, Health, RestartBudget, State, Weights, contradiction
 
 ONE = Weights(1, "a")
 NEW, OLD = Confirmation(policy_version=4, logps=(-1.0, -2.0)), Confirmation(policy_version=3, logps=(-1.5, -2.5))

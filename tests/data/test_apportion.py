@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansatz.data.apportion import Shares, Stratum, apportioned, fits, max_rows, rows_per_stratum, shares_of
+from ansatz.data.mixture import Shares, Stratum, apportioned, fits, max_rows, rows_per_stratum, shares_of
 from ansatz.errors import ConfigError
 
 ONE = {"": Fraction(1)}

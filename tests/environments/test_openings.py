@@ -21,7 +21,7 @@ from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.run_sources import RunSources
 from ansatz.models.reader import TextReader
 from ansatz.prompts.answer_only import render_guess
-from ansatz.prompts.chat_turns import TurnRenderer
+from ansatz.prompts.chat_responses import TurnRenderer
 from ansatz.prompts.render import render, render_demonstration
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.ticket import Kind, issue_tickets, ticket_from_json, ticket_to_json

@@ -7,8 +7,8 @@ import pytest
 
 from ansatz.cli.compare import compare
 from ansatz.errors import ConfigError, DataError
+from ansatz.evaluate.comparisons import comparison, paired, sign_test
 from ansatz.evaluate.folder import EvaluationFolder
-from ansatz.evaluate.paired import comparison, paired, sign_test
 from ansatz.evaluate.responses import MODES, Response, to_row
 from ansatz.track.jsonl import write_jsonl
 from ansatz.types import Finish, Reason, Verdict

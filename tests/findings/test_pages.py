@@ -12,9 +12,8 @@ from toy_runs import REPOSITORY
 from ansatz.findings.cells import Cells
 from ansatz.findings.outcomes import bind_guard, bind_outcome
 from ansatz.findings.rows import REGISTER
-from ansatz.findings.statistics import SMALL
 from ansatz.findings.sweep_file import read_sweep
-from ansatz.findings.verdicts import describe
+from ansatz.findings.verdicts import SMALL, describe
 from tools.findings.pages import make_pages, read_finding
 
 PAGES, SWEEPS = REPOSITORY / "docs" / "findings", REPOSITORY / "findings"

@@ -7,7 +7,7 @@ import pytest
 from slow_verdicts import log_ratio_and_half, mean_and_half
 from slow_verdicts import t_quantile as slow_quantile
 
-from ansatz.findings.statistics import (
+from ansatz.findings.verdicts import (
     Interval,
     decide,
     holm,

@@ -19,6 +19,7 @@ from ansatz.config import load_run
 from ansatz.data.hygiene.report import digest, write_data_report
 from ansatz.data.store import read_problems, write_problems
 from ansatz.errors import ConfigError, DataError, ModelError, NonFiniteError, RewardError
+from ansatz.findings.outcomes import read_solution_logps
 from ansatz.loop import pipeline
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.repeat import repeat_skipped_update
@@ -30,7 +31,6 @@ from ansatz.models.load import load_policy
 from ansatz.models.tiny import build_tiny_model
 from ansatz.track.base import EVALUATION_NUMBERS, LOG
 from ansatz.track.console import PlainConsole, open_console
-from ansatz.track.exact_rows import read_solution_logps
 from ansatz.track.jsonl import read_jsonl
 from ansatz.track.metrics import load_metrics
 from ansatz.track.report import write_report

@@ -15,10 +15,10 @@ from ansatz.objectives.preference import PREFERENCES
 from ansatz.objectives.preference_objective import build_preference_objective
 from ansatz.track.measurements import values
 from ansatz.train.batch import TrainBatch, build_batch
-from ansatz.train.measure import measure_loss
 from ansatz.train.packed import pack_rollouts
 from ansatz.train.ranks import split_for_rank
 from ansatz.train.sample import TrainSample
+from ansatz.train.step import measure_loss
 
 CPU = torch.device("cpu")
 ALONE = [name for name in PREFERENCES.names() if PREFERENCES.get(name).__name__ != "likelihood"]

@@ -13,7 +13,7 @@ from ansatz.config.chat import ChatTemplate
 from ansatz.environments.base import EnvironmentSpec, bind_environment
 from ansatz.environments.tool_calls import read_turn
 from ansatz.errors import ModelError
-from ansatz.prompts.chat_turns import TurnRenderer
+from ansatz.prompts.chat_responses import TurnRenderer
 from ansatz.prompts.render import Demonstration, render, render_demonstration
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.response_rules import ResponseRules, ResponseState, message_encoder

@@ -11,8 +11,7 @@ import pytest
 
 from ansatz.errors import ConfigError, DataError
 from ansatz.rewards import sandbox
-from ansatz.rewards.code_runs import same_output
-from ansatz.rewards.code_tests import check_golds, code_tests
+from ansatz.rewards.code_tests import check_golds, code_tests, same_output
 from ansatz.rewards.plain_calls import Peer, Refused
 from ansatz.types import Reason
 

@@ -16,7 +16,7 @@ import pytest
 from pool_workers import probe, rollouts_of, ticket, weights
 
 from ansatz.cluster.base import Role
-from ansatz.cluster.budget import RestartBudget
+from ansatz.cluster.health import RestartBudget
 from ansatz.cluster.ray import RayCluster
 from ansatz.rollout import worker_set
 from ansatz.rollout.pool import Pool

@@ -24,9 +24,9 @@ from ansatz.objectives.build import build_objective
 from ansatz.track.measurements import values
 from ansatz.track.rollouts import rollout_metrics
 from ansatz.train.local import LocalTrainer
-from ansatz.train.measure import explained_variance
 from ansatz.train.optim import Schedule
 from ansatz.train.sample import samples_of_groups
+from ansatz.train.step import explained_variance
 from ansatz.train.trainer import StepReport
 from ansatz.types import Finish, Group, Problem, Prompt, Reason, Rollout, Score, ScoredRollout, Verdict
 

@@ -13,9 +13,21 @@ from ansatz.config.schema import FIRST_STAGES, flat_keys
 from ansatz.errors import DataError
 from ansatz.findings.cells import Cells
 from ansatz.findings.rows import REGISTER
-from ansatz.findings.statistics import FEW, UNDECIDED, Interval, decide
 from ansatz.findings.sweep_file import SweepFile, label_of, read_sweep
-from ansatz.findings.verdicts import ACCURACIES, FRACTIONS, Guard, Result, Rows, describe, find_changes, judge
+from ansatz.findings.verdicts import (
+    ACCURACIES,
+    FEW,
+    FRACTIONS,
+    UNDECIDED,
+    Guard,
+    Interval,
+    Result,
+    Rows,
+    decide,
+    describe,
+    find_changes,
+    judge,
+)
 from ansatz.track.jsonl import Row, read_jsonl
 from ansatz.track.sweep_rows import NO_DIFFERENCE, read_rows, t_quantile
 from tools.findings.figures import draw_curves, draw_differences, draw_heat, draw_ratios, variance_ratios
