@@ -40,7 +40,7 @@ HAND_ON = {
     ),
     "It writes or reads a line of a file": (
         "data/hygiene/row_filter.py:_Lines.write files.py:write_text track/jsonl.py:to_line "
-        "track/checked_rows.py:_check track/checked_rows.py:_check_known track/rollout_rows.py:_response "
+        "track/checked_rows.py:_check track/rollout_rows.py:_response "
         "track/rollout_table.py:_from_slim track/rollout_table.py:_number_groups track/rollout_table.py:_problem "
         "track/rollout_table.py:convert_row track/rollout_table.py:read_groups track/rollout_table.py:read_rollouts "
         "track/rollout_table.py:select_rows ui/read_files.py:insert_problems ui/open_run.py:OpenRun.find_question"
