@@ -53,7 +53,7 @@ def test_a_row_that_no_run_writes_is_named_and_nothing_is_removed(tmp_path: Path
     with file.open("a") as rows:
         rows.write("{}\n")
     before = file.read_bytes()
-    with pytest.raises(DataError, match=rf"{name}\.jsonl, .* 'st(ep|age)' is 'missing'"):
+    with pytest.raises(DataError, match=rf"{name}\.jsonl, .* is 'missing'"):
         tracker.resume(0)
     assert file.read_bytes() == before
 
