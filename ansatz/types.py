@@ -100,8 +100,11 @@ class Problem:
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
-        if isinstance(self.answers, str):
-            raise ValueError(f"answers = {self.answers!r}: expected a tuple of texts, such as ({self.answers!r},)")
+        answers: Any = self.answers  # a source of a user's own may give anything
+        if not isinstance(answers, tuple) or not all(
+            isinstance(answer, str) for answer in cast(Sequence[Any], answers)
+        ):
+            raise ValueError(f"answers = {answers!r}: expected a tuple of texts, such as ('72',)")
 
     @property
     def answer(self) -> str:

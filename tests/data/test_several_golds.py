@@ -81,9 +81,10 @@ def test_problems_and_tickets_that_earlier_versions_stored_are_read(stored: str 
     assert prompt_from_json({"problem": row, "text": "?", "token_ids": [1]}).problem == problem
 
 
-def test_a_text_instead_of_a_tuple_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"answers = '72': expected a tuple of texts, such as \('72',\)"):
-        Problem(id="p", question="?", answers="72", source="test", split="train")  # pyright: ignore[reportArgumentType]
+@pytest.mark.parametrize("answers", ["72", 72, ["72"], (72,), ("72", None), {"72"}])
+def test_answers_that_are_no_tuple_of_texts_are_refused(answers: Any) -> None:
+    with pytest.raises(ValueError, match=r"answers = .*72.*: expected a tuple of texts, such as \('72',\)"):
+        Problem(id="p", question="?", answers=answers, source="test", split="train")
 
 
 def test_every_gold_answer_of_a_list_must_be_readable() -> None:
