@@ -128,7 +128,7 @@ def spec_of(objective: Any) -> dict[str, Any]:
 
 
 def write_bundle(folder: Path, bundle: Bundle) -> None:
-    """Write a bundle into an existing folder. bundle.json comes last, so an interrupted write is no valid bundle."""
+    """Write a bundle into an existing folder. bundle.json comes last, so readers refuse what an interruption leaves."""
     _check(bundle, str(folder))
     with open_draft(folder / ARRAYS) as file:
         file.write(save({name: np.ascontiguousarray(value) for name, value in bundle.arrays.items()}))

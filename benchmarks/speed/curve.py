@@ -110,7 +110,7 @@ def llama_sides(work: Work, size: str) -> list[Side]:
 
 
 def step_sides(work: Work, folder: Path, dtype: str) -> list[Side]:
-    """Return the sides of a GRPO step; TRL with the faster cache of the two that `generate` has."""
+    """Return the sides of a GRPO step: Ansatz, and TRL with a dynamic and with a static cache."""
     length = {"min_response_tokens": TOKENS - 1, "max_response_tokens": TOKENS, "stop": []}
     rollout = {"prompts_per_step": 8, "samples_per_prompt": 8, **length}
     recipe = work.step_recipe(model=folder, rollout=rollout)
