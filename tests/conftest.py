@@ -4,6 +4,7 @@ import gc
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -27,6 +28,10 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 SECONDS = Path(__file__).with_name("seconds.json")
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(os.environ["XDG_CONFIG_HOME"], ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

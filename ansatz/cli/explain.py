@@ -48,9 +48,9 @@ def explain(
 ) -> None:
     """Print what a recipe resolves to: the arithmetic of a step, its memory, and the objective; --full: all its keys.
 
-    Refuses what `ansatz train` refuses before it loads weights, except a folder that is in use and a cluster without
-    room. Nothing is downloaded: models and data sets of the hub that are not on this machine are listed. Of an
-    installed recipe, files may be missing too.
+    Refuses what `ansatz train` refuses before it loads weights, except a folder that is in use, a full disk, and a
+    cluster without room. Nothing is downloaded: models and data sets of the hub that are not on this machine are
+    listed. Of an installed recipe, files may be missing too.
     """
     trusts = trust_code or None
     config = load_recipe(recipe, overlays=overlay or [], overrides=context.obj, note=note, trust_code=trusts)

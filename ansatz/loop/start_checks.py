@@ -33,7 +33,7 @@ from ansatz.loop.stages.plan import PlannedStage, find_stage, planned_stages
 from ansatz.loop.stages.stage import Stage
 from ansatz.models.load import text_part
 
-ELSEWHERE = (MissingFileError, MissingModelError, MissingExtraError, NoSpaceError, UnreachableError)
+ELSEWHERE = (MissingFileError, MissingModelError, MissingExtraError, UnreachableError)
 """Errors about this machine, and not about a recipe that is meant for another one."""
 Check = Callable[[], object]
 """Raises an AnsatzError if the recipe cannot run."""
@@ -117,14 +117,14 @@ def _text_part(config: Config) -> str | None:
 
 def explained(config: Config, *, elsewhere: bool) -> tuple[RunSources, list[str]]:
     """Make the checks of `check_start` for a recipe that is not run here. Return its sources, with the recipe that they
-    will use, and sentences about checks that could not be made here: nothing is downloaded.
+    will use, and sentences about checks that could not be made here: nothing is downloaded. Nothing is written either,
+    so that a full disk is only noted.
 
-    elsewhere: the recipe is meant for a machine with its files, packages, disk space and servers. They may be missing
-    here.
+    elsewhere: the recipe is meant for a machine with its files, packages and servers. They may be missing here.
     """
     sources = RunSources(config)
     with stored_only():
-        _, missing = check_start(sources, may_miss=(NotStoredError, *(ELSEWHERE if elsewhere else ())))
+        _, missing = check_start(sources, may_miss=(NotStoredError, NoSpaceError, *(ELSEWHERE if elsewhere else ())))
     return sources, missing
 
 

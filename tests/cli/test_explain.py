@@ -1,6 +1,7 @@
 """`ansatz explain`: the memory of a recipe, for the hardware that its comment or the command names."""
 
 import re
+import shutil
 
 import pytest
 from toy_runs import REPOSITORY, toy_recipe
@@ -148,6 +149,14 @@ def test_an_unknown_model_is_said_to_be_unknown_and_the_rest_is_explained(tmp_pa
 
 OF_3B = {"model": {"path": "Qwen/Qwen2.5-3B", "tiny": {}}, "save": {"keep": 1}}
 """One checkpoint needs 31 GB of free disk, which is checked before anything is explained."""
+
+
+def test_a_full_disk_is_noted_and_the_rest_is_explained(tmp_path, monkeypatch):
+    """Explain writes nothing, and the memory is often asked for another machine."""
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: shutil._ntuple_diskusage(2**30, 2**29, 2**29))
+    output = explain(toy_recipe(tmp_path, OF_3B)).output
+    assert "P = 3,085,938,688 parameters" in output.partition("# Memory\n")[2]
+    assert len(re.findall(r"^Not checked: .* need 30\.9 GB, but only 0\.537 GB are free", output, re.MULTILINE)) == 1
 
 
 def test_adapters_and_a_reference_are_counted(tmp_path):
