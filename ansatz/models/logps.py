@@ -23,6 +23,7 @@ from ansatz.models.packing import round_up
 from ansatz.objectives.kl import Divergence, exact_kl
 
 CHUNK_LOGITS = 2**23  # logits of a chunk: 32 MB in float32
+CHUNK_ROWS = 128  # at least: each chunk also adds to the gradient of the whole output embedding
 GPU_CHUNK_LOGITS = 2**26  # 256 MB. Products of fewer rows would leave most of a GPU idle
 
 
@@ -105,7 +106,9 @@ class _ChunkedLogps(torch.autograd.Function):
                 grad_CV *= 1 - (logits_CV * (temperature / softcap)).square_()
             grad_CV = (grad_CV if temperature == 1.0 else grad_CV / temperature).to(weight_VH.dtype)
             grad_hidden_MH[rows] = grad_CV @ weight_VH
-            if grad_sum_VH is not None:
+            if grad_sum_VH is not None and grad_CV.dtype == grad_sum_VH.dtype:
+                grad_sum_VH.addmm_(grad_CV.t(), hidden_MH[rows])
+            elif grad_sum_VH is not None:
                 grad_sum_VH += grad_CV.t() @ hidden_MH[rows]
         grad_weight_VH = None if grad_sum_VH is None else grad_sum_VH.to(weight_VH.dtype)
         return grad_hidden_MH, grad_weight_VH, None, None, None, None
@@ -252,7 +255,7 @@ def hidden_before(policy: Policy, packed: PackedTokens) -> Tensor:
 
 def rows_per_chunk(vocab_size: int, *, on_gpu: bool) -> int:
     """Return how many rows of logits exist at once."""
-    return max(1, (GPU_CHUNK_LOGITS if on_gpu else CHUNK_LOGITS) // vocab_size)
+    return max(CHUNK_ROWS, (GPU_CHUNK_LOGITS if on_gpu else CHUNK_LOGITS) // vocab_size)
 
 
 def _chunks(num_tokens: int, weight_VH: Tensor) -> list[slice]:

@@ -17,7 +17,7 @@ from typing import Literal
 
 from ansatz.models.four_bit import BLOCK, SCALE_BLOCK, TABLE_BYTES, stored_bytes
 from ansatz.models.known_models import ModelShape
-from ansatz.models.logps import CHUNK_LOGITS, GPU_CHUNK_LOGITS, rows_per_chunk
+from ansatz.models.logps import rows_per_chunk
 from ansatz.models.packing import round_up
 
 Phase = Literal["always", "rollout", "update", "host"]
@@ -276,7 +276,7 @@ def _chunk(work: Workload, rows: int) -> int:
 
 
 def _chunk_formula(work: Workload, copies: int) -> str:
-    return f"at most {4 * (GPU_CHUNK_LOGITS if work.on_gpu else CHUNK_LOGITS) // 2**20} MiB, {copies} copies"
+    return f"at most {rows_per_chunk(work.shape.vocab_size, on_gpu=work.on_gpu)} rows of 4 V, {copies} copies"
 
 
 def part(name: str, size: int, formula: str, phase: Phase) -> MemoryPart:

@@ -114,7 +114,7 @@ def step_sides(work: Work, folder: Path, dtype: str) -> list[Side]:
     length = {"min_response_tokens": TOKENS - 1, "max_response_tokens": TOKENS, "stop": []}
     rollout = {"prompts_per_step": 8, "samples_per_prompt": 8, **length}
     recipe = work.step_recipe(model=folder, rollout=rollout)
-    recipe = merge(recipe, {"train": {"tokens_per_microbatch": 2048, "lr": 1e-5}})
+    recipe = merge(recipe, {"train": {"lr": 1e-5}})
     size = {"prompts": 8, "samples": 8, "min_tokens": TOKENS, "max_tokens": TOKENS, "data": str(work.train)}
     size |= {"model": str(folder), "microbatches": 8, "lr": 1e-5}
     peers = [work.trl("grpo", dtype=dtype, **size, options=each) for each in ({}, {"cache_implementation": "static"})]

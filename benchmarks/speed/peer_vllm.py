@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import cycle
 from pathlib import Path
 
 from rounds import Rounds
@@ -21,23 +22,26 @@ def main() -> None:
         seed=0,
         **settings["options"],
     )
+    sizes = cycle(settings.get("sizes", [[settings["prompts"], settings["samples"]]]))
     rows = [json.loads(line) for line in Path(settings["data"]).read_text(encoding="utf-8").splitlines()]
     tokenizer = llm.get_tokenizer()
     prompts = [
         {"prompt_token_ids": tokenizer.encode(row["prompt"], add_special_tokens=False)}
         for row in rows[: settings["prompts"]]
     ]
-    params = SamplingParams(
-        n=settings["samples"],
-        temperature=1.0,
-        min_tokens=settings["min_tokens"],
-        max_tokens=settings["max_tokens"],
-        logprobs=0,
-        detokenize=False,
-    )
     while rounds.begin():
-        outputs = llm.generate(prompts, params, use_tqdm=False)
-        rounds.end(tokens=sum(len(response.token_ids) for output in outputs for response in output.outputs))
+        num_prompts, num_samples = next(sizes)
+        params = SamplingParams(
+            n=num_samples,
+            temperature=1.0,
+            min_tokens=settings["min_tokens"],
+            max_tokens=settings["max_tokens"],
+            logprobs=0,
+            detokenize=False,
+        )
+        outputs = llm.generate(prompts[:num_prompts], params, use_tqdm=False)
+        tokens = sum(len(response.token_ids) for output in outputs for response in output.outputs)
+        rounds.end(rows=num_prompts * num_samples, tokens=tokens)
 
 
 if __name__ == "__main__":

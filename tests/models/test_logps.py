@@ -63,6 +63,7 @@ def test_the_chunk_size_changes_no_result(monkeypatch: pytest.MonkeyPatch, chunk
     arguments = inputs()
     expected = reference(*arguments, 1.3)
     monkeypatch.setattr(logps, "CHUNK_LOGITS", chunk_logits)
+    monkeypatch.setattr(logps, "CHUNK_ROWS", 1)
     assert_close(computed(*arguments, 1.3), expected)
 
 
@@ -93,6 +94,7 @@ def test_log_probs_and_entropies_are_differentiable_on_their_own() -> None:
 def test_tokens_that_are_not_candidates_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reference is a log_softmax over each row's most likely tokens and, if it is not among them, the target."""
     monkeypatch.setattr(logps, "CHUNK_LOGITS", 3 * VOCAB)
+    monkeypatch.setattr(logps, "CHUNK_ROWS", 1)
     hidden_MH, weight_VH, target_M = inputs()
     num_candidates_M = torch.arange(TOKENS) * 3 % VOCAB + 1
     plain = hidden_MH.double().requires_grad_(), weight_VH.double().requires_grad_()
@@ -115,6 +117,7 @@ def test_tokens_that_are_not_candidates_are_left_out(monkeypatch: pytest.MonkeyP
 def test_end_tokens_are_left_out_where_a_response_cannot_end(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """End ids beyond the vocabulary are ignored. The most likely tokens are counted without the end tokens."""
     monkeypatch.setattr(logps, "CHUNK_LOGITS", 3 * VOCAB)
+    monkeypatch.setattr(logps, "CHUNK_ROWS", 1)
     hidden_MH, weight_VH, target_M = inputs()
     end_ids, no_eos_M = (4, 50, 7, VOCAB + 3), torch.arange(TOKENS) % 3 > 0
     target_M[torch.isin(target_M, torch.tensor(end_ids)) & no_eos_M] = 5
@@ -146,6 +149,7 @@ def test_the_exact_kl_and_its_gradients_equal_the_plain_float64_ones(
     monkeypatch: pytest.MonkeyPatch, chunk_logits: int
 ) -> None:
     monkeypatch.setattr(logps, "CHUNK_LOGITS", chunk_logits)
+    monkeypatch.setattr(logps, "CHUNK_ROWS", 1)
     hidden_MH, weight_VH, _ = inputs()
     ref_hidden_MH, ref_weight_VH, _ = inputs(seed=1)
     chunked = hidden_MH.clone().requires_grad_(), weight_VH.clone().requires_grad_()
@@ -161,6 +165,7 @@ def test_the_exact_kl_and_its_gradients_equal_the_plain_float64_ones(
 
 def test_the_exact_kl_has_logits_for_only_one_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logps, "CHUNK_LOGITS", 4 * VOCAB)
+    monkeypatch.setattr(logps, "CHUNK_ROWS", 1)
     hidden_MH, weight_VH, _ = inputs()
     kept: list[torch.Size] = []
     keep = torch.autograd.graph.saved_tensors_hooks(
@@ -202,6 +207,7 @@ class Largest(TorchDispatchMode):
 
 def test_logits_exist_for_only_one_chunk_forward_and_backward(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logps, "CHUNK_LOGITS", 3 * VOCAB_SIZE + 5)
+    monkeypatch.setattr(logps, "CHUNK_ROWS", 1)
     policy = tiny_policy("qwen3, untied")
     token_T, position_T, segment_T = packed(some_sequences(40, 23, 30))
     with Largest(VOCAB_SIZE, policy.head.weight.shape) as largest:

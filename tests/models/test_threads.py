@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from ansatz.models.threads import SMALL_MODEL, one_thread, parallel_map, parallel_microbatches
+from ansatz.models.threads import PARALLEL_GRADIENTS, SMALL_MODEL, one_thread, parallel_map, parallel_microbatches
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,9 @@ def test_a_single_item_has_all_threads() -> None:
 
 def test_only_microbatches_of_a_small_model_on_a_cpu_run_in_parallel() -> None:
     assert parallel_microbatches(SMALL_MODEL - 1, on_cpu=True, threads=3) == 3
-    assert parallel_microbatches(SMALL_MODEL, on_cpu=True, threads=3) == 1
+    assert parallel_microbatches(SMALL_MODEL - 1, on_cpu=True, threads=1000) == 1000
+    assert parallel_microbatches(PARALLEL_GRADIENTS // 3, on_cpu=True, threads=3) == 3
+    assert parallel_microbatches(PARALLEL_GRADIENTS // 3 + 1, on_cpu=True, threads=3) == 1
     assert parallel_microbatches(1, on_cpu=False, threads=3) == 1
 
 

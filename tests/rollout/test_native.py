@@ -346,6 +346,7 @@ def test_sampling_in_chunks_gives_the_same_tokens(policy: Policy, monkeypatch: p
     whole, sizes = generate(policy), list[int]()
     sample_tokens = slots.sample_tokens
     monkeypatch.setattr(logps, "CHUNK_LOGITS", rows * VOCAB_SIZE + 1)
+    monkeypatch.setattr(logps, "CHUNK_ROWS", 1)
     monkeypatch.setattr(
         slots,
         "sample_tokens",
