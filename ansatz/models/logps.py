@@ -4,7 +4,7 @@ Axes: T flat tokens, M the tokens whose log-probs are computed, C tokens of a ch
 
     logp_m = z_y / t - logsumexp(z / t)        entropy_m = -sum_v p_v log p_v        in nats, with temperature t
 
-The backward pass computes each chunk's logits again:
+The backward pass computes each chunk's logits again, except on a CPU those of the first `KEPT_LOGITS`:
 d logp / dz = (onehot_y - p) / t and d entropy / dz = -p (log p + entropy) / t.
 """
 
@@ -24,6 +24,7 @@ from ansatz.objectives.kl import Divergence, exact_kl
 
 CHUNK_LOGITS = 2**23  # logits of a chunk: 32 MB in float32
 CHUNK_ROWS = 128  # at least: each chunk also adds to the gradient of the whole output embedding
+KEPT_LOGITS = 2**27  # of a microbatch, on a CPU: 512 MB in float32
 GPU_CHUNK_LOGITS = 2**26  # 256 MB. Products of fewer rows would leave most of a GPU idle
 
 
@@ -74,11 +75,14 @@ class _ChunkedLogps(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         logp_M = hidden_MH.new_empty(len(target_M), dtype=torch.float32)
         entropy_M = torch.empty_like(logp_M)
+        ctx.kept, keeps = list[Tensor](), any(ctx.needs_input_grad) and settings.softcap is None
         for rows in _chunks(len(target_M), weight_VH):
             logits_CV = head_logits(hidden_MH[rows], weight_VH, settings.temperature, settings.softcap)
             logp_CV = _chunk_logps(logits_CV, target_M, num_candidates_M, no_eos_M, settings.end_ids, rows)
             logp_M[rows] = logp_CV.gather(-1, target_M[rows, None]).squeeze(-1)
             entropy_M[rows] = torch.special.entr(logp_CV.exp()).sum(-1)
+            if keeps and rows.stop <= kept_rows(len(weight_VH), on_gpu=weight_VH.is_cuda):
+                ctx.kept.append(logp_CV)
         ctx.save_for_backward(hidden_MH, weight_VH, target_M, num_candidates_M, no_eos_M, entropy_M)
         ctx.settings = settings
         return logp_M, entropy_M
@@ -93,16 +97,19 @@ class _ChunkedLogps(torch.autograd.Function):
         grad_hidden_MH = torch.empty_like(hidden_MH)
         grad_sum_VH = torch.zeros_like(weight_VH, dtype=torch.float32) if ctx.needs_input_grad[1] else None
         has_entropy_grad = bool(grad_entropy_M.any())
-        for rows in _chunks(len(target_M), weight_VH):
-            logits_CV = head_logits(hidden_MH[rows], weight_VH, temperature, softcap)
-            logp_CV = _chunk_logps(logits_CV, target_M, num_candidates_M, no_eos_M, settings.end_ids, rows)
+        for number, rows in enumerate(_chunks(len(target_M), weight_VH)):
+            if number < len(ctx.kept):
+                logits_CV, logp_CV = None, ctx.kept[number]
+            else:
+                logits_CV = head_logits(hidden_MH[rows], weight_VH, temperature, softcap)
+                logp_CV = _chunk_logps(logits_CV, target_M, num_candidates_M, no_eos_M, settings.end_ids, rows)
             p_CV = logp_CV.exp()
             grad_CV = p_CV * -grad_logp_M[rows, None]
             grad_CV.scatter_add_(-1, target_M[rows, None], grad_logp_M[rows, None])
             if has_entropy_grad:
                 surprise_CV = p_CV * entropy_M[rows, None] - torch.special.entr(p_CV)
                 grad_CV -= surprise_CV * grad_entropy_M[rows, None]
-            if softcap is not None:  # d (c tanh(z / c)) / dz = 1 - tanh^2
+            if softcap is not None and logits_CV is not None:  # d (c tanh(z / c)) / dz = 1 - tanh^2
                 grad_CV *= 1 - (logits_CV * (temperature / softcap)).square_()
             grad_CV = (grad_CV if temperature == 1.0 else grad_CV / temperature).to(weight_VH.dtype)
             grad_hidden_MH[rows] = grad_CV @ weight_VH
@@ -256,6 +263,11 @@ def hidden_before(policy: Policy, packed: PackedTokens) -> Tensor:
 def rows_per_chunk(vocab_size: int, *, on_gpu: bool) -> int:
     """Return how many rows of logits exist at once."""
     return max(CHUNK_ROWS, (GPU_CHUNK_LOGITS if on_gpu else CHUNK_LOGITS) // vocab_size)
+
+
+def kept_rows(vocab_size: int, *, on_gpu: bool) -> int:
+    """Return how many rows of logits a microbatch keeps, at most, for its backward pass."""
+    return 0 if on_gpu else KEPT_LOGITS // vocab_size
 
 
 def _chunks(num_tokens: int, weight_VH: Tensor) -> list[slice]:

@@ -17,7 +17,7 @@ from typing import Literal
 
 from ansatz.models.four_bit import BLOCK, SCALE_BLOCK, TABLE_BYTES, stored_bytes
 from ansatz.models.known_models import ModelShape
-from ansatz.models.logps import rows_per_chunk
+from ansatz.models.logps import kept_rows, rows_per_chunk
 from ansatz.models.packing import round_up
 
 Phase = Literal["always", "rollout", "update", "host"]
@@ -265,6 +265,7 @@ def update_parts(work: Workload) -> list[MemoryPart]:
             _chunk_formula(work, _LOGIT_COPIES),
             "update",
         ),
+        part("kept logits", _kept(work) * work.parallel_microbatches, "4 V, of what fits 512 MiB", "update"),
         part("output embedding's sums", head * work.parallel_microbatches, "V H (4 + b)", "update"),
     ]
 
@@ -273,6 +274,11 @@ def _chunk(work: Workload, rows: int) -> int:
     """Return the bytes of the float32 logits that exist at once, out of `rows` rows."""
     vocab_size = work.shape.vocab_size
     return min(rows, rows_per_chunk(vocab_size, on_gpu=work.on_gpu)) * vocab_size * 4
+
+
+def _kept(work: Workload) -> int:
+    rows = kept_rows(work.shape.vocab_size, on_gpu=work.on_gpu)
+    return min(work.targets, rows) * work.shape.vocab_size * 4
 
 
 def _chunk_formula(work: Workload, copies: int) -> str:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ansatz.models import logps
+from ansatz.models.load import head_logits
 from ansatz.models.logps import chunked_kl, chunked_logps, token_logps
 from tools.families import VOCAB_SIZE
 
@@ -179,6 +180,34 @@ def test_the_exact_kl_has_logits_for_only_one_chunk(monkeypatch: pytest.MonkeyPa
     assert not [
         shape for shape in kept if VOCAB in shape and shape != weight_VH.shape
     ]  # no logits are kept for the backward pass
+
+
+@pytest.mark.parametrize("kept", [3 * VOCAB, 7 * VOCAB, 2**27])
+def test_kept_logits_change_no_bit(monkeypatch: pytest.MonkeyPatch, kept: int) -> None:
+    monkeypatch.setattr(logps, "CHUNK_LOGITS", 3 * VOCAB)
+    monkeypatch.setattr(logps, "CHUNK_ROWS", 1)
+    monkeypatch.setattr(logps, "KEPT_LOGITS", 0)
+    expected = values_and_gradients()
+    monkeypatch.setattr(logps, "KEPT_LOGITS", kept)
+    num_computed = 0
+
+    def counted(*arguments: Any) -> Tensor:
+        nonlocal num_computed
+        num_computed += 1
+        return head_logits(*arguments)
+
+    monkeypatch.setattr(logps, "head_logits", counted)
+    assert all(found.equal(value) for found, value in zip(values_and_gradients(), expected, strict=True))
+    num_chunks, num_kept = 256 // 3 + 1, min(kept // VOCAB // 3, 256 // 3 + 1)  # rows are padded to 256
+    assert num_computed == 2 * num_chunks - num_kept
+
+
+def values_and_gradients() -> list[Tensor]:
+    hidden_MH, weight_VH, target_M = inputs()
+    leaves = hidden_MH.requires_grad_(), weight_VH.requires_grad_()
+    values = chunked_logps(*leaves, target_M, num_candidates_M=torch.full_like(target_M, 5), temperature=0.7)
+    (values[0].square().sum() + values[1].cos().sum()).backward()
+    return [*(value.detach() for value in values), *(leaf.grad for leaf in leaves if leaf.grad is not None)]
 
 
 def test_no_tokens_give_empty_results_and_zero_gradients() -> None:
