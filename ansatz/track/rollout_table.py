@@ -29,6 +29,7 @@ from ansatz.track.filters import (
 from ansatz.track.jsonl import Row, read_jsonl
 from ansatz.track.notes import LABEL
 from ansatz.track.step_files import EVALUATIONS, SAMPLES, groups_path, step_files
+from ansatz.types import joined_golds
 
 _ROWS: dict[str, dict[str, Any]] = read_yaml(Path(__file__).with_suffix(".yaml"))
 FIELDS: Mapping[str, tuple[Kind, str]] = {name: (row["kind"], row["meaning"]) for name, row in _ROWS.items()}
@@ -84,6 +85,8 @@ def read_questions(folder: Path) -> dict[str, Row]:
 def _problem(row: Mapping[str, Any]) -> Row:
     meta = row.get("meta") if isinstance(row.get("meta"), dict) else {}
     asked = {name: str(row.get(name) or "") for name in ("question", "answer", "level")}
+    if isinstance(golds := row.get("answer"), list):
+        asked["answer"] = joined_golds(map(str, golds))
     return {**asked, "subject": str(row.get("subject") or (meta or {}).get("subject") or "")}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -59,6 +60,20 @@ def test_evaluations_find_their_problems_and_responses_of_other_commands_bring_t
     assert [row["greedy"] for row in rows.values()] == [False, False, True]
     assert rows["rejection_1/0/responses/0/0"]["parts"] == {"strict": 1.0, "last_number": 1.0}
     assert [row["group.size"] for row in rows.values()] == [1, 1, 1]
+
+
+def test_several_gold_answers_are_one_text_that_the_verifier_reads(tmp_path: Path):
+    """In training, evaluations and responses of other commands alike: rows are graded again with it."""
+    several = replace(problem(index=4), answers=("1/2", "0.5"))
+    write_jsonl(tmp_path / "problems" / "heldout.jsonl", [problem_row(several)])
+    tracker = Tracker(tmp_path / "rl", console=None, tensorboard=False, total_steps=1)
+    tracker.samples(3, [stored_group(scored(several), scored(several, sample=1))])
+    row = rollout_row(scored(several), group="rl/8/heldout/0", noise_step=0, temperature=1.0)
+    write_jsonl(tmp_path / "rl" / "evaluations" / "heldout-000008.jsonl", [row])
+    verdicts = {"strict": scored(several).score.verdict}
+    stored = [to_row(response_of(scored(several).rollout, verdicts))]
+    write_jsonl(tmp_path / "rejection_1" / "responses" / "rollouts.jsonl", stored)
+    assert {row["answer"] for row in read_all(tmp_path)} == {'["1/2", "0.5"]'}
 
 
 def test_a_line_that_was_cut_off_is_left_out_and_a_row_that_nothing_writes_is_named(tmp_path: Path):
