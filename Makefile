@@ -94,7 +94,7 @@ bench: env .venv-peers/.ready .venv-vllm/.ready
 	$(BIN)/python benchmarks/speed/run.py all --out docs/benchmarks.json --page docs/benchmarks.md
 
 # Models from 1 to 270 M parameters, 1 to 128 rows: an hour as well. A size that has been measured is kept.
-bench-curve: real-models .venv-peers/llama/.ready
+bench-curve: real-models .venv-peers/llama/.ready .venv-vllm/.ready
 	$(BIN)/python benchmarks/speed/curve.py --out docs/benchmarks_curve.json --page docs/benchmarks.md
 
 # Bugs that are planted into TRL's running code: which does the audit name? 20 minutes; SMOLLM2=FOLDER adds two runs.

