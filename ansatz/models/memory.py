@@ -265,7 +265,7 @@ def update_parts(work: Workload) -> list[MemoryPart]:
             _chunk_formula(work, _LOGIT_COPIES),
             "update",
         ),
-        part("kept logits", _kept(work) * work.parallel_microbatches, "4 V, of what fits 512 MiB", "update"),
+        *_kept_logits(work),
         part("output embedding's sums", head * work.parallel_microbatches, "V H (4 + b)", "update"),
     ]
 
@@ -276,9 +276,10 @@ def _chunk(work: Workload, rows: int) -> int:
     return min(rows, rows_per_chunk(vocab_size, on_gpu=work.on_gpu)) * vocab_size * 4
 
 
-def _kept(work: Workload) -> int:
-    rows = kept_rows(work.shape.vocab_size, on_gpu=work.on_gpu)
-    return min(work.targets, rows) * work.shape.vocab_size * 4
+def _kept_logits(work: Workload) -> list[MemoryPart]:
+    rows = kept_rows(vocab_size := work.shape.vocab_size, on_gpu=work.on_gpu)
+    kept = min(work.targets, rows) * vocab_size * 4 * work.parallel_microbatches
+    return [part("kept logits", kept, f"at most {rows} rows of 4 V", "update")] if rows else []
 
 
 def _chunk_formula(work: Workload, copies: int) -> str:
