@@ -15,8 +15,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from ansatz.errors import ConfigError, ModelError
-from ansatz.models.load import Policy
+from ansatz.errors import ModelError
+from ansatz.models.load import ONE_AT_A_TIME, Policy
 
 
 def configure_layers(policy: Policy, *, checkpointing: bool = False, compiled: bool = False) -> None:
@@ -24,23 +24,19 @@ def configure_layers(policy: Policy, *, checkpointing: bool = False, compiled: b
 
     checkpointing: keep only each layer's input for the backward pass, and compute the layer again there. The gradients
         have the same bits.
-    compiled: use torch.compile, on the first use of each kind of layer. Results differ by rounding.
-    Raise ModelError if transformers does not mark the model's layers, ConfigError if compiled microbatches would run
-    in parallel.
+    compiled: use torch.compile, on the first use of each kind of layer. Results differ by rounding, and microbatches
+        run one after the other, because it does not support threads.
+    Raise ModelError if transformers does not mark the model's layers.
     """
     if not checkpointing and not compiled:
         return
-    if compiled and policy.parallel_microbatches > 1:
-        raise ConfigError(
-            "model.compile = true: on a CPU, microbatches run in parallel threads, which torch.compile does not "
-            "support. Set threads: 1, or remove model.compile."
-        )
     layers = checkpointed_layers(policy)
     if not layers:
         raise ModelError(
             f"model.path = {policy.path!r}: transformers marks no layers of {type(policy.model).__name__} for gradient "
             "checkpointing. Remove model.checkpointing and model.compile."
         )
+    setattr(policy.model, ONE_AT_A_TIME, compiled)
     for layer in layers:
         layer.forward = _Layer(layer, checkpointing=checkpointing, compiled=compiled)
 

@@ -33,12 +33,15 @@ from ansatz.model_config import is_wrapper, read_config, text_config
 from ansatz.models import attention, four_bit, layer_operations
 from ansatz.models.families import DEQUANTIZED, check_family, max_context, quantization, sliding_window
 from ansatz.models.packing import ROUND_FLOAT32_ON_CPU, ROUND_TOKENS, pack
-from ansatz.models.threads import parallel_microbatches
+from ansatz.models.threads import parallel_microbatches, tokens_of_each
 from ansatz.trial import check_trial
 
 transformers.utils.logging.disable_progress_bar()
 
 _T = TypeVar("_T")
+
+ONE_AT_A_TIME = "ansatz_one_at_a_time"
+"""The attribute of a model whose microbatches must not run in parallel threads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +79,16 @@ class Policy:
     @property
     def parallel_microbatches(self) -> int:
         """The number of microbatches of a step that run in parallel."""
-        if self.sharded is not None:  # every rank gathers the same weights in the same order
+        if self.sharded is not None or getattr(self.model, ONE_AT_A_TIME, False):  # ranks gather weights in one order
             return 1
         return parallel_microbatches(
             self.num_parameters, on_cpu=self.device.type == "cpu", threads=torch.get_num_threads()
         )
+
+    def microbatch_tokens(self, limit: int) -> int:
+        """Return how many of `limit` tokens one microbatch of an update has: all, or an equal share for each of those
+        of a larger model that run in parallel, so that they need no more memory than one."""
+        return tokens_of_each(limit, self.num_parameters, self.parallel_microbatches)
 
     def run(self, function: Callable[[], _T]) -> _T:
         """Call function(), which reads the weights. Sharded ones are gathered for it, and for its backward pass."""

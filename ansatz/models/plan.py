@@ -16,7 +16,7 @@ from ansatz.models.known_models import ModelShape, model_shape
 from ansatz.models.load import compute_dtype
 from ansatz.models.lora import DEFAULT_RANK, read_adapter
 from ansatz.models.memory import GIB, USABLE_FRACTION, Workload, adapter_parameters
-from ansatz.models.threads import parallel_microbatches, usable_cores
+from ansatz.models.threads import parallel_microbatches, tokens_of_each, usable_cores
 from ansatz.models.tiny import build_tiny_model, tiny_shape
 from ansatz.registry import settings_of
 
@@ -105,11 +105,11 @@ def workload_of(config: Config, objective: Any, *, hardware: Hardware | None) ->
         dtype_bytes = compute_dtype(model.dtype, torch.device("cpu")).itemsize
     span = rollout.max_prompt_tokens + rollout.max_response_tokens
     minibatch = -(-rollout.rollouts_per_step // train.updates_per_step) * span
-    microbatch_tokens = (
-        minibatch if objective.whole_minibatch else min(max(train.tokens_per_microbatch, span), minibatch)
-    )
     threads = config.threads or usable_cores()
-    num_parallel = parallel_microbatches(shape.num_parameters, on_cpu=hardware is None, threads=threads)
+    is_threaded = hardware is None and not model.compile
+    num_parallel = parallel_microbatches(shape.num_parameters, on_cpu=is_threaded, threads=threads)
+    limit = tokens_of_each(train.tokens_per_microbatch, shape.num_parameters, num_parallel)
+    microbatch_tokens = minibatch if objective.whole_minibatch else min(max(limit, span), minibatch)
     as_many_as_fit = 256 if hardware is None else rollout.rollouts_per_step  # what max_concurrent: 0 stands for
     max_concurrent = int(rollout.engine.get("max_concurrent", 256)) or as_many_as_fit
     rollouts = min(max(max_concurrent, rollout.samples_per_prompt), rollout.rollouts_per_step)

@@ -42,6 +42,12 @@ def parallel_microbatches(num_parameters: int, *, on_cpu: bool, threads: int) ->
     return threads if on_cpu and fits else 1
 
 
+def tokens_of_each(limit: int, num_parameters: int, parallel: int) -> int:
+    """Return the limit of tokens of each microbatch. Those of larger models share it, as their activations are what
+    fills the memory."""
+    return limit if num_parameters < SMALL_MODEL else max(1, limit // parallel)
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Run each operation on one thread."""

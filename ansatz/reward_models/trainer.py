@@ -241,7 +241,8 @@ class RewardTrainer:
     def _microbatches(self, packed: PackedRollouts) -> tuple[list[PackedRollouts], int]:
         """Return (microbatches of this rank, how many of them count). Responses to one prompt stay together if the loss
         compares them."""
-        limit, workers = self.settings.tokens_per_microbatch, self.model.parallel_microbatches
+        limit = self.model.microbatch_tokens(self.settings.tokens_per_microbatch)
+        workers = self.model.parallel_microbatches
         pairs = self.kind == "bradley_terry"
         splits, num_counted = split_for_rank(packed, limit, self.ranks, multiple=workers, whole_groups=pairs)
         return [select_rollouts(packed, segments) for segments in splits], num_counted

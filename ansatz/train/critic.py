@@ -54,6 +54,10 @@ class Critic(nn.Module):
         """Number of microbatches to compute at once, as for a policy of this size."""
         return self._policy.parallel_microbatches
 
+    def microbatch_tokens(self, limit: int) -> int:
+        """Return how many of `limit` tokens each has."""
+        return self._policy.microbatch_tokens(limit)
+
     def values(self, packed: PackedRollouts) -> Tensor:
         """Compute the values [T], float32; 0 outside the mask."""
         return self._policy.run(lambda: self._values(packed))
@@ -113,7 +117,8 @@ class TrainedCritic:
             return float(loss.detach()), measured, self.optimizer.gradients(loss)
 
         parallel = self.module.parallel_microbatches
-        parts, num_counted = batch.microbatches(self.tokens_per_microbatch, self.ranks, multiple=parallel)
+        max_tokens = self.module.microbatch_tokens(self.tokens_per_microbatch)
+        parts, num_counted = batch.microbatches(max_tokens, self.ranks, multiple=parallel)
         computed = parallel_map(compute, parts, parallel)
         _, measured = accumulate_gradients(
             self.optimizer, computed, num_counted, self.ranks, step=step, of="the critic: "

@@ -178,8 +178,9 @@ def train_step(
         gradients = _gradients(optimizer, losses.loss, outputs, always=ranks.size > 1 or part is parts[0])
         return float(losses.loss.detach()), measure_loss(losses, loss_batch), gradients
 
-    parallel = policy.parallel_microbatches  # computed at the same time: several threads for a small model on a CPU
-    parts, num_counted = _microbatches(batch, objective, settings, ranks, parallel=parallel)
+    parallel = policy.parallel_microbatches  # computed at the same time, by several threads of a CPU
+    max_tokens = policy.microbatch_tokens(settings.tokens_per_microbatch)
+    parts, num_counted = _microbatches(batch, objective, max_tokens, ranks, parallel=parallel)
     computed = parallel_map(compute, parts, parallel)
     total_loss, merged = accumulate_gradients(optimizer, computed, num_counted, ranks, step=step)
     try:
@@ -219,16 +220,14 @@ def _gradients(optimizer: MasterAdamW, loss: Tensor, outputs: Sequence[Tensor], 
 
 
 def _microbatches(
-    batch: TrainBatch, objective: Objective, settings: UpdateSettings, ranks: Ranks, *, parallel: int
+    batch: TrainBatch, objective: Objective, max_tokens: int, ranks: Ranks, *, parallel: int
 ) -> tuple[list[TrainBatch], int]:
     """Return (microbatches of this rank, how many of them count in the report). The others have no weight. An objective
     of the whole minibatch is an exception: every rank computes the same loss, the first one reports it, and each rank's
     gradients cover its share."""
     if objective.whole_minibatch:
         return [batch], int(ranks.rank == 0)
-    return batch.microbatches(
-        settings.tokens_per_microbatch, ranks, multiple=parallel, whole_groups=objective.whole_groups
-    )
+    return batch.microbatches(max_tokens, ranks, multiple=parallel, whole_groups=objective.whole_groups)
 
 
 def accumulate_gradients(

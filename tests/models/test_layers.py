@@ -11,7 +11,7 @@ from tiny_models import ARCHITECTURES, packed, some_prompts, some_sequences, tin
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from ansatz.errors import ConfigError, ModelError
+from ansatz.errors import ModelError
 from ansatz.models.layers import configure_layers
 from ansatz.models.load import Policy
 from ansatz.models.threads import parallel_map
@@ -109,9 +109,13 @@ def test_a_model_without_marked_layers_is_refused() -> None:
     configure_layers(policy)
 
 
-def test_compiled_microbatches_in_parallel_threads_are_refused() -> None:
-    with threads(2), pytest.raises(ConfigError, match="Set threads: 1"):
-        configure_layers(tiny_policy(), compiled=True)
+def test_compiled_microbatches_run_one_after_the_other() -> None:
+    with threads(2):
+        policy, other = tiny_policy(), tiny_policy()
+        configure_layers(policy, checkpointing=True)
+        configure_layers(other, compiled=True)
+        assert policy.parallel_microbatches == 2
+        assert other.parallel_microbatches == 1
 
 
 @pytest.mark.slow

@@ -7,7 +7,14 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from ansatz.models.threads import PARALLEL_GRADIENTS, SMALL_MODEL, one_thread, parallel_map, parallel_microbatches
+from ansatz.models.threads import (
+    PARALLEL_GRADIENTS,
+    SMALL_MODEL,
+    one_thread,
+    parallel_map,
+    parallel_microbatches,
+    tokens_of_each,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +50,13 @@ def test_only_microbatches_of_a_small_model_on_a_cpu_run_in_parallel() -> None:
     assert parallel_microbatches(PARALLEL_GRADIENTS // 3, on_cpu=True, threads=3) == 3
     assert parallel_microbatches(PARALLEL_GRADIENTS // 3 + 1, on_cpu=True, threads=3) == 1
     assert parallel_microbatches(1, on_cpu=False, threads=3) == 1
+
+
+def test_parallel_microbatches_of_a_larger_model_share_the_limit_of_tokens() -> None:
+    assert tokens_of_each(100, SMALL_MODEL - 1, 3) == 100
+    assert tokens_of_each(100, SMALL_MODEL, 3) == 33
+    assert tokens_of_each(100, SMALL_MODEL, 1) == 100
+    assert tokens_of_each(2, SMALL_MODEL, 3) == 1
 
 
 def test_threads_work_ahead_of_a_slow_item_but_not_too_far() -> None:
