@@ -22,8 +22,8 @@ _Result = TypeVar("_Result")
 
 SMALL_MODEL = 2**24
 """Models with fewer parameters are small: one operation is not enough work for several threads."""
-PARALLEL_GRADIENTS = 2**30
-"""Of larger models, the microbatches in parallel have at most so many gradients at once: 4 GiB in float32."""
+PARALLEL_GRADIENTS = 2**29
+"""Of larger models, the microbatches in parallel have at most so many gradients at once: 2 GiB in float32."""
 
 
 def usable_cores() -> int:

@@ -6,17 +6,21 @@ not.
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from toy_runs import command
+from toy_runs import REPOSITORY, command, different_results, kill_in, toy_recipe
 
 from ansatz.models.load import Policy, load_policy
 from ansatz.prompts.render import render, render_demonstration
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native import NativeSampler
+from ansatz.track.jsonl import read_jsonl
 from ansatz.train.logps import logps_of
 from ansatz.train.packed import pack_rollouts
 from ansatz.train.sample import TrainSample
@@ -27,6 +31,7 @@ pytestmark = pytest.mark.slow
 
 SMOLLM, GEMMA = SOURCES
 QUESTION = "What is 7 + 5?"
+LLAMA = REPOSITORY / ".venv-peers" / "llama"
 
 
 def folder(name: str) -> Path:
@@ -87,3 +92,70 @@ def test_the_end_of_a_turn_is_learned_although_it_is_also_the_pad_token() -> Non
 
 def vars_of(made: Problem) -> dict[str, Any]:
     return {name: getattr(made, name) for name in ("id", "question", "answers", "source", "split")}
+
+
+def recipe_of(tmp_path: Path, model: str, changes: dict[str, Any]) -> Path:
+    return toy_recipe(
+        tmp_path,
+        {
+            "data": {"template": "boxed"},
+            "model": {"path": str(folder(model)), **changes.pop("model", {})},
+            "stages": ["rl"],
+            "rollout": {"prompts_per_step": 2, "samples_per_prompt": 2, "max_response_tokens": 12},
+            "rewards": {f"{REPOSITORY}/benchmarks/speed/rounds.py:share_of_letters": {}},
+            "train": {"steps": 3, "lr": 1e-5},
+            "save": {"every": 1},
+            "evaluate": {"problems": 2, "every": 0},
+            **changes,
+        },
+        without="model.tiny",
+    )
+
+
+@pytest.mark.parametrize("model", SOURCES)
+@pytest.mark.parametrize("adapters", [{}, {"lora": {"rank": 4}}])
+def test_a_killed_run_goes_on_with_the_same_bits(tmp_path: Path, model: str, adapters: dict[str, Any]) -> None:
+    recipe = recipe_of(tmp_path, model, {"model": adapters})
+    code, _, err = command("train", recipe, timeout_s=900)
+    assert code == 0, err
+    whole, killed = tmp_path / "runs" / "toy", tmp_path / "others" / "toy"
+    kill_in(killed / "rl", after=1, arguments=["train", recipe, "--out", killed.parent])
+    code, _, err = command("train", "--resume", killed, timeout_s=900)
+    assert code == 0, err
+    assert different_results(whole, killed) == []
+    rows = read_jsonl(whole / "rl" / "metrics.jsonl")
+    assert all(row["align/max_gap"] < 1e-3 for row in rows)
+
+
+def test_an_exported_model_is_read_back_and_answers_in_llama_cpp(tmp_path: Path) -> None:
+    """The way back to GGUF: the converter of llama.cpp reads what `ansatz export` writes."""
+    recipe = recipe_of(tmp_path, SMOLLM, {"train": {"steps": 1, "lr": 1e-7}})
+    assert command("train", recipe, "--name", "one", timeout_s=900)[0] == 0
+    exported = tmp_path / "exported"
+    code, _, err = command("export", tmp_path / "runs" / "one", exported)
+    assert code == 0, err
+    code, out, err = command("ask", exported, QUESTION, "--max-response-tokens", "24")
+    assert code == 0, err
+    assert "12" in out
+    converter, program = LLAMA / "llama.cpp" / "convert_hf_to_gguf.py", LLAMA / "bin" / "llama-completion"
+    if not program.is_file():
+        pytest.skip("llama.cpp is not built. `make .venv-peers/llama/.ready` builds it.")
+    file = tmp_path / "model.gguf"
+    made = [sys.executable, str(converter), str(exported), "--outfile", str(file), "--outtype", "f32"]
+    subprocess.run(made, check=True, capture_output=True, text=True)
+    asked = [str(program), "-m", str(file), "-p", QUESTION, "-n", "24", "--temp", "0", "-st", "--jinja"]
+    answer = subprocess.run(asked, check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL).stdout
+    assert "12" in answer.split(QUESTION)[-1]
+
+
+def test_a_step_takes_no_more_memory_than_explain_says(tmp_path: Path) -> None:
+    """The plan is for the longest prompts and responses, and for full microbatches."""
+    rollout = {"prompts_per_step": 2, "samples_per_prompt": 2, "max_prompt_tokens": 96, "max_response_tokens": 12}
+    train = {"steps": 2, "lr": 1e-5, "tokens_per_microbatch": 256}
+    recipe = recipe_of(tmp_path, SMOLLM, {"train": train, "rollout": rollout})
+    assert command("train", recipe, "--name", "one", timeout_s=900)[0] == 0
+    code, out, err = command("explain", recipe, "--run", tmp_path / "runs" / "one")
+    assert code == 0, err
+    (planned,) = re.findall(r"rollout ([\d.]+) GiB, update ([\d.]+) GiB", out)
+    (measured,) = re.findall(r"measured by one: ([\d.]+) GiB", out)
+    assert 0 < float(measured) < max(map(float, planned))
