@@ -29,7 +29,7 @@ TEMPLATE = "prompt_template"
 """The key of a problem's `meta` with the name of its own prompt template, or of its turn in the chat template."""
 ORIGIN = "data_source"
 """The key of a problem's `meta` with the name of its data set, as in the rows of verl."""
-_OPENING = "environment_opening"
+OPENING = "environment_opening"
 """The key of a problem's `meta` with what the problem was before its environment opened the conversation."""
 
 
@@ -184,59 +184,11 @@ class Problem:
         value = self.meta.get("chat_template_kwargs")
         return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
-    # An environment may open the conversation of a problem, once, before prompts are rendered
-    # (`environments.openings`). `opened` returns the problem as the prompt then shows it and keeps in `meta` what it
-    # was; `unopened` returns that, which the environment starts from again for every response.
-
-    @property
-    def is_opened(self) -> bool:
-        """Tell whether the problem's environment has been asked for the opening of the conversation, and had one or
-        failed."""
-        return _OPENING in self.meta
-
-    @property
-    def opening_error(self) -> str:
-        """The reason why the environment could not open the conversation; empty if it could."""
-        return self.meta.get(_OPENING, {}).get("error", "")
-
     @property
     def num_opening_turns(self) -> int:
-        """The number of turns right before the question that are the environment's. They are never taught."""
-        return self.meta.get(_OPENING, {}).get("num_turns", 0)
-
-    def opened(self, opening: str | Sequence[Mapping[str, Any]], *, error: str = "") -> Problem:
-        """Return the problem as the prompt shows it after the opening of its environment.
-
-        A text is shown on a new line after the question. Messages are shown before the question, and a system prompt
-        before all turns; if the last message is a user's, it replaces the question. error: why there is no opening.
-        """
-        question, before = self.question, list[dict[str, Any]]()
-        if isinstance(opening, str):
-            question = f"{question}\n{opening}" if opening else question
-        else:
-            before = [dict(message) for message in opening]
-            if before and before[-1]["role"] == "user":
-                question = before.pop()["content"]
-        systems = [turn for turn in before if turn["role"] in SYSTEM_ROLES]
-        said = [turn for turn in before if turn["role"] not in SYSTEM_ROLES]
-        earlier = list(self.earlier_turns)
-        original = {"question": self.question, "earlier_turns": earlier, "num_turns": len(said)}
-        meta = {**self.meta, _OPENING: {**original, **({"error": error} if error else {})}}
-        if before:
-            meta["earlier_turns"] = [*systems, *earlier, *said]
-        return dataclasses.replace(self, question=question, meta=meta)
-
-    @property
-    def unopened(self) -> Problem:
-        """The problem without the opening of its environment."""
-        if not self.is_opened:
-            return self
-        meta = dict(self.meta)
-        opening = meta.pop(_OPENING)
-        meta.pop("earlier_turns", None)
-        if opening["earlier_turns"]:
-            meta["earlier_turns"] = opening["earlier_turns"]
-        return dataclasses.replace(self, question=opening["question"], meta=meta)
+        """The number of turns right before the question that are the environment's (`environments.opened`). They are
+        never taught."""
+        return self.meta.get(OPENING, {}).get("num_turns", 0)
 
     @property
     def dialogue(self) -> str:

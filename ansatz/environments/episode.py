@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from ansatz.environments.base import Environment, EnvironmentSpec, Observation, is_overridden
+from ansatz.environments.opened import opened, opening_error, unopened
 from ansatz.environments.rewarding import failed_reward, reward_of
 from ansatz.errors import StorageError
 from ansatz.own_clock import TimeLimit
@@ -57,13 +58,13 @@ class Episode:
         problem = self._problem
         try:
             opening = await self._reset()
-            return problem.opened(opening) if opening else problem
+            return opened(problem, opening) if opening else problem
         except TimeoutError:
-            return problem.opened("", error=f"reset() has not returned within {self._spec.settings.timeout_s:g} s")
+            return opened(problem, "", error=f"reset() has not returned within {self._spec.settings.timeout_s:g} s")
         except StorageError:
             raise
         except (Exception, SystemExit) as error:
-            return problem.opened("", error=_describe(error))
+            return opened(problem, "", error=_describe(error))
         finally:
             await self.close()
 
@@ -166,11 +167,11 @@ class Episode:
     async def _start(self) -> _Instance:
         """Return the environment, which has been given the problem and the turns of a resumed response."""
         if self._instance is None:
-            if self._problem.opening_error:
-                raise ResetError(self._problem.opening_error)
+            if error := opening_error(self._problem):
+                raise ResetError(error)
             opening = await self._reset()
-            problem = self._problem.unopened
-            if (problem.opened(opening) if opening else problem) != self._problem:
+            problem = unopened(self._problem)
+            if (opened(problem, opening) if opening else problem) != self._problem:
                 await self.close()
                 raise ResetError("reset() gave another opening than the prompt has, which its problem must determine")
         assert self._instance is not None
@@ -183,7 +184,7 @@ class Episode:
         """Create the environment and give it the problem. Returns its opening; None without one."""
         self._instance = instance = _Instance(self._spec.make())
         try:
-            opening = whole(await self._call(instance, instance.environment.reset, self._problem.unopened))
+            opening = whole(await self._call(instance, instance.environment.reset, unopened(self._problem)))
             if opening is not None and not isinstance(opening, str) and (problem := _find_fault_of_messages(opening)):
                 raise ResetError(f"reset() gave {problem}")
         except TimeoutError:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from ansatz.environments.base import EnvironmentSpec
 from ansatz.environments.calls import environment_calls
 from ansatz.environments.episode import Episode
+from ansatz.environments.opened import is_opened
 from ansatz.errors import ConfigError
 from ansatz.types import Problem
 
@@ -23,7 +24,7 @@ def with_openings(problems: Sequence[Problem], spec: EnvironmentSpec | None) -> 
     """
     if spec is None or not spec.opens:
         return list(problems)
-    new = [index for index, problem in enumerate(problems) if not problem.is_opened]
+    new = [index for index, problem in enumerate(problems) if not is_opened(problem)]
     episodes = [Episode(spec, problems[index]) for index in new]
     if spec.sample.instant:
         openings = [episode.opened_at_once() for episode in episodes]
@@ -31,12 +32,12 @@ def with_openings(problems: Sequence[Problem], spec: EnvironmentSpec | None) -> 
         with environment_calls(spec) as calls:
             assert calls is not None
             openings = calls.opened(episodes)
-    opened = list(problems)
+    shown = list(problems)
     for index, problem in zip(new, openings, strict=True):
         if spec.chat is None and len(problem.earlier_turns) > len(problems[index].earlier_turns):
             raise ConfigError(
                 f"environment {spec.name!r} opens the conversation with messages, which only the prompt template chat "
                 "can show. Set data.template to chat, or return a text from reset()."
             )
-        opened[index] = problem
-    return opened
+        shown[index] = problem
+    return shown

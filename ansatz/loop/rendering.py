@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from ansatz.config.chat import Template
 from ansatz.environments.base import EnvironmentSpec, prompt_template
+from ansatz.environments.opened import opening_error
 from ansatz.environments.openings import with_openings
 from ansatz.errors import ConfigError
 from ansatz.prompts.render import Demonstration, render, render_demonstration
@@ -60,11 +61,11 @@ class PromptRenderer:
         new = [problem for problem in problems if self._opened.get(problem.id, (None,))[0] is not problem]
         for problem, opened in zip(new, with_openings(new, self._environment), strict=True):
             self._opened[problem.id] = problem, opened
-        if new and all(opened.opening_error for _, opened in self._opened.values()):
+        if new and all(opening_error(opened) for _, opened in self._opened.values()):
             first = self._opened[new[0].id][1]
             raise ConfigError(
                 f"environment {self._environment.name!r}: reset() failed for all {len(self._opened)} problems that it "
-                f"was given. For problem {first.id!r}: {first.opening_error}. Correct it, or use other problems."
+                f"was given. For problem {first.id!r}: {opening_error(first)}. Correct it, or use other problems."
             )
 
     def demonstration(self, problem: Problem, *, every_response: bool = False) -> Demonstration:

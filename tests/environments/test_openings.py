@@ -14,6 +14,7 @@ from given import bind_environment
 from ansatz.config.chat import ChatTemplate
 from ansatz.config.load import check, load_recipe
 from ansatz.environments.base import EnvironmentSpec
+from ansatz.environments.opened import opening_error, unopened
 from ansatz.environments.openings import with_openings
 from ansatz.errors import ConfigError, ModelError
 from ansatz.loop.lengths import LengthChecker
@@ -97,8 +98,8 @@ def test_the_turns_of_the_data_stay_and_the_system_prompt_goes_first() -> None:
     result = opened(says, problem, template=PLAIN)
     roles = [(turn["role"], turn["content"][0]) for turn in result.earlier_turns]
     assert roles == [("system", "T"), ("user", "H"), ("assistant", "W"), ("user", "A"), ("assistant", "B")]
-    assert result.unopened == problem
-    assert opened("id", problem).unopened == problem
+    assert unopened(result) == problem
+    assert unopened(opened("id", problem)) == problem
 
 
 @ALL
@@ -140,7 +141,7 @@ def test_a_reset_has_the_deadline_of_a_call(kind: str) -> None:
     spec = spec_of("hang", kind=kind, timeout_s=0.1)
     problems = [dataclasses.replace(PROBLEM, id=f"p{index}") for index in range(20)]
     results = with_openings(problems, spec)  # side by side
-    assert {problem.opening_error for problem in results} == {"reset() has not returned within 0.1 s"}
+    assert {opening_error(problem) for problem in results} == {"reset() has not returned within 0.1 s"}
     reward = sampled(results[0], spec).environment_reward
     assert reward
     assert reward.explanation.endswith("reset() has not returned within 0.1 s")
