@@ -186,8 +186,8 @@ class Problem:
 
     @property
     def num_opening_turns(self) -> int:
-        """The number of turns right before the question that are the environment's (`environments.opened`). They are
-        never taught."""
+        """The number of turns right before the question that are the environment's
+        (`environments.opened_problems`). They are never taught."""
         return self.meta.get(OPENING, {}).get("num_turns", 0)
 
     @property

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from ansatz.environments.base import Environment, EnvironmentSpec, Observation, is_overridden
-from ansatz.environments.opened import opened, opening_error, unopened
+from ansatz.environments.opened_problems import opened, opening_error, unopened
 from ansatz.environments.rewarding import failed_reward, reward_of
 from ansatz.errors import StorageError
 from ansatz.own_clock import TimeLimit

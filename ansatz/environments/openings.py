@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ansatz.environments.base import EnvironmentSpec
 from ansatz.environments.calls import environment_calls
 from ansatz.environments.episode import Episode
-from ansatz.environments.opened import is_opened
+from ansatz.environments.opened_problems import is_opened
 from ansatz.errors import ConfigError
 from ansatz.types import Problem
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from ansatz.config.chat import Template
 from ansatz.environments.base import EnvironmentSpec, prompt_template
-from ansatz.environments.opened import opening_error
+from ansatz.environments.opened_problems import opening_error
 from ansatz.environments.openings import with_openings
 from ansatz.errors import ConfigError
 from ansatz.prompts.render import Demonstration, render, render_demonstration

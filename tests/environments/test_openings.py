@@ -14,7 +14,7 @@ from given import bind_environment
 from ansatz.config.chat import ChatTemplate
 from ansatz.config.load import check, load_recipe
 from ansatz.environments.base import EnvironmentSpec
-from ansatz.environments.opened import opening_error, unopened
+from ansatz.environments.opened_problems import opening_error, unopened
 from ansatz.environments.openings import with_openings
 from ansatz.errors import ConfigError, ModelError
 from ansatz.loop.lengths import LengthChecker
