@@ -1,4 +1,4 @@
-"""What is recorded of a run and how it is shown: metrics, TensorBoard, console, samples, report."""
+"""The records of a run and how they are shown: metrics, TensorBoard, console, samples, report."""
 
 from ansatz.track.base import ConsoleSink, Evaluation, TrackerLike
 from ansatz.track.tracker import Tracker

@@ -1,4 +1,4 @@
-"""The seam between a loop and its records: the protocol of trackers, and what every tracker refuses."""
+"""The seam between a loop and its records: the protocol of trackers, and the checks that all of them make."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ LOG = "log.txt"
 """The file of a run folder with the lines of its console."""
 
 REWARD = "reward"
-"""A number of evaluations: the mean reward. It decides which checkpoint is best if no reward says what is correct."""
+"""A number of evaluations: the mean reward. It decides which checkpoint is best if no reward says whether a response is
+correct."""
 EXACT = "exact_pass@1"
 """A number of evaluations on problems with worked solutions: the mean probability of such a solution."""
 
@@ -61,14 +62,14 @@ class TrackerLike(Protocol):
         ...
 
     def flush(self) -> None:
-        """Write what a full disk has kept back. Raise StorageError if that is still not possible."""
+        """Write the rows that a full disk has kept back. Raise StorageError if that is still not possible."""
         ...
 
     def close(self) -> None: ...
 
 
 class ConsoleSink(Protocol):
-    """What the user sees while stages run. One sink serves all stages of a run, one after the other."""
+    """The output that the user sees while stages run. One sink serves all stages of a run, one after the other."""
 
     def note(self, text: str) -> None:
         """Report a sentence about the whole run, before its first stage."""

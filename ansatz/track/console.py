@@ -1,4 +1,4 @@
-"""What the user sees during a run: a progress bar on a terminal, otherwise a plain line every few seconds.
+"""The output that the user sees during a run: a progress bar on a terminal, otherwise a plain line every few seconds.
 
 `log.txt` in the run folder holds the plain lines in both cases.
 """
@@ -83,7 +83,7 @@ def event_line(stage: str, step: int, text: str) -> str:
 
 
 class _Both:
-    """Two sinks as one: it has the methods of `ConsoleSink`, and each calls those of both sinks."""
+    """Two sinks as one: it has the methods of `ConsoleSink`, and each of them calls both sinks."""
 
     def __init__(self, *sinks: ConsoleSink) -> None:
         self._sinks = sinks
@@ -220,7 +220,7 @@ class LiveConsole:
 class Pace:
     """Rate and remaining time, from the last steps only, so that warm-up and evaluations soon leave the average.
 
-    later: what the run does after this stage; of these steps the time is not known before they begin.
+    later: the stages after this one, in words. The time of their steps is not known before they begin.
     """
 
     WINDOW = 20
@@ -244,7 +244,7 @@ class Pace:
 
 
 def _name_later(stage: str, stages: Mapping[str, int | None]) -> str:
-    """Return what comes after a stage, as in ", then rl (60 steps)"."""
+    """Return the stages after a stage in words, as in ", then rl (60 steps)"."""
     names = list(stages)
     rest = names[names.index(stage) + 1 :] if stage in stages else []
     return "".join(f", then {name}{f' ({stages[name]} steps)' if stages[name] else ''}" for name in rest)
@@ -349,8 +349,8 @@ def results_table(evaluations: Sequence[Evaluation]) -> Group:
 
 
 def measured_on(evaluations: Sequence[Evaluation]) -> str:
-    """Return the problems, samples and temperature of most evaluations, and what differs in others. Empty if they say
-    nothing."""
+    """Return the problems, samples and temperature of most evaluations, and the differences in others. Empty if no
+    evaluation has these numbers."""
     places: dict[tuple[str, ...], list[str]] = {}
     for row in evaluations:
         numbers = [row.get(name) for name in ("num_problems", "samples_per_prompt", "temperature")]

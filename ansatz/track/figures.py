@@ -38,7 +38,7 @@ PANELS = tuple(
 
 
 class Drawn(NamedTuple):
-    """A chart, the healthy range of its first metric, and what a change of it means."""
+    """A chart, the healthy range of its first metric, and the meaning of a change of it."""
 
     chart: Chart
     healthy: str
@@ -46,7 +46,7 @@ class Drawn(NamedTuple):
 
 
 def stage_charts(stage: StageRun) -> tuple[list[Drawn], list[Drawn]]:
-    """Return (the panels for which the stage has a metric, one chart for each metric that none of those shows)."""
+    """Return (the panels that show a metric of the stage, one chart for each metric that none of them shows)."""
     names = stage.metric_names()
     main = [panel for panel in PANELS if any(name in names for name, _ in panel.metrics)]
     shown = {name for panel in main for name, _ in panel.metrics}
@@ -69,7 +69,7 @@ def panel_chart(stage: StageRun, panel: Panel) -> Drawn:
 
 
 def _explain(panel: Panel, title: str, series: Sequence[Series]) -> Drawn:
-    """Return a chart with what is known about the first metric of the panel."""
+    """Return a chart with the healthy range and the meaning of the panel's first metric; empty if it has no row."""
     metric = find_metric(panel.explain)
     marks = healthy_edges(panel.explain)
     chart = Chart(title=title, series=series, is_fraction=panel.is_fraction, marks=marks)
@@ -137,8 +137,7 @@ def learning_curve(run: PipelineRun, split: str) -> Chart:
 
 
 def learning_curves(runs: Sequence[PipelineRun], names: Sequence[str], split: str) -> Chart:
-    """Return pass@1 of several runs with its interval. A stage is as wide as in the run in which it has the most
-    steps."""
+    """Return pass@1 of several runs with its interval. A stage is as wide as in the run where it has the most steps."""
     rows_of = [_rows(run, split) for run in runs]
     axis = Axis.of_runs(rows_of)
     score = "pass@1" if any(row["pass@1"] is not None for rows in rows_of for row in rows) else "reward"

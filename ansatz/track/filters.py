@@ -1,4 +1,4 @@
-"""The filter language of rollouts: text -> tree -> what a row is tested with.
+"""The filter language of rollouts: text -> tree -> test of a row.
 
     expr  := expr or expr | expr and expr | not expr | ( expr ) | test        also OR, AND, NOT, IN
     test  := field op value | field low..high | field in (value, ...) | flag | "text" | field ~ "regex" | other(GRADER)
@@ -46,7 +46,7 @@ COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 class FilterError(ConfigError):
-    """position: the character of the filter, from 0, at which it is not understood."""
+    """position: the first character of the filter, counted from 0, that is not understood."""
 
     def __init__(self, text: str, position: int, sentence: str) -> None:
         super().__init__(f"the filter {text[:200]!r}, character {position + 1}: {sentence}")
@@ -55,7 +55,7 @@ class FilterError(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class Everything:
-    """What every row passes."""
+    """The test that every row passes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +145,8 @@ class _Token(NamedTuple):
 
 
 def parse_filter(text: str, fields: Mapping[str, Kind], *, graders: Sequence[str] = ()) -> Query:
-    """Read a filter. fields: the names that rows have besides parts.NAME. Raise FilterError, which says where and what
-    was expected, for a filter that is not one."""
+    """Read a filter. fields: the names that rows have besides parts.NAME. Raise FilterError, which names the place and
+    the expected text, for a filter that is not one."""
     if len(text) > MAX_CHARACTERS:
         raise FilterError(text, MAX_CHARACTERS, f"it has {len(text)} characters, at most {MAX_CHARACTERS} are read.")
     return _Parser(text, fields, graders).read()
@@ -406,7 +406,7 @@ def get_value(row: Row, field: str) -> Any:
 
 
 def compile_predicate(tree: Tree, *, grade: Callable[[Row, str], bool] | None = None) -> Callable[[Row], bool]:
-    """Return the test of a row. Percentiles are resolved before. grade: what `other` asks, with a grader's name."""
+    """Return the test of a row. Percentiles are resolved before. grade: asked by `other`, with a grader's name."""
     match tree:
         case Everything():
             return lambda row: True

@@ -1,10 +1,10 @@
-"""Sends what runs write to a tracker such as W&B, from a process of its own.
+"""Sends the records of runs to a tracker such as W&B, from a process of its own.
 
-A run knows of no tracker. This process reads the files of its folder every few seconds and sends what is new, so that a
-slow, failing or missing tracker can neither stop nor slow the training. Its marks are in the run's folder:
+A run knows of no tracker. This process reads the files of its folder every few seconds and sends the new records, so
+that a slow, failing or missing tracker can neither stop nor slow the training. Its marks are in the run's folder:
 
     runs/NAME/trackers/wandb.json   {"folder": ..., "id": ..., "sent": {"rl/metrics": 17, ...}}
-    runs/NAME/trackers/wandb.log    what went wrong
+    runs/NAME/trackers/wandb.log    the errors of the tracker
 
 A step that is marked is not sent again: a resumed run repeats steps with the same numbers. The mark is set before the
 point is sent, so a kill in between loses the point and does not double it. Steps after a rollback, which differ from
@@ -48,15 +48,15 @@ COLUMNS = ("group", "question", "answer", "text", "reward", "advantage", "correc
 PAUSE_S, SHARE = 5.0, 20
 """Pause between two passes: at least this long, and this many times as long as the pass."""
 TRIES = 5
-"""Passes after the end of the run in which the tracker may fail."""
+"""How many passes may fail after the end of the run."""
 WAIT_S = 60.0
-"""How long the process that trained waits for what is still to be sent."""
+"""How long the process that trained waits for the rest to be sent."""
 
 
 class Job(NamedTuple):
-    """What to send. folder: a run, or a folder of runs at most two levels below it. group: under which name the tracker
-    shows its runs together. parent: the process that trains; 0: the runs have ended. known: the runs that were there
-    before it, with the time of their recipe, which changes when a run begins or is resumed."""
+    """The runs to send. folder: a run, or a folder of runs at most two levels below it. group: the tracker shows the
+    runs together under this name. parent: the process that trains; 0: the runs have ended. known: the runs that were
+    there before it, with the time of their recipe, which changes when a run begins or is resumed."""
 
     folder: str
     tracker: str
@@ -133,7 +133,7 @@ class FollowedRun:
         self._id, self._sent = self._read()
 
     def send_new(self, open_run: Opens) -> None:
-        """Send what is not marked yet. Raise what the tracker raises."""
+        """Send the points that are not marked yet. Raise any error of the tracker."""
         for point in points(self._folder):
             before = self._sent.get(point.series, -1)
             if point.step <= before:
@@ -164,7 +164,7 @@ class FollowedRun:
         return self._sink
 
     def _read(self) -> tuple[str, dict[str, int]]:
-        """Return the id and the marks. Those of a folder that was copied belong to the run that it was copied from."""
+        """Return the id and the marks. Both are empty in a copied folder, whose file belongs to the original run."""
         advice = "Remove the file: the run is then sent as a new one."
         marks = read_object(self._path, error=DataError, advice=advice) if self._path.is_file() else {}
         if marks.get("folder") != str(self._folder.resolve()):
@@ -181,9 +181,9 @@ class FollowedRun:
 
 
 def follow(job: Job, *, is_over: Callable[[], bool], say: Callable[[str], object], tries: int = 1) -> bool:
-    """Send what the runs of a job write until it is over, and return whether everything was sent.
+    """Send the records that the runs of a job write until it is over, and return whether everything was sent.
 
-    say: takes what went wrong. tries: passes that may fail after the end.
+    say: takes sentences about errors. tries: passes that may fail after the end.
     """
     open_run, followed = opener(job.tracker), dict[str, FollowedRun]()
     while True:
@@ -225,7 +225,7 @@ class Follower:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=out, start_new_session=True)
 
     def finish(self) -> str:
-        """Say that the run has ended, wait a while for what is still to be sent, and return a sentence about it."""
+        """Say that the run has ended, wait a while for the rest to be sent, and return a sentence about it."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         log = _file_of(self._job, "log")

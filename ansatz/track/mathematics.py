@@ -1,4 +1,4 @@
-"""Mathematics in a text that anybody wrote, set as MathML: what is within $...$, $$...$$, \\(...\\) or \\[...\\].
+"""Mathematics in a text that anybody wrote, set as MathML: the parts in $...$, $$...$$, \\(...\\) or \\[...\\].
 
 The converter escapes nothing and knows commands for links and styles. Its result is therefore read back, and used only
 if it consists of elements and attributes of the list below, which hide nothing: no colour, no phantom, no size or space
@@ -48,7 +48,7 @@ _MOST_EMS = 12
 """The largest length, as wide as 12 letters M."""
 _SHRINKING = ("msub", "msup", "msubsup", "munder", "mover", "munderover", "mmultiscripts", "mfrac")
 _MOST_SHRINKING = 10
-"""Levels of scripts and fractions, each of which can be smaller than the one around it."""
+"""Levels of scripts and fractions. Each of them can be smaller than the one around it."""
 _KNOWN = frozenset(_ELEMENTS.split()), frozenset(_ATTRIBUTES.split())
 
 
@@ -63,7 +63,7 @@ def set_mathematics(text: str, limit: int = MAX_FORMULAS) -> Markup:
 
 
 def set_answer(text: str) -> Markup:
-    """Return an answer for a page. It is set also without delimiters, and its title is what was written."""
+    """Return an answer for a page. It is set also without delimiters, and its title is the original text."""
     if len(text) > _LONGEST:
         return escape(visible(text))
     alone = _COMMAND_OR_POWER.search(text) and not _WORD.search(text) and not FORMULA.search(text)

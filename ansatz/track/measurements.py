@@ -40,10 +40,10 @@ def mean(total: float, weight: float) -> Measurement:
 
 
 def merge(parts: Iterable[Measurements]) -> dict[str, Measurement]:
-    """Return the measurements of the whole from those of its parts, each by the reduction that the metric table gives
-    it.
+    """Merge the measurements of parts into the measurements of the whole, each by the reduction that the metric table
+    gives it.
 
-    A part need not measure every metric. The parts come in the order in which they were computed.
+    A part need not measure every metric. The parts come in the order of their computation.
     """
     by_name: dict[str, list[Measurement]] = {}
     for part in parts:

@@ -1,8 +1,8 @@
 """The tables of metrics: formula, unit, healthy range, how to read a change, and how the parts of a step are merged.
 
-A table is a file `metrics.yaml`. `track` has the one of the core, and every other folder of the package may have one,
-such as that of a feature. `add_table` adds one from outside of the package. The tables are read when the first metric
-is looked up. `tools/metric_reference.py` writes docs/metrics.md from them.
+A table is a file `metrics.yaml`. `track` has the table of the core, and every other folder of the package may have one,
+such as the folder of a feature. `add_table` adds one from outside of the package. The tables are read when the first
+metric is looked up. `tools/metric_reference.py` writes docs/metrics.md from them.
 
 A metric has an exact name, or it is a family whose name ends in a placeholder ("reward/<name>") and covers every longer
 name with that prefix.
@@ -38,7 +38,7 @@ class Reduction(StrEnum):
 
 
 class Minimum(NamedTuple):
-    """The least value of a metric that makes what another metric shows healthy."""
+    """The least value of a metric that makes the value of another metric healthy."""
 
     metric: str
     value: float
@@ -48,7 +48,7 @@ class Minimum(NamedTuple):
 
 
 def unless(minima: Sequence[Minimum]) -> str:
-    """Return the end of a sentence about a limit; empty if nothing excuses what is beyond it."""
+    """Return the end of a sentence about a limit; empty if nothing excuses a value beyond it."""
     return f", unless {' or '.join(str(minimum) for minimum in minima)}" if minima else ""
 
 
@@ -57,10 +57,10 @@ class Metric:
     """One row of a table.
 
     unit: "1" for plain numbers, "fraction" for numbers in 0..1. meaning: how to read a change.
-    weight: what a mean is taken over; "" for other reductions.
+    weight: the things that a mean is taken over, such as tokens; "" for other reductions.
     low, high: the watchdog and the report warn outside of this range. worst_step: every step must keep to it; without
-    this, the mean over the window of a rule must. unless: other metrics that excuse a value outside of it. advice: what
-    the warning adds.
+    this, the mean over the window of a rule must. unless: other metrics that excuse a value outside of it. advice: a
+    sentence that is added to the warning.
     at_start: the value before the first update of a stage, if it is the same for every policy.
     """
 
@@ -99,7 +99,7 @@ class Metric:
 
 @functools.cache
 def load_metrics() -> dict[str, Metric]:
-    """Return the rows of all tables by name: those of `track` first, then those of the other folders by their path."""
+    """Return the rows of all tables by name. The table of `track` comes first, then the other folders by their path."""
     rows: dict[str, Metric] = {}
     for file in sorted(PACKAGE.rglob(TABLE), key=lambda file: (file.parent.name != "track", file)):
         _add(rows, file)
@@ -107,9 +107,10 @@ def load_metrics() -> dict[str, Metric]:
 
 
 def add_table(file: Path) -> None:
-    """Add the rows of a table outside of the package, such as that of a stage of a user's file; again changes nothing.
+    """Add the rows of a table outside of the package, such as the table of a stage in a user's file. Adding it again
+    changes nothing.
 
-    Raises ConfigError for a row that is incomplete, and for one whose name another table has with other words.
+    Raise ConfigError for a row that is incomplete, and for a name that another table has with other words.
     """
     _add(load_metrics(), file)
 
@@ -166,5 +167,5 @@ def check_known(names: Iterable[str]) -> None:
 
 
 def exact_names() -> list[str]:
-    """Return the names that are not those of families."""
+    """Return the names of the metrics that are not families."""
     return [metric.name for metric in load_metrics().values() if not metric.is_family]

@@ -2,9 +2,9 @@
 
     {"rollout": "rl/12/7/3", "label": "hack", "text": "guesses twice", "who": "ana", "time": "2026-11-27T09:30:00Z"}
 
-They lie in the reader's own folder, in `<user data>/ansatz/notes/NAME-DIGEST.jsonl`, or in the run, which they then go
-with, in `notes.jsonl`. Both are read. The digest is that of the first identity in run.json, so that a run can be moved
-and resumed, or of the path of a folder without one. rollout: the id of the response.
+They lie in the reader's own folder, in `<user data>/ansatz/notes/NAME-DIGEST.jsonl`, or in `notes.jsonl` of the run, so
+that they go with it. Both are read. The digest is computed from the first identity in run.json, so that a run can be
+moved and resumed, or from the path of a folder without one. rollout: the id of the response.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ LABEL, FILE = "label", "notes.jsonl"
 MAX_TEXT, MAX_BYTES = 10_000, 1 << 22
 """Characters of a note, and bytes of a file of notes that are read."""
 VERDICTS = {"false_negative": "right", "false_positive": "wrong", "hack": "wrong"}
-"""Labels that say what the verdict on a response should have been, and the word of the verifier's corpus for it."""
+"""Labels that correct the verdict on a response, and the word of the verifier's corpus for the correct verdict."""
 _FIELDS = ("rollout", LABEL, "text", "who", "time")
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
 class Notes(NamedTuple):
-    """by_rollout: the notes on each response, oldest first. notices: sentences about what cannot be read."""
+    """by_rollout: the notes on each response, oldest first. notices: sentences about unreadable files and lines."""
 
     by_rollout: dict[str, list[Row]]
     notices: list[str]

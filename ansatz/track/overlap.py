@@ -23,7 +23,7 @@ class Overlap:
     splits: tuple[str, ...]
 
     def sentence(self) -> str:
-        """Return what this means for a score on these problems."""
+        """Say how the overlap affects a score on these problems."""
         names = [f"data.{split}" for split in self.splits]
         if not self.seen:
             return f"None of their questions is in {' or '.join(names)}."

@@ -1,4 +1,4 @@
-"""Pages from templates, for the viewer and for files of their own. What others wrote is always escaped.
+"""Pages from templates, for the viewer and for files of their own. Text that others wrote is always escaped.
 
 A page in a file loads nothing: style, script and charts are inlined. Its content security policy allows no other script
 to run, so text that a policy wrote stays text. Templates ask `static` whether the page is a file, which has no links.
@@ -35,7 +35,7 @@ _STATIC = {
 
 
 def open_templates(*packages: str) -> Environment:
-    """Return the templates of this package and of others for pages that are served. What is not Markup is escaped."""
+    """Return the templates of this package and of others for pages that are served. All text but Markup is escaped."""
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package) for package in (*packages, "ansatz.track")]),
         autoescape=True,

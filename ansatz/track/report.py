@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file with its settings, what it learned, its curves and what changed.
+"""The report of a run: one HTML file with its settings, its scores, its curves and the responses that changed.
 
 A report can be written while the run is in progress. The viewer shows the same things on several pages.
 """
@@ -51,8 +51,8 @@ def render(run: PipelineRun) -> str:
 
 
 def describe_splits(run: PipelineRun) -> list[dict[str, Any]]:
-    """Return what pages say about each split. moments: the first evaluation of the run and the last of each stage.
-    changes: see `compare_ends`."""
+    """Return the values that pages show for each split. moments: the first evaluation of the run and the last of each
+    stage. changes: see `compare_ends`."""
     out: list[dict[str, Any]] = []
     for split in run.splits():
         rows = [row for row in run.evaluations() if row["split"] == split]
@@ -78,7 +78,7 @@ def describe_splits(run: PipelineRun) -> list[dict[str, Any]]:
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """Return what run.json says as `facts`, and as `notice` why it cannot be read."""
+    """Return the content of run.json as `facts`, and as `notice` why it cannot be read."""
     path = folder / "run.json"
     if not path.is_file() or path.stat().st_size > MAX_RECORD_BYTES:
         return {"facts": {}, "notice": ""}

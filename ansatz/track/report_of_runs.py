@@ -1,4 +1,4 @@
-"""The page of several runs: their curves over each other, their results, and what differs in their recipes.
+"""The page of several runs: their curves over each other, their results, and the differences between their recipes.
 
 The x axis is the step of each stage, so runs with the same stages can be compared step by step.
 """
@@ -24,7 +24,7 @@ NAMES = ("name", "out")
 def describe_runs(
     runs: Sequence[PipelineRun], names: Sequence[str], *, comparisons: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return what the template `compare.html` shows. comparisons: of each run but the first with the first
+    """Return the values that the template `compare.html` shows. comparisons: of each run but the first with the first
     (`evaluate.comparisons`)."""
     splits = list(dict.fromkeys(split for run in runs for split in run.splits()))
     stages = list(dict.fromkeys(stage.name for run in runs for stage in run.stages if stage.metrics))

@@ -1,4 +1,4 @@
-"""The page of a sweep: what each arm reached on each block. Everything on it comes from the file of its rows."""
+"""The page of a sweep: the outcome of each arm on each block. Everything on it comes from the file of its rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Cells = Mapping[int, Row]
 
 
 def describe_sweep(path: Path, outcome: str | None = None) -> dict[str, Any]:
-    """Return what the template `sweep.html` shows. outcome: the only one to show, or else the first; None shows all.
+    """Return the values for the template `sweep.html`. outcome: the only one to show, or else the first; None: all.
 
     Raise DataError if the file was changed.
     """

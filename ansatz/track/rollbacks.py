@@ -1,4 +1,4 @@
-"""The rollbacks of a stage, in its folder: their record, and what was logged in the steps that they dropped.
+"""The rollbacks of a stage, in its folder: their record, and the logs of the steps that they dropped.
 
     STAGE/rollbacks.json    {"rollbacks": [{"from_step": 40, "to_step": 25, ...}, ...]}, oldest first
     STAGE/rolled_back/1/    metrics.jsonl, evaluations.jsonl, events.jsonl, samples/ and evaluations/ of the steps that
@@ -28,9 +28,9 @@ FILE, FOLDER = "rollbacks.json", "rolled_back"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollback:
-    """from_step: the last step that was dropped. to_step: that of the checkpoint; 0: the start of the stage.
+    """from_step: the last step that was dropped. to_step: the step of the checkpoint; 0: the start of the stage.
 
-    lr_scale, attempts: those of the watchdog's state from then on. rule: the rule that asked for it.
+    lr_scale, attempts: in the watchdog's state from then on. rule: the rule that asked for it.
     """
 
     from_step: int
@@ -78,10 +78,10 @@ def write_rollbacks(folder: Path, rollbacks: Sequence[Rollback]) -> None:
 
 
 def set_aside(folder: Path, rollbacks: Sequence[Rollback]) -> None:
-    """Move what was logged after `to_step` of the last rollback into its folder in `rolled_back`.
+    """Move everything that was logged after `to_step` of the last rollback into its folder in `rolled_back`.
 
     Can be repeated after a kill. metrics.jsonl is written last; once it exists, everything is there, and rows after
-    `to_step` are those of steps that were made since.
+    `to_step` come from steps that were made since.
     """
     if not rollbacks:
         return
@@ -113,7 +113,7 @@ def _seconds(row: Row, path: Path) -> float:
 
 
 def event_history(folder: Path) -> list[Event]:
-    """Return all events of a stage in the order in which they happened, those of dropped steps included."""
+    """Return all events of a stage, including the events of dropped steps, oldest first."""
     rollbacks = read_rollbacks(folder)
     events = [Event(row=row) for row in _events(folder)]
     for number in range(1, len(rollbacks) + 1):

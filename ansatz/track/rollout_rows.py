@@ -42,7 +42,7 @@ GREEDY, SOLUTION_LOGPS = "greedy", "solution_logps"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredResponse:
-    """What a row says about a response. tokens: its length. greedy: whether it was sampled at temperature 0."""
+    """A response, as a row stores it. tokens: its length. greedy: whether it was sampled at temperature 0."""
 
     problem: str
     sample: int
@@ -78,8 +78,8 @@ def rollout_row(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredGroup:
-    """A group of a step of training, as it is stored. seen: what the update saw of each member, such as its advantage;
-    empty where it has used none. tokens: of each member; empty if they are not stored."""
+    """A group of a step of training, as it is stored. seen: the numbers of each member in the update, such as its
+    advantage; empty where it has used none. tokens: of each member; empty if they are not stored."""
 
     group: Group
     seen: Sequence[Mapping[str, float]] = ()
@@ -87,7 +87,7 @@ class StoredGroup:
 
     def rows(self, place: str, number: int, *, tokens_from: int = 0) -> list[Row]:
         """Return the rows of the members. place: stage/step. number: of the group in the step. tokens_from: how many
-        tokens the file of tokens has before those of the group."""
+        tokens of other groups come before the group in the file of tokens."""
         out: list[Row] = []
         ends = list(accumulate((len(each.ids) for each in self.tokens), initial=tokens_from))
         for index, member in enumerate(self.group.members):
@@ -107,7 +107,7 @@ class StoredGroup:
         return out
 
     def row(self, number: int) -> Row:
-        """Return the row of the group itself, with what its members share."""
+        """Return the row of the group itself, with the facts that its members share."""
         prompt, rewards = self.group.prompt, self.group.rewards
         return {
             "group": number,

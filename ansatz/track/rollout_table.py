@@ -40,7 +40,7 @@ CUT_OFF = ("length", "abort")
 TRAIN = "train"
 _STORE = "rollouts.jsonl"
 ASKED = ("question", "answer", "level", "subject")
-"""What a row has from its group."""
+"""The fields that a row takes from its group."""
 
 
 class RolloutFile(NamedTuple):
@@ -91,8 +91,8 @@ def _problem(row: Mapping[str, Any]) -> Row:
 
 
 def read_groups(file: RolloutFile, problems: Mapping[str, Row]) -> dict[int, Row]:
-    """Return what the rows of a file do not repeat, by the number of the group: problem, question, answer, level,
-    subject, and of training the prompt. problems: those of the run."""
+    """Return the fields that the rows of a file do not repeat, by the number of the group: problem, question, answer,
+    level, subject, and in training the prompt. problems: the problems of the run, by id."""
     path = groups_path(file.path)
     if file.split == TRAIN and path.is_file():
         return {row["group"]: row for row in read_jsonl(path) if isinstance(row.get("group"), int)}
@@ -104,7 +104,7 @@ def read_groups(file: RolloutFile, problems: Mapping[str, Row]) -> dict[int, Row
 
 
 def read_rollouts(file: RolloutFile, problems: Mapping[str, Row]) -> list[Row]:
-    """Return the rows of a file. problems: those of the run, by id. Raise DataError for a row that nothing writes."""
+    """Return the rows of a file. problems: the run's, by id. Raise DataError for a row that nothing writes."""
     groups = read_groups(file, problems)
     rows = [convert_row(row, file) for row in _number_groups(read_jsonl(file.path))]
     members: defaultdict[tuple[int, bool], list[Row]] = defaultdict(list)
@@ -193,7 +193,7 @@ def _from_store(row: Row) -> Row:
 
 
 def cut_observations(row: Mapping[str, Any]) -> str:
-    """Return what the verifier is given of a response: without what tools have answered in it."""
+    """Return the part of a response that the verifier gets: without the answers of tools in it."""
     ends = [0, *(int(end) for _, end in row["observations"])]
     starts = [*(int(start) for start, _ in row["observations"]), None]
     return "\n".join(row["text"][begin:end] for begin, end in zip(ends, starts, strict=True))
@@ -208,7 +208,7 @@ def read_all(folder: Path) -> list[Row]:
 def select_rows(
     rows: Sequence[Row], query: Query, *, grade: Callable[[Mapping[str, Any], str], bool] | None = None
 ) -> list[Row]:
-    """Return the rows that a query selects, in its order. Percentiles are those of all rows. grade: see
+    """Return the rows that a query selects, in its order. Percentiles are taken over all rows. grade: see
     `filters.compile_predicate`."""
     tree = resolve_percentiles(
         query.tree, lambda wanted: find_percentile((get_value(row, wanted.field) for row in rows), wanted.percent)

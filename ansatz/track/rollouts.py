@@ -1,5 +1,5 @@
-"""What the rollouts of a step say about the policy: pure functions from groups to the rollout/ and reward/ metrics,
-and why a step has nothing to learn from."""
+"""Measurements of the rollouts of a step: pure functions from groups to the rollout/ and reward/ metrics, and
+sentences about why a step has nothing to learn from."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def version_lag(groups: Sequence[Group], *, version: int) -> Measurement:
     """Return the mean over the sampled tokens of the optimizer steps between the policy that sampled a token and
     `version`.
 
-    version: that of the policy that is about to be updated. 0 if it has sampled every token.
+    version: the version of the policy that is about to be updated. The lag is 0 if this policy sampled every token.
     """
     lags: list[int] = []
     for rollout in (member.rollout for group in groups for member in group.members):

@@ -34,16 +34,16 @@ class RowWriter:
         self._add(step, _Write(path=path, text=lambda: text, append=True))
 
     def replace(self, step: int, path: Path, text: Callable[[], str]) -> None:
-        """Replace the file by what `text` returns when it is written. Otherwise as `append`."""
+        """Replace the file by the result of `text`, which is called when the file is written. Otherwise as `append`."""
         self._add(step, _Write(path=path, text=text, append=False))
 
     def flush(self) -> None:
-        """Write what is still waiting. Raise StorageError if that is not possible."""
+        """Write everything that is still waiting. Raise StorageError if that is not possible."""
         if (fault := self._try()) is not None:
             raise StorageError(fault[0]) from fault[1]
 
     def forget(self) -> None:
-        """Drop what is still waiting."""
+        """Drop everything that is still waiting."""
         self._waiting.clear()
         self._failing_steps.clear()
 
@@ -61,7 +61,7 @@ class RowWriter:
         self._on_failure(step, f"{sentence} It is written again at the next step.")
 
     def _try(self) -> tuple[str, OSError] | None:
-        """Write what is waiting. A sentence about the first file that could not be written, and why; else None."""
+        """Write everything that is waiting. Return a sentence and the error of the first file that fails, or None."""
         while self._waiting:
             write = self._waiting[0]
             try:

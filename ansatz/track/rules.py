@@ -1,8 +1,8 @@
-"""The rules by which the watchdog and the report judge the metrics of a stage. There is no other definition.
+"""The rules that the watchdog and the report apply to the metrics of a stage. There is no other definition.
 
 Two kinds exist by default. Each metric with a range in the table of metrics has a rule with the metric's name: it warns
-when the metric leaves its range, and so does the rule `gap`. The rules of collapse below have wider limits, and do what
-`watchdog.action` says.
+when the metric leaves its range, and so does the rule `gap`. The rules of collapse below have wider limits, and take
+the action in `watchdog.action`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ansatz.registry import suggest
 from ansatz.track.metrics import Metric, Minimum, exact_names, find_metric, load_metrics
 
 WINDOW = 5
-"""Steps over which a rule averages its metric, unless a recipe gives another number."""
+"""How many steps a rule averages its metric over, unless a recipe gives another number."""
 REMEMBERED_WINDOWS = 10
 """`grows_by` and `rises_by` compare with the smallest mean of this number of windows."""
 
@@ -30,7 +30,7 @@ class Rule:
 
     condition: one of config.watchdog.CONDITIONS, which the docstrings of `RuleSettings` define, with its limit.
     unless: no alarm if one of these other metrics reached its minimum in at least half of the steps of the window.
-    advice: what the user should do about it.
+    advice: how the user should respond.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Rule:
         return (self.condition == "below" and value < self.limit) or (self.condition == "above" and value > self.limit)
 
     def description(self) -> str:
-        """Return the condition in words, such as "above 0.3", without what excuses it."""
+        """Return the condition in words, such as "above 0.3", without the metrics that excuse it."""
         within = f"the last {REMEMBERED_WINDOWS * self.window} steps"
         return {
             "below": f"below {self.limit:g}",
@@ -117,8 +117,8 @@ def _range_rule(metric: Metric) -> Rule:
 
 
 def rules_of(section: WatchdogSection) -> tuple[Rule, ...]:
-    """Return the rules of a recipe, ranges first, without those of `ignore`. Raise ConfigError for a rule that makes no
-    sense."""
+    """Return the rules of a recipe, ranges first, without rules whose action is `ignore`. Raise ConfigError for a rule
+    that makes no sense."""
     rules = {rule.name: rule for rule in (*range_rules(), *collapse_rules(section.action))}
     for name, settings in section.rules.items():
         old = rules.get(name)

@@ -24,8 +24,8 @@ SHOWN_TEXTS = "rendered.txt"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageRun:
-    """The folder of one stage. metrics: one row per step. evaluations: in the order of their steps. events: in the
-    order in which they happened."""
+    """The folder of one stage. metrics: one row per step. evaluations: in the order of their steps. events: oldest
+    first."""
 
     name: str
     folder: Path
@@ -75,7 +75,7 @@ class StageRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineRun:
-    """A run folder. summary is empty while the run is in progress. stages are in the order in which they ran."""
+    """A run folder. summary is empty while the run is in progress. stages are in the order of the run."""
 
     folder: Path
     config_text: str
@@ -98,8 +98,7 @@ class PipelineRun:
         return float(self.summary.get("seconds", sum(stage.seconds for stage in self.stages)))
 
     def evaluations(self) -> list[Row]:
-        """Return all evaluations in order: those of the summary, or those of the stages while the run is in
-        progress."""
+        """Return all evaluations in order: from the summary, or from the stages while the run is in progress."""
         return self.summary.get("evaluations") or [row for stage in self.stages for row in stage.evaluations]
 
     def splits(self) -> list[str]:
@@ -192,8 +191,8 @@ def _summary(path: Path) -> dict[str, Any]:
 
 
 def _rows_by_split(path: Path, fields: Mapping[str, type]) -> dict[str, list[Row]]:
-    """Return the file's rows by split; empty if there is none. Raise DataError if it was changed. fields: what each row
-    has."""
+    """Return the file's rows by split; empty if there is none. Raise DataError if it was changed. fields: the keys that
+    each row has, with their types."""
     if not path.exists():
         return {}
     advice = "Remove the file: the report then leaves this part out."
@@ -212,9 +211,9 @@ def _text(path: Path) -> str:
 
 
 def best_evaluation(evaluations: Iterable[Row], steps: Collection[int]) -> Row | None:
-    """Return the evaluation with the highest pass@1 among those of the given steps; of equal ones, the earliest step.
-    If no reward says which responses are correct, the mean reward decides. A row that says `best_by`, the name of a
-    source, is judged by its problems of that source.
+    """Return the evaluation with the highest pass@1 at one of the given steps; of equal ones, the earliest step. If no
+    reward says which responses are correct, the mean reward decides. A row that says `best_by`, the name of a source,
+    is judged by its problems of this source.
 
     pass@1 is the mean over samples, which varies less than greedy accuracy. As the best of several evaluations on the
     same problems, it is a little higher than the model would score on new ones.

@@ -1,4 +1,4 @@
-"""The evaluations of a run whose responses are stored, and what changed between two of them, problem by problem."""
+"""The evaluations of a run whose responses are stored, and the changes between two of them, problem by problem."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StoredEvaluation(NamedTuple):
 
 
 def stored_evaluations(run: PipelineRun) -> list[StoredEvaluation]:
-    """Return the stored evaluations of all stages, in the order in which they were made."""
+    """Return the stored evaluations of all stages, oldest first."""
     return [
         StoredEvaluation(stage.name, file.step, file.kind, file.path)
         for stage in run.stages
@@ -37,8 +37,8 @@ def stored_evaluations(run: PipelineRun) -> list[StoredEvaluation]:
 
 
 def before_and_after(evaluations: Sequence[StoredEvaluation]) -> tuple[StoredEvaluation, StoredEvaluation] | None:
-    """Return the newest evaluation, and the one with which its stage began: the last of an earlier stage, or else the
-    first of the same stage. None if there are not two."""
+    """Return (the evaluation that the last stage began with, the newest evaluation). The first of them is the last one
+    of an earlier stage, or else the first of the same stage. None if there are not two."""
     if len(evaluations) < 2:
         return None
     after = evaluations[-1]
@@ -71,10 +71,10 @@ class ProblemChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What changed between two evaluations on the problems that both have.
+    """The changes between two evaluations on the problems that both have.
 
-    same_noise: whether each pair of responses was sampled with the same noise. better, worse: the problems of which
-    more, or fewer, responses are correct, those that changed most first; of equal ones, in the order of the problems.
+    same_noise: whether each pair of responses was sampled with the same noise. better, worse: the problems with more,
+    or fewer, correct responses, the largest change first; of equal ones, in the order of the problems.
     """
 
     num_problems: int
@@ -112,7 +112,7 @@ def changes(before: Iterable[StoredResponse], after: Iterable[StoredResponse]) -
 def compare_ends(
     evaluations: Sequence[StoredEvaluation],
 ) -> tuple[StoredEvaluation, StoredEvaluation, Changes] | None:
-    """Return the pair of `before_and_after` and what changed between the two; None if there are not two."""
+    """Return the pair of `before_and_after` and the changes between the two; None if there are not two."""
     pair = before_and_after(evaluations)
     return pair and (*pair, changes(read_responses(pair[0].path), read_responses(pair[1].path)))
 

@@ -30,7 +30,7 @@ FIGURE_SIZE = (560, 300)  # px of a figure that is saved as a file
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
     """One line. name: empty for a line that is a part of another one, which has no entry of its own in the legend.
-    band: (x, low, high). labels: what the pointer shows for each point instead of its x."""
+    band: (x, low, high). labels: texts that the pointer shows for each point instead of its x."""
 
     name: str
     points: Sequence[Point]
@@ -54,7 +54,7 @@ class Chart:
     is_fraction: bool = False
     """y is a fraction: the axis is in per cent, and goes from 0 to 100 without y_range."""
     y_range: Point | None = None
-    """What the axis of y must show. None: all points, and 0 unless they are far from it."""
+    """The range that the axis of y must show. None: all points, and 0 unless they are far from it."""
     x_ticks: Sequence[tuple[float, str]] | None = None
     dividers: Sequence[tuple[float, str]] = ()
     marks: Sequence[float] = field(default=())
@@ -188,7 +188,7 @@ class _Box:
         return [(tick, axis_number(tick)) for tick in ticks if self.x_low <= tick <= self.x_high]
 
     def data(self) -> str:
-        """Return what the pointer needs: the edges of the plot, and each series as [name, [[px, x text, y text],
+        """Return the data for the pointer: the edges of the plot, and each series as [name, [[px, x text, y text],
         ...]]."""
         lines = []
         for series in self.series:
@@ -225,7 +225,7 @@ def _band(box: _Box, series: Series, colour: int) -> str:
 
 
 def _path(box: _Box, points: Sequence[Point], *, longest: float = math.inf) -> str:
-    """Return the path through the points. longest: distance in x over which no line is drawn."""
+    """Return the path through the points. longest: no line is drawn over a larger distance in x."""
     out, before = "", -math.inf
     for x, y in points:
         out += f"{'M' if not out or x - before > longest else 'L'}{box.x(x):.1f},{box.y(y):.1f}"
@@ -234,7 +234,8 @@ def _path(box: _Box, points: Sequence[Point], *, longest: float = math.inf) -> s
 
 
 def _find_longest_gap(points: Sequence[Point]) -> float:
-    """Return the distance in x from which on nothing is known between two points: ten times the usual one."""
+    """Return the distance in x that a line may bridge between two points: ten times the usual one. Over a larger
+    distance, nothing is known between them."""
     gaps = [after - before for (before, _), (after, _) in pairwise(points)]
     return 10 * median(gaps) if len(gaps) > 2 else math.inf
 

@@ -25,7 +25,7 @@ FOLDER = Path("runs/sweeps")
 
 
 class Verdict(BaseModel):
-    """What came out for a rule. measured: the value with the ends of its interval."""
+    """The result of a rule. measured: the value with the ends of its interval."""
 
     rule: str
     outcome: str
@@ -46,7 +46,7 @@ class Header(BaseModel):
 
 
 class CellRow(BaseModel):
-    """What pages read of another row."""
+    """The fields of any other row that pages read."""
 
     block: int
     arm: str
@@ -71,7 +71,7 @@ def find_rows(sweep: Path) -> Path | None:
 
 
 def read_rows(path: Path) -> tuple[Row, list[Row]]:
-    """Return the first row, empty if there is none, and those of the cells. Raise DataError for another row."""
+    """Return the first row, empty if there is none, and the rows of the cells. Raise DataError for another row."""
     header, *rows = read_jsonl(path) or [{}]
     for number, row in enumerate([header, *rows], start=1):
         try:

@@ -15,6 +15,6 @@ _THEME, _PAGE, PAGE_SCRIPT = (
     (Path(__file__).parent / name).read_text(encoding="utf-8") for name in ("theme.css", "page.css", "page.js")
 )
 PAGE_STYLE = _THEME + _PAGE
-"""The style of pages, whether the viewer serves them or they are files. PAGE_SCRIPT is what both can do."""
+"""The style of pages, whether the viewer serves them or they are files. PAGE_SCRIPT is the script of both."""
 SVG_STYLE = _THEME.replace("\n", "").replace(":root", "svg.chart")
 """The style of a chart that stands alone in a file."""

@@ -1,7 +1,7 @@
-"""The tokens of some groups of a step, in samples/step-000012.tokens.npy: what the update did to each of them.
+"""The tokens of some groups of a step, in samples/step-000012.tokens.npy: how the update changed each of them.
 
 One record of 21 bytes per token. Differences are stored instead of pairs of log-probs: two float16 near -8 differ by
-0.004 from rounding alone, which is more than what an update or a mismatch amounts to.
+0.004 from rounding alone, which is more than the effect of an update or a mismatch.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ RECORD = [
     ("d_ref", "<f2"),
     ("entropy", "<f2"),
 ]
-"""id of the token; end: characters of the response up to its end; log-prob when it was sampled; log-prob of the trainer
-before the update minus that; log-prob after the update minus that before; log-prob before the update minus that of the
-reference; entropy before the update. 0 for a forced token, nan for what is not known."""
+"""id of the token; end: characters of the response up to its end; behavior_logp: log-prob when it was sampled;
+d_behavior: the trainer's log-prob before the update minus behavior_logp; d_after: log-prob after the update minus
+log-prob before it; sampled: 0 for a forced token, whose differences are 0 too; d_ref: log-prob before the update minus
+the reference's log-prob; entropy: before the update. An unknown number is nan."""
 RECORD_BYTES = 21
 _EARLIER = RECORD[:6]
 """A record before `d_ref` and `entropy` were added."""
 
 
 class TokenFacts(NamedTuple):
-    """What is known of the tokens of one response. before, after: log-probs of the policy, around the update.
+    """The known facts about the tokens of one response. before, after: log-probs of the policy, around the update.
     entropies: of the policy before it. reference: log-probs of the reference of the KL; empty without one. sampled:
     empty if the policy sampled every token."""
 

@@ -2,7 +2,7 @@
 
     STAGE/metrics.jsonl              {"step": 12, "seconds": 34.5, "rollout/rewards": 0.53, ...}, one line per step
     STAGE/evaluations.jsonl          one evaluation per line
-    STAGE/events.jsonl               {"step": 12, "kind": "skipped", "text": ..., ...}, what the run did by itself
+    STAGE/events.jsonl               {"step": 12, "kind": "skipped", "text": ..., ...}, decisions of the run itself
     STAGE/samples/step-000012.jsonl  one rollout per line (`track.rollout_rows`)
     STAGE/samples/step-000012.groups.jsonl  one group per line: its problem, prompt, and mean reward
     STAGE/samples/step-000012.tokens.npy  the tokens of some of the groups (`track.token_file`)
@@ -243,7 +243,7 @@ def evaluation_scalars(row: Evaluation) -> dict[str, float]:
 
 
 class EventFile:
-    """One event file in `folder`. It hides what older files say about the steps from `first_step` on."""
+    """One event file in `folder`. It hides values from older files for the steps from `first_step` on."""
 
     def __init__(self, folder: Path, *, first_step: int = 0) -> None:
         # Imported here: tensorboard takes 0.3 s to import, and reading a run needs none of it.

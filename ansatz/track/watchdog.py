@@ -1,6 +1,6 @@
 """The decisions of the watchdog: a state machine over the rows of metrics of a stage, without files or clocks.
 
-`observe` takes the state and one row, and returns the next state, the alarms, and what to do. The state is JSON and
+`observe` takes the state and one row, and returns the next state, the alarms, and the action. The state is JSON and
 part of every checkpoint, so a resumed run decides as an uninterrupted one does.
 """
 
@@ -18,12 +18,12 @@ from ansatz.track.rules import REMEMBERED_WINDOWS, Rule
 SPREAD = "rollout/reward_std"
 """The scale of `falls_by`."""
 NEAR_BEST = 0.25
-"""A mean that is below its best by less than this fraction of what `falls_by` allows counts as no fall at all."""
+"""A mean that is below its best by less than this fraction of the fall that `falls_by` allows counts as no fall."""
 SEVERITY: tuple[Action, ...] = ("ignore", "warn", "lower_lr", "rollback", "stop")
 
 
 class RuleState(NamedTuple):
-    """What a rule remembers. A tuple, because it changes with every step and a report replays thousands of them.
+    """The memory of a rule. A tuple, because it changes with every step and a report replays thousands of them.
 
     steps, values, spreads, excused: the last `window` rows that have the metric, oldest first; whether `Rule.unless`
     excuses them. first: the metric's first value in the stage. means: of the last windows, after the first value.
@@ -56,8 +56,8 @@ class RuleState(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchState:
-    """lr_scale: what the watchdog multiplies the learning rate by. rollbacks: how often it has rolled back.
-    attempts: how often it has lowered the learning rate, rollbacks included."""
+    """lr_scale: the watchdog's factor on the learning rate. rollbacks: how often it has rolled back. attempts:
+    how often it has lowered the learning rate, rollbacks included."""
 
     rules: Mapping[str, RuleState] = field(default_factory=dict[str, RuleState])
     lr_scale: float = 1.0
@@ -77,9 +77,9 @@ class WatchState:
 class Alarm:
     """A rule that has raised an alarm, or whose alarm is over.
 
-    value: the mean over the steps first_step..step. first_bad_step: from where on the policy cannot be trusted: the
-    first step of the window, or for `falls_by` an earlier one, after which the metric was never near its best again.
-    action: what the rule asks for; "warn" if its metric has never been within the limit.
+    value: the mean over the steps first_step..step. first_bad_step: from where on the policy cannot be trusted. It is
+    the first step of the window, or for `falls_by` an earlier one: the metric was never near its best again after it.
+    action: the action that the rule asks for; "warn" if its metric has never been within the limit.
     """
 
     rule: Rule
@@ -107,7 +107,7 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchDecision:
-    """What follows from one row. cause: the finding that asked for the action; None if there is none to take.
+    """The consequences of one row. cause: the finding that asked for the action; None if there is none to take.
 
     state: after the action, except for a rollback: then only its numbers hold, as its rules return to a checkpoint.
     first_bad_step: the first one among the alarms that ask for more than a warning.
@@ -187,7 +187,7 @@ def _judge(rule: Rule, state: RuleState, step: int, metrics: Mapping[str, float]
 
 
 def _with_references(rule: Rule, state: RuleState, mean: float) -> RuleState:
-    """Return the state with what relative conditions compare with; absolute ones need nothing."""
+    """Return the state with the values that relative conditions compare with; absolute ones need nothing."""
     if rule.condition == "falls_by":
         best = mean if state.best is None else max(state.best, mean)
         spread = max(state.best_spread, fmean(state.spreads))

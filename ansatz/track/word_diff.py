@@ -1,4 +1,4 @@
-"""What differs between two texts, word by word."""
+"""The differences between two texts, word by word."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Piece(NamedTuple):
 
 
 def word_diff(before: str, after: str) -> tuple[list[Piece], list[Piece]]:
-    """Return both texts in pieces: numbers, words and signs that differ, and what is between them.
+    """Return both texts in pieces: numbers, words and signs that differ, and the shared text between them.
 
     Example: "12 + 3 = 14" and "12 + 3 = 15" give [("12 + 3 = ", shared), ("14", not shared)], and the same with 15. A
     formula that a page sets is one word, as no part of it could be set alone.
@@ -49,7 +49,7 @@ def _split(text: str) -> list[str]:
 
 
 def _align(left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[str | None, str | None]]:
-    """Yield the words of both texts in order, those of a longest common subsequence in pairs, the others with None.
+    """Yield the words of both texts in order: a longest common subsequence in pairs, the other words with None.
 
     Of several such subsequences, it is one with few gaps.
     """

@@ -22,8 +22,8 @@ Table = Sequence[Sequence[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackedRun:
-    """What a tracker hears when a run is opened. group: of a sweep; empty without one. folder: for files that the
-    tracker keeps on this machine. config: the recipe. id: that of the tracker's run; empty for a new one."""
+    """The run that a tracker is asked to open. group: of a sweep; empty without one. folder: for files that the tracker
+    keeps on this machine. config: the recipe. id: the tracker's own name of the run; empty for a new one."""
 
     name: str
     group: str
@@ -37,13 +37,13 @@ class Sink(Protocol):
 
     @property
     def id(self) -> str:
-        """The tracker's name of the run, with which it can be opened again."""
+        """The tracker's name of the run, used to open the run again."""
         ...
 
     def metrics(self, curve: str, step: int, numbers: Mapping[str, float]) -> None: ...
 
     def table(self, curve: str, step: int, columns: Sequence[str], rows: Table) -> None:
-        """Send responses of a step. Those of other steps stay."""
+        """Send responses of a step. The responses of other steps stay."""
 
     def artifact(self, path: Path) -> None:
         """Send a file. It replaces one of the same name, or becomes its next version."""
@@ -76,5 +76,5 @@ def opener(name: str) -> Opens:
 
 
 def package(name: str) -> Any:
-    """Return the package of a tracker. A module here has its name, for which type checkers would take it."""
+    """Return the package of a tracker. A module here shares its name, and type checkers would confuse the two."""
     return importlib.import_module(name)

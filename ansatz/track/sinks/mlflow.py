@@ -19,7 +19,7 @@ from ansatz.config.schema import flat_keys
 from ansatz.track.sinks import Table, TrackedRun, package
 
 AT_ONCE, LONGEST = 100, 6000
-"""What a server takes: parameters of one call, and characters of one."""
+"""The most that a server takes: parameters of one call, and characters of one parameter."""
 
 
 class MlflowSink:
@@ -69,5 +69,5 @@ def open_run(run: TrackedRun) -> MlflowSink:
 
 
 def _replace_refused(name: str) -> str:
-    """Return the name with what MLflow refuses replaced."""
+    """Return the name with each character that MLflow refuses replaced by "_"."""
     return re.sub(r"[^\w\-. :/]", "_", name, flags=re.ASCII)

@@ -1,6 +1,6 @@
 """Weights & Biases. Its environment variables hold: WANDB_PROJECT (default: ansatz), WANDB_ENTITY, WANDB_MODE=offline.
 
-Each stage has an axis of its own, STAGE/step. Tables are points of STAGE/samples, of which the tracker keeps each.
+Each stage has an axis of its own, STAGE/step. Tables are points of STAGE/samples, and the tracker keeps each of them.
 """
 
 from __future__ import annotations
