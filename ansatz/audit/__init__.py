@@ -1,1 +1,1 @@
-"""Audits of training runs of any project: step bundles, their readers and writers, and what their numbers say."""
+"""Audits of training runs of any project: step bundles, their readers and writers, and checks of their numbers."""

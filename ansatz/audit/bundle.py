@@ -20,7 +20,7 @@ part of an array's name is its axes. These names have a meaning for the audit; t
     version_T, microbatch_N              the policy version of each token; the microbatch, -1: not in this update
     truncated_N                          cut off at the limit of length
 
-What is unknown is absent, never zero. A bundle can be somebody else's file: nothing that it names is imported.
+An unknown value is absent, never zero. A bundle can be somebody else's file: nothing that it names is imported.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def spec_of(objective: Any) -> dict[str, Any]:
 
 
 def write_bundle(folder: Path, bundle: Bundle) -> None:
-    """Write a bundle into an existing folder. bundle.json comes last, so readers refuse what an interruption leaves."""
+    """Write a bundle into an existing folder. bundle.json comes last, so readers refuse an interrupted write."""
     _check(bundle, str(folder))
     with open_draft(folder / ARRAYS) as file:
         file.write(save({name: np.ascontiguousarray(value) for name, value in bundle.arrays.items()}))

@@ -1,4 +1,4 @@
-"""A claim of a training run, and what its numbers say about it."""
+"""A claim of a training run, and whether the numbers of the run support it."""
 
 from __future__ import annotations
 

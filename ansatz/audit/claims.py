@@ -1,4 +1,4 @@
-"""What the numbers of a step say about the claims that a training run makes by its options.
+"""Checks the claims that a training run makes by its options against the numbers of a step.
 
 Each claim gets one word (`Claim`). Torch is loaded for the loss alone.
 
@@ -54,7 +54,7 @@ def check_groups(bundle: Bundle) -> Claim:
 
 
 def rewards_of(bundle: Bundle) -> Rewards | None:
-    """Collect what an advantage rule can see."""
+    """Collect the inputs of an advantage rule. None if the bundle has no groups or no rewards."""
     group_N, reward_N, part_NK = (bundle.get(name) for name in ("group_N", "reward_N", "component_NK"))
     if group_N is None or (reward_N is None and part_NK is None):
         return None
@@ -160,7 +160,7 @@ def promised_rule(promise: Promise) -> Rule | None:
 
 
 def check_loss(bundle: Bundle, promise: Promise | str) -> Claim:
-    """Value and gradient of the loss are those of the promised formula; see `audit.loss`."""
+    """Check that the promised formula gives the value and the gradient of the loss; see `audit.loss`."""
     needed = [name for name in ("policy_logp_T", "advantage_T", "mask_T", "group_N") if name not in bundle]
     if needed:
         return unknown("loss", f"{', '.join(needed)} not in the bundle.")
@@ -172,7 +172,7 @@ def check_loss(bundle: Bundle, promise: Promise | str) -> Claim:
 
 
 def check_step_gradient(bundle: Bundle) -> Claim:
-    """The gradient of the optimizer step is the sum of those of its microbatches."""
+    """Check that the gradient of the optimizer step is the sum of the gradients of its microbatches."""
     again: Any = bundle.notes.get("again") or {}
     norm, found = again.get("grad_norm"), bundle.expected.get("grad_norm")
     if norm is None or found is None or not norm:
@@ -227,7 +227,7 @@ def _verify(gold: str, response: str) -> bool:
 
 
 def waste(bundle: Bundle) -> list[str]:
-    """Return sentences about tokens and rollouts from which nothing can be learned. No claim is made about them."""
+    """Return sentences about tokens and rollouts that teach the policy nothing. No claim is made about them."""
     lines = list[str]()
     group_N, advantage_N = (
         bundle.arrays.get("group_N"),

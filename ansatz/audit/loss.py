@@ -1,5 +1,7 @@
-"""The loss of a step, computed again in float64 from the arrays of a bundle by our own objectives; and computed again
-with one thing changed at a time, to name what a project does in place of what its options promise.
+"""The loss of a step, computed again in float64 from the arrays of a bundle by our own objectives.
+
+It is also computed with one thing changed at a time, to name the formula that a project uses in place of the promised
+one.
 
 Axes: N rollouts, T flat tokens, M microbatches.
 """
@@ -37,8 +39,9 @@ class Loss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Formula:
-    """A promise with its objective. change: what is different from the promise; empty for the promise itself. arrays:
-    that take the place of those of the bundle. weight_mask: the array whose tokens are counted in denominators."""
+    """A promise with its objective. change: the difference from the promise, in words; empty for the promise itself.
+    arrays: they replace the bundle's arrays of the same name. weight_mask: the array whose tokens are counted in
+    denominators."""
 
     objective: Objective
     promise: Promise
@@ -124,7 +127,7 @@ def _batch(
 
 
 def _penalty(arrays: Mapping[str, Any], formula: Formula, segment_T: Tensor, mask_T: Tensor) -> Tensor:
-    """Weights of KL and entropy that are not those of the surrogate: within each microbatch, as in TRL."""
+    """Return weights of KL and entropy that differ from the surrogate's: within each microbatch, as in TRL."""
     count, micro_N = int(segment_T.max()) + 1, arrays.get("microbatch_N")
     weight_T = formula.objective.penalty_token_weights(segment_T, mask_T, num_rollouts=count, dtype=torch.float64)
     assert weight_T is not None
@@ -137,7 +140,7 @@ def _required(value: Tensor | None) -> Tensor:
 
 
 def alternatives(bundle: Bundle, formula: Formula) -> Iterator[Formula]:
-    """Yield the promise with one thing changed, in the order in which a change should be believed."""
+    """Yield the promise with one thing changed, the most plausible change first."""
     objective = formula.objective
     yield from _other_weights(bundle, formula)
     for anchor in ("policy", "old", "behavior"):
@@ -244,7 +247,8 @@ def _named(kind: str, name: str, settings: Mapping[str, Any] | None = None) -> C
 
 
 def ratio_to(found_T: Array, promised_T: Array) -> tuple[float, float]:
-    """Return (c, deviation): found = c x promised as well as possible, and what is left as a share of the largest."""
+    """Return (c, deviation). c x promised is the best fit of found. The deviation is the largest error of this fit as a
+    share of the largest number in found."""
     square = float(promised_T @ promised_T)
     factor = float(found_T @ promised_T) / square if square > 0 else 0.0
     scale = max(float(np.abs(found_T).max(initial=0)), 1e-30)

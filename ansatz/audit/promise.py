@@ -34,7 +34,7 @@ class Promise:
 
 
 def promise_of(bundle: Bundle) -> Promise | str:
-    """Return what the options promise, or the reason why that is unknown."""
+    """Return the promise that the options make, or the reason why it is unknown."""
     try:
         if bundle.project == "ansatz":
             spec = bundle.options.get("algorithm")

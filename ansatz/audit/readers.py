@@ -1,4 +1,4 @@
-"""Reads what other projects write while they train, as step bundles. No torch.
+"""Reads the files that other projects write while they train, as step bundles. No torch.
 
     a folder with bundle.json                a step bundle of any project
     completions_00012.parquet                TRL 1.16, log_completions=True (needs the extra `data`)

@@ -1,7 +1,7 @@
 """Advantage rules as plain numpy: which of them explains the advantages of a step?
 
-Axes: N rollouts, K rewards. The rules are those of `objectives.advantages` that take nothing but rewards, groups and
-lengths, written a second time so that an audit of a log needs no torch; a test holds the two together.
+Axes: N rollouts, K rewards. The rules of `objectives.advantages` that take nothing but rewards, groups and lengths are
+written here a second time, so that an audit of a log needs no torch. A test holds the two together.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TOLERANCE = 2e-5
 
 @dataclass(frozen=True, slots=True)
 class Rewards:
-    """What a rule can see. weight_K: of the components; all of them 1 if a project has none."""
+    """The inputs of a rule. weight_K: of the components; all of them 1 if a project has none."""
 
     reward_N: Array
     group_N: Array
@@ -34,7 +34,7 @@ class Rewards:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """name and settings as in a recipe. text: for people. change: how it differs from what was promised, if at all."""
+    """name and settings as in a recipe. text: for people. change: how it differs from the promised rule, if at all."""
 
     name: str
     settings: Mapping[str, Any]
@@ -168,7 +168,7 @@ def _other_baseline(given: Rewards, *, of: Callable[[Rewards], Array], ddof: int
 
 
 def changed(given: Rewards) -> Iterator[tuple[str, Rewards]]:
-    """Yield what a rule could have been given by mistake, each with the words for it."""
+    """Yield the inputs as they are, then inputs that a rule could have got by mistake, each with the words for it."""
     total_N = (given.component_NK @ np.ones(given.component_NK.shape[1])) if given.component_NK.size else given.reward_N
     ones_K = np.ones_like(given.weight_K)
     yield "", given

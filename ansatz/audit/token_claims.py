@@ -1,4 +1,4 @@
-"""Claims about single tokens: which of them have loss, with which advantage and which log-probs.
+"""Claims about single tokens: which of them have loss, and whether their advantages and log-probs are right.
 
 Axes: N rollouts, T flat tokens.
 """
@@ -128,7 +128,7 @@ def _place(bundle: Bundle, wanted_T: Array, lost_T: Array) -> str:
 
 
 def check_logps(bundle: Bundle, name: str) -> Claim:
-    """The log-probs that a project computed are those of a second, plain forward pass with the same weights."""
+    """Check that a second, plain forward pass with the same weights gives the log-probs that a project computed."""
     title = {"policy": "policy log-probs", "old": "old log-probs", "ref": "reference log-probs"}[name]
     found_T, again_T = bundle.get(f"{name}_logp_T"), bundle.get(f"recomputed_{name}_logp_T")
     if found_T is None or again_T is None or "mask_T" not in bundle:

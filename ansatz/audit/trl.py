@@ -5,10 +5,10 @@
     trainer.train()                      # writes bundles/step-000001, bundles/step-000050
     $ ansatz audit bundles/step-000001
 
-The recorder wraps methods of the trainer and writes down what they were given and what they returned. It looks at the
-loss from both sides: the log-probs that the loss was computed from, and the gradient with respect to them that autograd
-gave. With `recompute`, it also computes the log-probs itself, response by response and without padding, from the
-weights of that moment: one more forward and backward pass for each recorded step.
+The recorder wraps methods of the trainer and writes down their arguments and results. It looks at the loss from both
+sides: the log-probs that the loss was computed from, and the gradient with respect to them that autograd gave. With
+`recompute`, it also computes the log-probs itself, response by response and without padding, from the weights of that
+moment: one more forward and backward pass for each recorded step.
 
 Axes: N rollouts of the generations of a step, T flat tokens. One process; images, Liger kernels and adapters of PEFT
 are not looked into.
@@ -42,7 +42,7 @@ _LOGPS = {"old": "old_per_token_logps", "ref": "ref_per_token_logps", "behavior"
 
 @dataclass(slots=True)
 class _Rollout:
-    """One response of a generation: what was sampled, and its rewards."""
+    """One response of a generation: its tokens, and its rewards."""
 
     prompt: Sequence[int]
     tokens: Sequence[int]
@@ -57,7 +57,7 @@ class _Rollout:
 
 @dataclass(slots=True)
 class _Microbatch:
-    """What a call of the loss was given and returned. gradient [B, C] comes with the backward pass."""
+    """The arguments and the results of one call of the loss. gradient [B, C] comes with the backward pass."""
 
     inputs: dict[str, Any]
     loss: float = float("nan")
@@ -202,7 +202,7 @@ class Recorder(TrainerCallback):
         return output
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Compute the gradient of the step again: that of the log-probs, carried to the weights in one piece."""
+        """Compute the gradient of the step again: carry the gradient of the log-probs to the weights in one piece."""
         if not self._microbatches or not self.recompute:
             return
         model = self.trainer.accelerator.unwrap_model(self.trainer.model)
@@ -337,7 +337,7 @@ def _arrays(rows: Sequence[_Rollout], microbatches: Sequence[_Microbatch]) -> di
 
 
 def _found(microbatches: Sequence[_Microbatch], place: tuple[int, int] | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what the loss was given for a row, and the ids of its completion with their padding."""
+    """Return the arrays of the loss at a row, and the ids of its completion with their padding."""
     if place is None:
         return {}, {}
     microbatch, index = microbatches[place[0]], place[1]
