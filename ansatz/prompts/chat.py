@@ -71,8 +71,8 @@ class ChatRenderer:
     def turns(self, problem: Problem, *, user_text: str | None = None) -> list[dict[str, Any]]:
         """Return the messages: the turns before the question, and the question in its text as the last user turn.
 
-        A system prompt of the problem replaces that of the recipe: it belongs to this question, and the recipe's is for
-        all questions without one.
+        A system prompt of the problem replaces the recipe's own, because it belongs to this question. The recipe's is
+        for all questions without one.
         """
         text = template_text(problem.template or self.chat.user) if user_text is None else user_text
         special = special_tokens(self.tokenizer)
@@ -106,8 +106,8 @@ class ChatRenderer:
         return text
 
     def _apply(self, turns: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> Any:
-        """Return what the template makes of the turns. Arguments of calls are objects; a template that refuses them, as
-        DeepSeek's does, gets them as the text of objects."""
+        """Return the turns as the template renders them. Arguments of calls are objects; a template that refuses them,
+        as DeepSeek's does, gets them as the text of objects."""
         try:
             return self.tokenizer.apply_chat_template(list(turns), tokenize=False, **settings)
         except Exception:

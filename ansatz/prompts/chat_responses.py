@@ -1,14 +1,14 @@
 """The responses of a conversation as SFT teaches them, in the tokenizer's own chat template.
 
-What is taught after a prompt is what the policy should sample after it: the rest of the text that the template renders
+After a prompt, SFT teaches the text that the policy should sample there: the rest of the text that the template renders
 for the whole conversation, up to the token that ends the turn. Some templates render a response differently than it was
 sampled. DeepSeek-R1's opens the thought in the prompt and leaves the thought out of the response; the response is then
 the text as it is, without the part that the prompt already has.
 
 A sampled response is not rendered again, because a template may write it differently. When a tool or a user answers,
 only the text between the end of the response and the beginning of the next one is taken from the template
-(`ChatTurns`). Where the template renders a conversation turn by turn, prompt, responses and these texts together are
-what it renders for the whole conversation.
+(`ChatTurns`). Where the template renders a conversation turn by turn, prompt, responses and these texts together equal
+its rendering of the whole conversation.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Part(NamedTuple):
 
 
 def last_response(renderer: ChatRenderer, problem: Problem, prompt: str, solution: str) -> list[Part]:
-    """Return the prompt, and the problem's solution as the response to it: one turn of the assistant, or those of
+    """Return the prompt, and the problem's solution as the response to it: one turn of the assistant, or the turns in
     `Problem.response_turns`, with the answers of tools between them as a sampled response gets them.
 
     Raise ModelError if the prompt begins a thought and the solution has none, or the other way round, and if the

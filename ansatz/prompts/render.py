@@ -1,7 +1,7 @@
 """Renders a Problem as a Prompt, and a Problem with its worked solution as a Demonstration.
 
-Special tokens in what a problem says are encoded as plain text. Until then the text is hidden: the markers of special
-tokens in it, such as <|im_end|>, are stand-ins (see `special_tokens`). No token spans the end of a prompt:
+Special tokens in the texts of a problem are encoded as plain text. Until then the text is hidden: the markers of
+special tokens in it, such as <|im_end|>, are stand-ins (see `special_tokens`). No token spans the end of a prompt:
 otherwise, the policy would be trained on prompt tokens that it never sees during sampling.
 """
 
@@ -27,7 +27,7 @@ from ansatz.types import Problem, Prompt
 class Demonstration:
     """A prompt and the response to learn from; response_ids end with the token that ends a response.
 
-    assistant_mask: False for what is not taught: the observations in a response and, with all responses of a
+    assistant_mask: False for tokens that are not taught: the observations in a response and, with all responses of a
     conversation, the turns of others between them; empty if every token is taught.
     """
 
@@ -96,9 +96,9 @@ def render_demonstration(
     the first of them begins, and the limits hold for the last response and for everything before it. With observations
     in the solution, only the solution is taught.
 
-    Raise what `render` raises, and DataError for a problem without a solution. Raise ModelError if the
-    tokenizer has no end token, if the chat template cannot show the responses (see `chat_responses`), or if the
-    response, including its end token, has more than max_response_tokens tokens.
+    Raise the errors of `render`, and DataError for a problem without a solution. Raise ModelError if the tokenizer has
+    no end token, if the chat template cannot show the responses (see `chat_responses`), or if the response, including
+    its end token, has more than max_response_tokens tokens.
     """
     if problem.solution is None:
         raise DataError(
@@ -169,8 +169,8 @@ def _demonstration(prompt: Prompt, parts: Sequence[Part]) -> Demonstration:
 
 
 def _solution_parts(problem: Problem, solution: str, tokenizer: Tokenizer, template: Template) -> list[Part]:
-    """Return the solution and the end token, in parts that say whether they are taught. What an environment has
-    answered is not (`Problem.observations`).
+    """Return the solution and the end token, in parts that say whether they are taught. The answers of an environment
+    are not (`Problem.observations`).
 
     A worked solution cannot end a turn or open one.
 

@@ -1,4 +1,4 @@
-"""What rendering needs of a tokenizer, and the token ids of a text in parts."""
+"""The part of a tokenizer that rendering needs, and the token ids of a text in parts."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class Card(_Part):
         return {row.step: row for row in self.stages.get(stage, []) if row.step > 0 and row.arithmetic is None}
 
     def arithmetic_at(self, stage: str, step: int) -> dict[str, Any]:
-        """Return the arithmetic class in which a step was made; empty if it is not known."""
+        """Return the arithmetic class of a step; empty if it is not known."""
         known = [row.arithmetic for row in self.stages.get(stage, []) if row.step < step and row.arithmetic is not None]
         return known[-1] if known else {}
 
@@ -253,7 +253,7 @@ _FREE = ("name", "out", "threads", "cluster.", "save.", "grader_workers")
 
 
 def _ranks(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of the section cluster on which the bits depend: the ranks that train."""
+    """Return the part of the section cluster that the bits depend on: the ranks that train."""
     cluster = recipe.get("cluster")
     kept = ("trainers", "min_trainers", "trainer_threads", "shard_size")
     return {key: cluster[key] for key in kept if key in cluster} if isinstance(cluster, dict) else {}

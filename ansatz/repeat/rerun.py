@@ -35,10 +35,10 @@ class Span:
 
 @dataclass(slots=True, kw_only=True)
 class Comparison:
-    """What was compared so far. same: steps with equal digests. unknown: steps of which the card has no digest.
+    """The comparison so far. same: steps with equal digests. unknown: steps without a digest in the card.
 
-    first: stage and step at which each kind of bits is first different (`weights`, `log-probs`, `tokens`); step 0 has
-    the weights before the first step. detail: what the traces of the first such steps say about their responses.
+    first: the stage and the step where each kind of bits (`weights`, `log-probs`, `tokens`) first differs; step 0 has
+    the weights before the first step. detail: how the responses of the first such steps differ, by their traces.
     here: the arithmetic class of the process that made the first of these steps.
     """
 
@@ -85,8 +85,8 @@ class Comparison:
 
 
 def compare_traces(before: Step, now: Step) -> str:
-    """Say which token of which response is the first that differs, and by how much log-probs do up to there. Empty
-    without traces, and if the traced responses are equal."""
+    """Name the first token that differs and its response, and say how much log-probs differ up to there. Empty without
+    traces, and if the traced responses are equal."""
     if before.trace is None or now.trace is None:
         return ""
     traced = list(zip(before.trace.responses(), now.trace.responses(), strict=False))
@@ -106,13 +106,13 @@ def compare_traces(before: Step, now: Step) -> str:
 
 
 def _first_difference(old: bytes, new: bytes) -> int | None:
-    """Return the first place at which two texts differ; the end of the shorter one if it begins the other."""
+    """Return the first place where two texts differ; the end of the shorter one if it begins the other."""
     places = (place for place, (left, right) in enumerate(zip(old, new, strict=False)) if left != right)
     return next(places, None if old == new else min(len(old), len(new)))
 
 
 def repeat_run(card: Card, config: Config, comparison: Comparison, *, console: ConsoleSink | None, fresh: bool) -> None:
-    """Run the recipe and compare its steps with those of the card.
+    """Run the recipe and compare its steps with the steps of the card.
 
     Raise ConfigError if the card lacks a step of the span, and RunInterrupted if a signal ends the run.
     """
@@ -137,7 +137,7 @@ def _list_steps(card: Card) -> Iterator[str]:
 
 
 def causes(comparison: Comparison, run: Path, config: Config) -> list[str]:
-    """Return what differs besides the bits, the likeliest cause first: inputs, versions, ranks, arithmetic."""
+    """Return the differences besides the bits, the likeliest cause first: inputs, versions, ranks, arithmetic."""
     card, found = comparison.card, list[str]()
     for name, old, new in (("data", card.data, _data(run)), ("code", card.code, _code(run))):
         if changed := sorted(key for key in old if key in new and old[key] != new[key]):

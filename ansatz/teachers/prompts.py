@@ -1,4 +1,4 @@
-"""The prompts of teachers: what a teacher reads before a response, next to what the policy has read.
+"""The prompts of teachers: the text that a teacher reads before a response, next to the prompt of the policy.
 
 A privileged text (the worked solution, the gold answer, a verdict) is a part of the teacher's prompt only. Policy and
 teacher are compared at the response's tokens, which are the same after both prompts.

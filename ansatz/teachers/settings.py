@@ -29,7 +29,7 @@ class TeacherSettings:
     stays the policy at the start.
     quantize: nf4: the teacher's linear layers have weights of 4 bits (on a GPU). null: as they are stored.
     by_source: several teachers by the source, topic or level of a problem: {SOURCE: {path: ..., prompt: ...}, ...}. The
-    settings next to it are those of the other problems. null: one teacher for all.
+    settings next to it hold for the other problems. null: one teacher for all.
     """
 
     path: str | None = None
