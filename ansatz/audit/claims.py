@@ -54,7 +54,7 @@ def check_groups(bundle: Bundle) -> Claim:
 
 
 def rewards_of(bundle: Bundle) -> Rewards | None:
-    """Collect the inputs of an advantage rule. None if the bundle has no groups or no rewards."""
+    """Collect the inputs of an advantage rule. None if the bundle lacks groups or rewards."""
     group_N, reward_N, part_NK = (bundle.get(name) for name in ("group_N", "reward_N", "component_NK"))
     if group_N is None or (reward_N is None and part_NK is None):
         return None

@@ -253,7 +253,7 @@ _FREE = ("name", "out", "threads", "cluster.", "save.", "grader_workers")
 
 
 def _ranks(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of the section cluster that the bits depend on: the ranks that train."""
+    """Return the settings of the ranks that train. The bits depend on no other part of the section cluster."""
     cluster = recipe.get("cluster")
     kept = ("trainers", "min_trainers", "trainer_threads", "shard_size")
     return {key: cluster[key] for key in kept if key in cluster} if isinstance(cluster, dict) else {}

@@ -26,10 +26,11 @@ RECORD = [
     ("d_ref", "<f2"),
     ("entropy", "<f2"),
 ]
-"""id of the token; end: characters of the response up to its end; behavior_logp: log-prob when it was sampled;
-d_behavior: the trainer's log-prob before the update minus behavior_logp; d_after: log-prob after the update minus
-log-prob before it; sampled: 0 for a forced token, whose differences are 0 too; d_ref: log-prob before the update minus
-the reference's log-prob; entropy: before the update. An unknown number is nan."""
+"""The fields of a token. `end` is the number of characters of the response up to its end. `behavior_logp` is its
+log-prob when it was sampled. `d_behavior` is the trainer's log-prob before the update minus `behavior_logp`, `d_after`
+the log-prob after the update minus the log-prob before it, and `d_ref` the log-prob before the update minus the
+reference's. `entropy` is taken before the update. `sampled` is 0 for a forced token, whose differences are 0 too. An
+unknown number is nan."""
 RECORD_BYTES = 21
 _EARLIER = RECORD[:6]
 """A record before `d_ref` and `entropy` were added."""
