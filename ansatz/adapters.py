@@ -23,8 +23,8 @@ def trl_reward(rewards: Rewards = _MATH, *, answer_column: str = "answer") -> Ca
 
     rewards: as in a recipe, so weights, several rewards and rewards of the group work. answer_column: the column of the
     data set with the gold answer. The other columns are the problem's meta, where `countdown` and `code_tests` look.
-    Lengths are those of completion_ids. TRL does not say which responses were cut off, so none counts as truncated.
-    Raise ConfigError for a wrong reward now, and for a missing column at the first step.
+    The length of a response is its number of completion_ids. TRL does not say which responses were cut off, so none
+    counts as truncated. Raise ConfigError for a wrong reward now, and for a missing column at the first step.
     """
     if not isinstance(rewards, Mapping):
         raise ConfigError(f"trl_reward: rewards = {rewards!r:.80}; expected a mapping such as {_MATH!r}.")

@@ -1,4 +1,4 @@
-"""The public interface for programs: what `import ansatz` offers. docs/api.md shows each function in use.
+"""The public interface for programs: the names that `import ansatz` offers. docs/api.md shows each function in use.
 
 Nothing here is loaded before it is needed: grading and estimators work without torch.
 """
@@ -58,7 +58,7 @@ def verify(
     "last_number" also reads the last number, for evaluation only, because it pays for guesses.
     join_boxes: several boxes are one list. require_think: a response without `</think>` has no answer.
     ignore_unclosed_think: a thought that is never closed does not hide its content.
-    options: those of docs/verifier.md, such as units="same".
+    options: any option of docs/verifier.md, such as units="same".
 
         verify("1/2", r"Half of it, so \\boxed{0.5}.").correct  # True
     """
@@ -211,7 +211,7 @@ def sample(
     """Sample the policy's responses to each prompt: one list per prompt, in order. `rollout.text` is the response.
 
     template: the text around each question; "none" takes the prompts as they are, "chat" uses the tokenizer's chat
-    template. The same seed gives the same responses. options: those of docs/sampling.md, such as
+    template. The same seed gives the same responses. options: any option of docs/sampling.md, such as
     samples_per_prompt (default 1), max_response_tokens (default 512), temperature (default 1.0) and top_p.
     """
     from ansatz.config.load import parse_section
@@ -247,7 +247,7 @@ def _problem(index: int, prompt: str | Problem) -> Problem:
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs torch only when a program uses it."""
+    """Import names that need torch only when a program uses them."""
     if name in ("PolicyLoss", "policy_loss"):
         from ansatz.objectives import policy_loss as module
 

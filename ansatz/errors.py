@@ -17,7 +17,7 @@ AnsatzError
 |   `-- ClusterLost      Ray has ended under a run; a resumed run starts it again (code 75)
 |-- TrainerError       the ranks of a trainer do not start, die repeatedly, or disagree
 |-- RewardError        a reward raised, did not return in time, or returned something other than one number per rollout
-|   `-- RewardUnavailable  what a reward needs, such as a judge, does not answer; a resumed run may succeed (code 75)
+|   `-- RewardUnavailable  a judge or other service of a reward does not answer; a resumed run may succeed (code 75)
 |-- UserCodeError      a function of the user's, which is not a reward, raised or returned something unexpected
 |-- NonFiniteError     a loss or gradient is nan or inf; raised before the optimizer step
 |-- RunStopped         the watchdog has ended a run, which is saved; the command exits with 3
@@ -38,11 +38,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 PUBLISHED = False
-"""Whether `pip install ansatz-rl` finds a release. Pages, advice and model cards say what works until then."""
+"""Whether `pip install ansatz-rl` finds a release. Until it does, pages, advice and model cards name commands that work
+without it."""
 
 
 def install_command(*extras: str) -> str:
-    """Return the command that installs what some extras need into the environment of this process.
+    """Return the command that installs the packages of some extras into the environment of this process.
 
     Before there is a release, it names their packages: they can be installed into any copy of Ansatz.
     """
@@ -60,7 +61,7 @@ def install_command(*extras: str) -> str:
 
 
 class AnsatzError(Exception):
-    """Base of all errors that users see. The message says what was wrong, what was expected, and what to do.
+    """Base of all errors that users see. The message states the problem, the expectation and the remedy.
 
     exit_code: of a command that ends with this error.
     """
@@ -77,7 +78,7 @@ class NoSpaceError(ConfigError):
 
 
 class UntrustedCodeError(ConfigError):
-    """name: what was refused. names: everything in the same recipe that may name code."""
+    """name: the name that was refused. names: everything in the same recipe that may name code."""
 
     def __init__(self, message: str, *, name: str = "", names: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -157,7 +158,8 @@ class NotStoredError(AnsatzError):
 
 
 class RunInterrupted(BaseException):
-    """A signal has ended a run. Says what was saved. No `except Exception` stops it on its way out."""
+    """A signal has ended a run. The message says which step was saved. No `except Exception` stops it on its way
+    out."""
 
 
 def is_failure(error: BaseException) -> bool:

@@ -20,7 +20,7 @@ from typing import Any, TextIO
 from ansatz.links import ODD_REASON, make_folder, open_descriptor, open_file, open_folder, read_text, remove, rename
 
 HALF_CHARACTERS = "replace"
-"""What happens to half characters in files that Ansatz writes: the error handler of `str.encode`."""
+"""The error handler of `str.encode` for half characters in files that Ansatz writes."""
 
 
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
@@ -165,7 +165,7 @@ _REMEDIES = {
 
 
 def remedy(error: Exception) -> str:
-    """Return what to do about a file that could not be written, as a sentence without its full stop.
+    """Return advice about a file that could not be written, as a sentence without its full stop.
 
     error: an OSError, or an error that was raised from one.
     """

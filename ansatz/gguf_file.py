@@ -1,10 +1,10 @@
 """GGUF files, the format of llama.cpp: read once and kept as an ordinary model folder in the user's cache.
 
 The folder is ~/.cache/ansatz/gguf/NAME-DIGEST, with the first digits of the file's SHA-256, so a changed file becomes
-another folder. It has the values that the file stores, in float32: what was lost when the file was made stays lost.
+another folder. It stores the file's values in float32. Precision that was lost when the file was made stays lost.
 
 The file may be anybody's. Sizes and offsets are checked against the file before transformers reads it, nothing in it is
-run, and its tokenizer and chat template are tried like those of a folder when they are loaded (`trial`).
+run, and its tokenizer and chat template are tried when they are loaded, just as for a folder (`trial`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _PROBE = "It's 12 + 345 = 357.\n\n  def f(x):\treturn x*x  # \u00e9 \u65e5"
 
 
 def folder_of_gguf(file: Path, *, key: str = "model.path") -> Path:
-    """Return the model folder of a GGUF file, which is written unless the cache has it, and say what it holds.
+    """Return the model folder of a GGUF file, and print a note about its content. The folder is written unless the
+    cache has it.
 
     Raise ModelError for a file that is damaged or that transformers cannot read, and MissingExtraError without the
     packages that read it.
@@ -89,7 +90,7 @@ def _convert(file: Path, folder: Path, *, named: str) -> None:
 
 
 def _read_tensors(file: Path) -> Any:
-    """Return what the file says about its tensors. Raise ValueError unless it holds all that it announces."""
+    """Return the file's descriptions of its tensors. Raise ValueError unless it holds all that it announces."""
     size = file.stat().st_size
     if size < 24:
         raise ValueError(f"it has only {size} bytes")
@@ -140,7 +141,7 @@ def _write(file: Path, folder: Path, tensors: Any) -> bool:
 
 
 def _note(file: Path, folder: Path, tensors: Any) -> str:
-    """Return the sentences about what the file has kept of the model."""
+    """Describe the file's copy of the model: its weights and their precision, its tokenizer and its chat template."""
     weights, size = Counter[str](), 0
     for tensor in tensors:
         weights[tensor.tensor_type.name] += tensor.n_elements

@@ -5,7 +5,7 @@
     Qwen/Qwen2.5-1.5B-Instruct             the branch main
     Qwen/Qwen2.5-1.5B-Instruct@a1b2c3      a branch, tag or commit
 
-What exists wins over a hub name. Downloads go to the hub's own cache (HF_HOME), and HF_HUB_OFFLINE=1 uses that
+An existing path wins over a hub name. Downloads go to the hub's own cache (HF_HOME), and HF_HUB_OFFLINE=1 uses that
 cache only.
 """
 
@@ -47,7 +47,7 @@ class HubName(NamedTuple):
 
 
 def hub_name(name: str | Path) -> HubName | None:
-    """Return the parts of a hub name; None for what exists and for what can only be a path."""
+    """Return the parts of a hub name; None for an existing path and for a name that can only be a path."""
     is_path = Path(name).exists() or str(name).endswith(".gguf")
     match = None if is_path else _HUB_NAME.fullmatch(str(name))
     return None if match is None else HubName(match[1], match[2])
@@ -73,7 +73,7 @@ def local_folder(name: str | Path, *, key: str = "model.path", weights: bool = T
     A model of the hub is downloaded unless the cache has it; files that are not needed are left out. A file is read as
     GGUF. Any other path is returned as it is, whether or not it exists.
 
-    key: what the name is the value of, for messages. weights: False if only the tokenizer is needed.
+    key: the setting whose value the name is, for messages. weights: False if only the tokenizer is needed.
 
     Raise ModelError if the hub has no such model or revision, does not give access to it, or cannot be reached.
     """
@@ -116,7 +116,7 @@ def model_folder(name: str | Path, *, key: str = "model.path") -> Path:
 
 
 def is_stored(name: str | Path) -> bool:
-    """Tell whether `local_folder` needs no download: what exists, or a model that the hub's cache has."""
+    """Tell whether `local_folder` needs no download: the path exists, or the model is in the hub's cache."""
     if hub_name(name) is None:
         return Path(name).exists()
     try:
@@ -129,8 +129,8 @@ def is_stored(name: str | Path) -> bool:
 
 def pinned(name: str, *, key: str = "model.path") -> str:
     """Return the hub name with the commit that its revision stands for now, such as "Qwen/Qwen2.5-1.5B@989aa79...".
-    Of a GGUF file it is the folder that was made of it; of a folder, the name itself. Downloads the model, and raises
-    what `local_folder` raises."""
+    For a GGUF file, return the folder that was made of it, and for a folder the name itself. Downloads the model, and
+    raises the errors of `local_folder`."""
     parts = hub_name(name)
     if parts is None:
         return str(local_folder(name, key=key)) if Path(name).is_file() else name
@@ -157,7 +157,7 @@ def _download(parts: HubName, patterns: list[str]) -> Path:
 
 @contextmanager
 def _progress_shown() -> Iterator[None]:
-    """Show the hub's progress bars, which transformers switches off together with those of loading."""
+    """Show the hub's progress bars, which transformers switches off together with its own bars for loading."""
     from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
     disabled = are_progress_bars_disabled()
@@ -172,7 +172,7 @@ def _progress_shown() -> Iterator[None]:
 
 @contextmanager
 def _refusals(name: str, parts: HubName, *, key: str) -> Iterator[None]:
-    """Turn the hub's errors into one sentence that says what to do."""
+    """Turn the hub's errors into one sentence with advice."""
     from huggingface_hub import errors
 
     repository, revision = parts.repository, parts.revision or "main"

@@ -32,7 +32,7 @@ _FLAGS = {
     "x": os.O_WRONLY | os.O_CREAT | os.O_EXCL,
 }
 _OF_LINKS = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK)
-"""What systems answer where a link is not followed."""
+"""The error numbers that systems return when they do not follow a link."""
 _held = set[str]()
 
 
@@ -85,7 +85,7 @@ def is_own_file(path: Path) -> bool:
 
 
 def list_folder(folder: Path, pattern: str = "*") -> list[Path]:
-    """Return what is in a folder under names of the pattern, sorted; nothing if the folder is missing.
+    """Return the entries of a folder whose names match the pattern, sorted; none if the folder is missing.
 
     Raise OSError for a folder that is a link below a held one.
     """
@@ -128,7 +128,7 @@ def make_new_folder(folder: Path) -> Path:
 def remove(path: Path, *, ignore_errors: bool = False) -> None:
     """Remove a file, a folder with all that is in it, or a link but not its target; nothing if it is missing.
 
-    ignore_errors: leave what cannot be removed. Otherwise raise OSError for it.
+    ignore_errors: leave anything that cannot be removed. Otherwise raise OSError for it.
     """
     try:
         with _folder_of(path) as (folder, name):

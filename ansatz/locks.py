@@ -85,7 +85,7 @@ class FolderLock:
             ) from error
 
     def _pid(self) -> str:
-        """Return what the file says; "unknown" if it was removed or holds no number."""
+        """Return the pid in the file; "unknown" if the file was removed or holds no number."""
         try:
             descriptor = open_descriptor(self._path, os.O_RDONLY)
         except OSError:
@@ -120,7 +120,7 @@ def folder_lock(folder: Path) -> Iterator[FolderLock]:
 
 
 def _is(path: Path, descriptor: int) -> bool:
-    """Tell whether the path still leads to what was opened."""
+    """Tell whether the path still leads to the file or folder that was opened."""
     try:
         now, opened = os.stat(path), os.fstat(descriptor)
     except OSError:

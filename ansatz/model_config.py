@@ -23,12 +23,12 @@ _MOST: dict[str, int] = {
 WRAPPERS = ("gemma3", "internvl", "llava", "llava_next", "llava_onevision", "mistral3")
 """Model types of models that also read images, whose text part (`text_config`) is loaded as a model of its own."""
 TEXT_PART_OF = "text_part_of"
-"""The key of a text part's config.json that says of which model type it was a part."""
+"""The key of a text part's config.json that names the model type it was a part of."""
 
 
 def read_config(path: str | Path, *, key: str = "model.path") -> dict[str, Any]:
-    """Read a config.json, and look into the other JSON files next to it. Raise ModelError for what is not JSON, for nan
-    and half characters, and for numbers with which transformers takes hours or divides by zero."""
+    """Read a config.json, and look into the other JSON files next to it. Raise ModelError for a file that is not JSON,
+    for nan and half characters, and for numbers that make transformers run for hours or divide by zero."""
     where = f"{key} = {str(path)!r}"
     config = _read(Path(path) / "config.json", where)
     for name in _TEXT_FILES:
@@ -62,7 +62,8 @@ def is_wrapper(config: Mapping[str, Any]) -> bool:
 
 
 def text_config(path: str | Path, **changes: Any) -> Any:
-    """Return transformers' config of a folder; of a model that also reads images, that of its text part."""
+    """Return transformers' config of a folder. For a model that also reads images, return the config of its text
+    part."""
     stored = read_config(path)
     if not is_wrapper(stored):
         return transformers_config(path, **changes)

@@ -1,4 +1,4 @@
-"""The time in which this process could run, for limits in wall time whose expiry changes results.
+"""The time that this process was able to run, for limits in wall time whose expiry changes results.
 
 SIGSTOP, a paused container or a sleeping machine stops a process in the middle of a call, while the clock of the
 machine may go on. A limit of 5 s would then end the call of an environment that needed 0.1 s, and the run would learn
@@ -20,9 +20,9 @@ from types import TracebackType
 
 _TICK_S = 0.05
 _GAP_S = 0.25
-"""Between two ticks. What is longer does not count."""
+"""A gap between two ticks that is as long as this, or longer, does not count."""
 _STOP_S = 1.0
-"""A gap of this length is reported, without the time in it for which this process was ready and others ran."""
+"""A gap of this length is reported. Time that the process spent ready to run while others ran is subtracted first."""
 
 
 class _OwnClock:
@@ -87,7 +87,7 @@ def _switches_of_this_thread() -> int:
 
 
 def _read_waited_s() -> float:
-    """Return the seconds for which this thread was ready to run while others ran; 0 where the kernel does not say."""
+    """Return how many seconds this thread was ready to run while others ran; 0 where the kernel does not say."""
     try:
         return int(Path("/proc/thread-self/schedstat").read_text(encoding="utf-8").split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
@@ -120,7 +120,7 @@ def take_stops() -> list[float]:
 
 
 class Deadline:
-    """The end of a time in which this process could run, from now on. None: never.
+    """The moment when this process will have been able to run for `limit_s` seconds from now on. None means never.
 
     >>> deadline = Deadline(5.0)
     >>> deadline.is_over(), 4.0 < deadline.left_s <= 5.0

@@ -1,4 +1,4 @@
-"""The command's own process: settings made before torch is loaded, and what signals do to it."""
+"""The command's own process: settings made before torch is loaded, and the effect of signals."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def prepare_standard_streams() -> None:
     """Make the standard streams usable, however the process was started.
 
     The null device stands in for a stream that is closed (`ansatz ... >&-`). Without this, the next file to be opened
-    would get the stream's descriptor: a checkpoint could then receive what a library prints, and Python's own stream is
+    would get the stream's descriptor: a checkpoint could then receive a library's output, and Python's own stream is
     None, so that a flush is an error. Characters that the encoding of the output lacks are printed as question marks.
     """
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
@@ -116,15 +116,15 @@ def forget_safe_start() -> None:
 
 _settings_lock = threading.Lock()
 _open_blocks: list[dict[str, Any]] = []
-"""What each block of `keep_settings` that has not ended will put back, by setting."""
+"""For each block of `keep_settings` that has not ended, the values that it will put back, by setting."""
 _changes: dict[str, bool] = {}
 """The sentences about changes that were undone, and whether each has been taken."""
 
 
 @contextmanager
 def keep_settings(code: str) -> Generator[None]:
-    """Put back what belongs to the whole process when the user's code within the block leaves it changed: the current
-    folder, and of torch the default type, the precision of products, and the choice of deterministic algorithms.
+    """Put back settings of the whole process that the user's code within the block leaves changed: the current folder,
+    and torch's default type, precision of products, and choice of deterministic algorithms.
 
     code: names the user's code in the sentence that `take_changes` gives once. Blocks of several threads may overlap: a
     value that another one has left, and that was put back meanwhile, is not put back again.
@@ -165,7 +165,7 @@ class _Setting(NamedTuple):
 
 
 def _find_settings() -> dict[str, _Setting]:
-    """Return the settings of the process by name, those of torch only if it is loaded."""
+    """Return the settings of the process by name. Torch's settings are included only if torch is loaded."""
     folder = {"the current folder": _Setting(_read_folder, os.chdir, None)}
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "set_float32_matmul_precision"):  # it is being imported

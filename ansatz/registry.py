@@ -151,7 +151,7 @@ def _typed(value: Any, parameter: inspect.Parameter, what: str) -> Any:
 
 
 def number_problem(value: Any) -> str | None:
-    """Return what is wrong with a number of a recipe, or with one in a list or a mapping; None if nothing is."""
+    """Return why a number of a recipe, or one in a list or a mapping, cannot be used; None if all can."""
     if isinstance(value, float) and not math.isfinite(value):
         return "it should be a finite number"
     if isinstance(value, int | float) and abs(value) >= LARGEST:
@@ -165,7 +165,7 @@ def number_problem(value: Any) -> str | None:
 
 
 def describe_missing_file(path: str | Path) -> str:
-    """Say what is at a path that is not a file, in words that follow the path."""
+    """Describe a path that is not a file, in words that follow the path."""
     path = Path(path)
     if path.is_dir():
         return "is a folder, expected a file"
@@ -251,7 +251,7 @@ def _each(items: Iterator[Any], what: str) -> Iterator[Any]:
 
 @contextmanager
 def blaming(what: str) -> Generator[None]:
-    """Turn what the user's code raises within the block into a UserCodeError. what: names the code."""
+    """Turn errors of the user's code within the block into a UserCodeError. what: names the code."""
     try:
         with keep_settings(what):
             yield

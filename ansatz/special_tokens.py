@@ -60,8 +60,8 @@ class SpecialTokens:
         return self._all.sub(_to_hidden, whole(text))
 
     def hide_response(self, text: str) -> str:
-        """Hide what an assistant said: its thoughts and calls have their tokens, but it cannot end a turn or open
-        one."""
+        """Hide the markers of turns in an assistant's text. Its thoughts and calls keep their tokens, but it cannot end
+        a turn or open one."""
         return self._of_turns.sub(_to_hidden, whole(text)) if self._all.search(text) else whole(text)
 
     def hide_value(self, value: Any) -> Any:
@@ -83,7 +83,7 @@ class SpecialTokens:
         return {**hidden, "role": turn["role"]}
 
     def hide_prompt(self, prompt: Prompt) -> str:
-        """Hide what the problem says in the text of a prompt that was rendered for another model."""
+        """Hide the problem's question and turns in the text of a prompt that was rendered for another model."""
         text, problem = prompt.text, prompt.problem
         for part in (problem.question, *(str(turn["content"]).strip() for turn in problem.earlier_turns)):
             if self._all.search(part):
@@ -103,7 +103,7 @@ class SpecialTokens:
         return self._encoded(hidden, add_special_tokens=True, ends=True)
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Return the text of tokens, in which only special tokens are markers; plain text that looks like one is
+        """Return the text of tokens. Only special tokens are markers in it; plain text that looks like one is
         broken."""
         text = self._tokenizer.decode(token_ids, skip_special_tokens=False)
         special = set(self._ids.values())
@@ -123,7 +123,7 @@ class SpecialTokens:
         return self._tokenizer.decode([id_ for id_ in token_ids if id_ not in ends], skip_special_tokens=False)
 
     def ids_of_sample(self, text: str, token_ids: Sequence[int]) -> list[int] | None:
-        """Return the tokens, with an end token, if they are those of the text; None if they are another tokenizer's."""
+        """Return the tokens, with an end token, if they decode to the text; None if they are another tokenizer's."""
         if not token_ids:
             return None
         ids = list(token_ids)
@@ -166,8 +166,9 @@ class SpecialTokens:
 
     @cached_property
     def _backend(self) -> tuple[Any, Mapping[Any, int]] | None:
-        """A copy of the tokenizer to which markers are plain text, and private texts are the tokens of markers; and the
-        ids that these have in it. None for a tokenizer that cannot be copied."""
+        """A copy of the tokenizer that reads markers as plain text and private texts as the tokens of markers, and a
+        mapping of the ids of these tokens in the copy to the tokenizer's own. None for a tokenizer that cannot be
+        copied."""
         backend: Any = getattr(self._tokenizer, "backend_tokenizer", None)
         if not hasattr(backend, "encode_special_tokens"):
             return None
@@ -188,7 +189,8 @@ class SpecialTokens:
 
     @cached_property
     def _of_turns(self) -> re.Pattern[str]:
-        """The markers that begin and end texts and turns: those with a name, and those of a conversation."""
+        """The markers that begin and end texts and turns: the named ones, and the ones that the chat template writes
+        into a conversation."""
         tokenizer = self._tokenizer
         names = ("bos_token", "eos_token", "pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
         texts = {str(getattr(tokenizer, name, None)) for name in names}

@@ -1,5 +1,5 @@
-"""Folders in the temporary folder that name the process they belong to, so that the next start can remove what a kill
-has left behind, and nothing that is in use or belongs to somebody else.
+"""Folders in the temporary folder that name the process they belong to, so that the next start can remove the leftovers
+of a kill, and nothing that is in use or belongs to somebody else.
 
     /tmp/ansatz-KIND-MACHINE-PROCESS-START-NUMBER
 
@@ -60,7 +60,7 @@ def remove_abandoned(kind: str, parent: str = "", *, before: Callable[[str], Non
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder of this user, also one in which a program has locked its own folders."""
+    """Remove a folder of this user, even if a program has locked its own folders inside it."""
     shutil.rmtree(folder, ignore_errors=True)
     if folder.exists():
         for place, names, _ in os.walk(folder):
@@ -78,7 +78,7 @@ def _remove_abandoned_once(kind: str, parent: str, _pid: int) -> None:
 
 @functools.cache
 def _machine() -> str:
-    """Identify a kernel since its start, and a space of process numbers in it, such as that of a container."""
+    """Identify a kernel since its start, and a space of process numbers in it, such as a container's."""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
         return hashlib.sha256(f"{boot}{os.stat('/proc/self/ns/pid').st_ino}".encode()).hexdigest()[:4]

@@ -77,7 +77,8 @@ def _wait(child: int) -> int:
 
 
 def _try(tokenizer: Any) -> NoReturn:
-    """Read the conversations, in the fork. What raises an error here does so where it is used, too."""
+    """Read the conversations, in the fork. An error other than a MemoryError is ignored here, because it comes up again
+    where the tokenizer is used."""
     try:
         null = os.open(os.devnull, os.O_RDWR)
         for stream in range(3):

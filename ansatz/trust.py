@@ -1,4 +1,4 @@
-"""Whether text may name code: what stands in the program or was given by the user may, what was found may not.
+"""Whether text may name code: text of the program and text that the user gave may, text that was found may not.
 
 A recipe that the user names, and the options of a command, are `TrustedText`. A recipe that came along with a model or
 a run is `FoundText`: its names stand for packaged components only. Everything that imports by name, or hands out a
@@ -51,7 +51,8 @@ class FoundText(str):
 
 
 def require(text: str, *, kind: str) -> None:
-    """Raise UntrustedCodeError unless the text may name code. kind: what it names, such as "reward"."""
+    """Raise UntrustedCodeError unless the text may name code. kind: the kind of thing that it names, such as
+    "reward"."""
     if isinstance(text, TrustedText):
         return
     file = getattr(text, "file", None)
@@ -65,7 +66,7 @@ def require(text: str, *, kind: str) -> None:
 def refuse_found(text: str, *, kind: str) -> None:
     """Raise UntrustedCodeError for the text of a recipe that the user has not given; a caller's own text may be used.
 
-    kind: what it names: a server, a folder that is written, a restriction that is weakened.
+    kind: the thing that it names: a server, a folder that is written, a restriction that is weakened.
     """
     if isinstance(text, FoundText):
         require(text, kind=kind)
@@ -84,7 +85,8 @@ def mark_as_found(file: Path, value: ValueT) -> ValueT:
 
 
 def marking(source: Any) -> Callable[[Any], Any]:
-    """Return a function that marks each text of a value as the equal one in `source`, from which the value was made."""
+    """Return a function that marks each text of a value like the equal text in `source`. The value was made from
+    `source`."""
     marks = {text: text for text in texts_of(source) if not isinstance(text, TrustedText)}
     marks |= {text: text for text in texts_of(source) if isinstance(text, TrustedText)}
     return lambda value: _map_texts(value, lambda text: marks.get(text, text))

@@ -30,7 +30,8 @@ TEMPLATE = "prompt_template"
 ORIGIN = "data_source"
 """The key of a problem's `meta` with the name of its data set, as in the rows of verl."""
 OPENING = "environment_opening"
-"""The key of a problem's `meta` with what the problem was before its environment opened the conversation."""
+"""The key of a problem's `meta` with the question and turns as they were before its environment opened the
+conversation."""
 
 
 class Finish(StrEnum):
@@ -47,7 +48,7 @@ class Score:
     """The reward of a rollout. value: the weighted sum of all rewards. parts: each reward by name, not weighted; nan if
     it does not apply to the rollout.
 
-    verdict: that of the first reward that gives one; if none does, a value above 0 counts as correct.
+    verdict: from the first reward that gives one; if none does, a value above 0 counts as correct.
     steps: (characters of the response up to the end of a reasoning step, weighted reward of that step), in rising
     order; empty if no reward of the recipe rewards steps. Rewards of the whole response are added to the last step.
     """
@@ -69,7 +70,7 @@ class Score:
 
 
 def gold_value(answer: str) -> str | list[str]:
-    """Return the gold answers as a row of JSON holds them, for which a text is one answer: a text, or a list."""
+    """Return the gold answers as a row of JSON holds them: a text, or a list. A text in a row is always one answer."""
     golds = golds_of(answer)
     return answer if golds == (answer,) else list(golds)
 
@@ -81,13 +82,13 @@ def answers_of(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A question with its gold answers, of which any is right. Usually there is one, and without a verdict none.
+    """A question with its gold answers. Any of them is right. Usually there is one, and without a verdict none.
 
-    id: names the problem in files and groups, and is part of the key from which the random numbers of its responses are
-    computed. source, split: where it comes from, such as "word_problems", and which part of that, such as "train".
-    level: how difficult its source calls it, or empty.
-    solution: a worked solution; None if the source has none. meta: what only some sources, rewards and environments
-    know, such as the tests of a program. The properties below read it.
+    id: names the problem in files and groups, and is part of the key of the random numbers of its responses. source,
+    split: where it comes from, such as "word_problems", and which part of that, such as "train". level: how difficult
+    its source calls it, or empty.
+    solution: a worked solution; None if the source has none. meta: data that only some sources, rewards and
+    environments know, such as the tests of a program. The properties below read it.
     """
 
     id: str
@@ -116,14 +117,14 @@ class Problem:
 
     @property
     def origin(self) -> str:
-        """The name by which scores and rewards tell problems apart: the name of a part of a mixture or the row's own
+        """The name that scores and rewards group problems by: the name of a part of a mixture or the row's own
         `data_source`, otherwise `source`."""
         name = self.meta.get(ORIGIN)
         return name if isinstance(name, str) and name else self.source
 
     @property
     def origins(self) -> frozenset[str]:
-        """The names by which a reward can be bound to the problem: origin, source, and the source without a folder."""
+        """The names that can bind a reward to the problem: origin, source, and the source without a folder."""
         return frozenset((self.origin, self.source, self.source.rpartition("/")[2]))
 
     @property
@@ -139,8 +140,8 @@ class Problem:
 
     @property
     def response_turns(self) -> Sequence[Mapping[str, Any]]:
-        """The turns of a worked solution that calls tools: those of the assistant with `tool_calls`, the answers of the
-        tools, and the last one, whose text is `solution`. Usually empty."""
+        """The turns of a worked solution that calls tools: the assistant's turns with `tool_calls`, the answers of the
+        tools, and the last turn, whose text is `solution`. Usually empty."""
         return self.meta.get("response_turns", ())
 
     @property
@@ -199,7 +200,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentReward:
-    """What the environment of a response gave it when it had ended (`environments.base.Environment.reward`).
+    """The reward that an environment gave its response when it had ended (`environments.base.Environment.reward`).
 
     value: a number in [0, 1], or any finite one if the environment gave a `rewards.base.RewardResult`.
     verdict: None if it gave a number only.
@@ -246,7 +247,7 @@ class Rollout:
     versions: the policy version that sampled each token; empty if one version sampled all of them.
     environment_reward: None while the response has not ended, if it has no environment, and if its environment leaves
     the reward to the other rewards of the recipe.
-    observations: [start, end] of what the environment has answered, in characters of the text.
+    observations: [start, end] of each answer of the environment, in characters of the text.
     """
 
     prompt: Prompt

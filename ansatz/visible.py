@@ -1,8 +1,8 @@
 """Text that others wrote, made harmless: control characters are shown instead of obeyed, half characters as their code.
 
 A question, a response or the name of a level can contain escape sequences that clear the screen, colour a verdict or
-hide a line, and characters that reverse the order of what follows. JSON and a tool's result can hold half a character
-(a lone surrogate), which no tokenizer, no terminal and no UTF-8 file takes.
+hide a line, and characters that reverse the order of the text after them. JSON and a tool's result can hold half a
+character (a lone surrogate), which no tokenizer, no terminal and no UTF-8 file takes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def write_csv(file: TextIO, names: Sequence[str], rows: Iterable[Mapping[str, An
 
 
 def error_text(error: BaseException) -> str:
-    """Return what an error of somebody else's code says. Its class can raise anything when it is asked."""
+    """Return the message of an error of somebody else's code. Its class can raise anything when it is asked."""
     try:
         return whole(str(error))
     except Exception:
