@@ -1,8 +1,9 @@
-"""What the page `try` of the viewer starts: it samples from checkpoints of a run and prints the graded responses.
+"""The process that the viewer's page `try` starts. It samples from checkpoints of a run and prints the graded
+responses.
 
 The standard input is a line of JSON, and then nothing until the viewer ends: then this process ends too, as it does
-after its seconds. A response is a line of JSON among what is said on the way. No code of a recipe's own is run, and
-nobody else is asked: rewards that would are left out.
+after its seconds. A response is a line of JSON among the messages that are printed on the way. No code of a recipe's
+own is run, and nobody else is asked: rewards that would are left out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`ansatz ask MODEL... "QUESTION"`: what a model answers to one question, or several models."""
+"""`ansatz ask MODEL... "QUESTION"`: the answers of a model, or of several, to one question."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def ask(
     sampling: ModelSampling,
     answer: Annotated[str | None, typer.Option(help="The correct answer: each response then gets a verdict.")] = None,
 ) -> None:
-    """Print what models respond to one question; with --answer, also the verifier's verdict on each response.
+    """Print the responses of models to one question; with --answer, also the verifier's verdict on each response.
 
     It is greedy unless --temperature says otherwise, or --samples-per-prompt asks for several. Each model gets the same
-    noise. The template is that of the model's run, the tokenizer's chat template, or boxed;
+    noise. The template comes from the model's run. Without a run, it is the tokenizer's chat template, or else boxed;
     --template chooses another.
     """
     from ansatz.types import Problem, answers_of
@@ -53,7 +53,7 @@ def sample_responses(
     beginning: str = "",
     on_text: Callable[[str], object] | None = None,
 ) -> tuple[list[Rollout], Any]:
-    """Return what a model responds to a problem, and its tokenizer. beginning: text that every response continues; it
+    """Return a model's responses to a problem, and its tokenizer. beginning: text that every response continues; it
     becomes part of the prompt. on_text: is called with the text of a growing response, by engines that can."""
     from ansatz.prompts.render import render
     from ansatz.rollout.base import Sampling
@@ -111,14 +111,15 @@ class _Typed:
         self._shown = ""
 
     def show(self, text: str) -> None:
-        """Print what is new, except what may still change: half a character, and blanks at the end."""
+        """Print the new text, except an end that may still change: half a character, or blanks."""
         text = text.strip().rstrip("\ufffd")
         if text.startswith(self._shown):
             say(text.removeprefix(self._shown), end="", flush=True)
             self._shown = text
 
     def take_rest(self, text: str) -> str:
-        """Return what is left to print of the whole text: all of it, on a new line, if it does not go on."""
+        """Return the part of the whole text that is left to print: all of it, on a new line, if it does not continue
+        the text shown so far."""
         return text.removeprefix(self._shown) if text.startswith(self._shown) else f"\n{text}"
 
 

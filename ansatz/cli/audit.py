@@ -1,4 +1,4 @@
-"""`ansatz audit BUNDLE_OR_LOG...`: is a run what its options promise?"""
+"""`ansatz audit BUNDLE_OR_LOG...`: does a run keep the promises of its options?"""
 
 from __future__ import annotations
 

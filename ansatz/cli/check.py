@@ -25,7 +25,7 @@ def check(
 
     The gradient of a step does not depend on microbatches, order, packing, padding or ranks. Equal policies give ratio
     1 and REINFORCE's gradient. Sampler and trainer agree on log-probs. Runs in float32; a small model takes a minute.
-    Refuses what `ansatz train` refuses before it starts.
+    Refuses every recipe that `ansatz train` refuses before it starts.
     """
     trusts = trust_code or None
     config = load_recipe(recipe, overlays=overlay or [], overrides=context.obj, note=note, trust_code=trusts)

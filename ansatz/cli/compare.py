@@ -33,9 +33,9 @@ def compare(
     num_changed: Annotated[int, typer.Option(min=0, help="Show the N problems that changed most.")] = 10,
     out: Annotated[Path | None, typer.Option(help="JSON file to write the numbers to.")] = None,
 ) -> None:
-    """Say whether B is better than A beyond chance, at which levels and subjects, and on which problems.
+    """Say whether B is better than A beyond chance, also by level and subject, and list the problems that changed.
 
-    The p-value is that of an exact sign test on the problems that differ; the interval is a bootstrap of the paired
+    The p-value comes from an exact sign test on the problems that differ; the interval is a bootstrap of the paired
     differences.
     """
     if len(paths) < 2:
@@ -89,7 +89,7 @@ def _tabulate_scores(numbers: Mapping[str, Any]) -> Any:
 
 
 def _tabulate_logged(numbers: Mapping[str, Any]) -> Any:
-    """Return what the runs have logged, side by side. A folder of `ansatz eval` has no such row."""
+    """Return the scores that the runs logged, side by side. A folder of `ansatz eval` has no such row."""
     from ansatz.cli.eval_tables import make_table
 
     table = make_table("pass@1, as logged, %", ("", "problems", "pass@1 [95 %]"), overflow="fold")

@@ -97,7 +97,7 @@ def check(
 
 
 def _is_marked(result: Problem | RowError) -> bool:
-    """Return whether a text of the problem holds what looks like a special token."""
+    """Return whether a text of the problem holds something that looks like a special token."""
     from ansatz.special_tokens import has_marker
 
     if isinstance(result, Exception):

@@ -34,7 +34,7 @@ def doctor(
         bool, typer.Option("--fix", help="Also print the command for each finding that one helps. None is run.")
     ] = False,
 ) -> None:
-    """Print what was found about versions, devices, disk, ports and nodes, and what to do where something is wrong.
+    """Print the findings about versions, devices, disk, ports and nodes, with advice where something is wrong.
 
     It ends with one step of training at toy size through every role. Exit code 1 if something is wrong.
     """

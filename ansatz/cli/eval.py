@@ -140,7 +140,7 @@ class Evaluation:
     suite_folders: bool
 
     def run(self, suites: Sequence[LoadedSuite], budgets: str) -> list[Any]:
-        """Evaluate on the suites, or resume; returns what is to be printed."""
+        """Evaluate on the suites, or resume, and return the tables and notes to print."""
         from ansatz.cli.eval_tables import budgets_table, results_tables, suite_notes, suites_table
         from ansatz.cli.opened_model import open_model
 
@@ -162,7 +162,7 @@ class Evaluation:
     def _run_suite(
         self, suite: LoadedSuite, opened: OpenedModel, sampling: ModelSampling, path: Path
     ) -> dict[str, Any]:
-        """Run the evaluation in a folder, or resume it; returns what results.json holds."""
+        """Run the evaluation in a folder, or resume it, and return the content of results.json."""
         from ansatz.environments.base import bind_environment, check_environment_reward
         from ansatz.evaluate.folder import EvaluationFolder
         from ansatz.prompts.templates import check_unseen
@@ -199,7 +199,7 @@ class Evaluation:
         return parse_budgets(budgets) if budgets else []
 
     def _run_budgets(self, suite: LoadedSuite, opened: OpenedModel, budgets: Sequence[int]) -> dict[str, Any]:
-        """Run or resume one evaluation per thinking budget; returns what budgets.json holds."""
+        """Run or resume one evaluation per thinking budget, and return the content of budgets.json."""
         from ansatz.evaluate.budgets import budget_folder, budget_folders, budget_label, write_curve
 
         base = self._budgets_folder(suite)
@@ -248,8 +248,8 @@ MakeGrader = Callable[[Any], "ResponseGrader"]
 def grading(
     rewards: str, *, suite: str, problems: Sequence[Problem]
 ) -> Iterator[tuple[dict[str, Any], MakeGrader | None]]:
-    """Yield what an evaluation adds to its settings, and its grader, for use in the block. The grader is None for the
-    verifier.
+    """Yield the settings that the grading adds to an evaluation, and its grader, for use in the block. The grader is
+    None for the verifier.
 
     rewards: a name, names separated by commas, or a YAML file with a recipe's section `rewards`. Empty: the reward of a
     suite that has no gold answers, otherwise the verifier. Raise ConfigError for unknown rewards and settings, and

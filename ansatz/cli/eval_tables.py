@@ -10,8 +10,8 @@ from rich.table import Table
 
 
 def make_table(title: str, heads: Sequence[str], *, left: Sequence[str] = ("",), **column: Any) -> Table:
-    """Return an empty table. left: the columns whose text begins at the left; numbers end at the right. column: what
-    else `Table.add_column` is given for each column."""
+    """Return an empty table. left: the columns whose text begins at the left; numbers end at the right. column: further
+    arguments of `Table.add_column` for each column."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
     for head in heads:
         table.add_column(head, justify="left" if head in left else "right", **column)
@@ -19,7 +19,7 @@ def make_table(title: str, heads: Sequence[str], *, left: Sequence[str] = ("",),
 
 
 def results_tables(results: Mapping[str, Any]) -> list[Any]:
-    """Return the scores of all modes in one table, then those of the first mode, the strict one, by level and by
+    """Return the scores of all modes in one table, then the scores of the first mode, the strict one, by level and by
     subject."""
     settings, scores = results["settings"], results["scores"]
     lines = [f"mean length {scores['mean_length']:.1f} tokens, {_percent(scores['truncated_frac'])} % truncated"]
@@ -34,7 +34,7 @@ def results_tables(results: Mapping[str, Any]) -> list[Any]:
 
 
 def suite_notes(results: Mapping[str, Any]) -> list[str]:
-    """Return what a reader of the scores should know about the suite's problems, one sentence each."""
+    """Return notes on the suite's problems for a reader of the scores, one sentence each."""
     suite, scores, notes = results["settings"]["suite"], results["scores"], list[str]()
     if not suite.get("as_on_card", True):
         notes.append(f"{suite['name']}: the problems are not from the file that the suite's card names")

@@ -46,11 +46,11 @@ def explain(
         ),
     ] = False,
 ) -> None:
-    """Print what a recipe resolves to: the arithmetic of a step, its memory, and the objective; --full: all its keys.
+    """Resolve a recipe and print the arithmetic of a step, its memory, and the objective; with --full, all its keys.
 
-    Refuses what `ansatz train` refuses before it loads weights, except a folder that is in use, a full disk, and a
-    cluster without room. Nothing is downloaded: models and data sets of the hub that are not on this machine are
-    listed. Of an installed recipe, files may be missing too.
+    Refuses every recipe that `ansatz train` refuses before it loads weights, unless the reason is a folder that is in
+    use, a full disk, or a cluster without room. Nothing is downloaded: models and data sets of the hub that are not on
+    this machine are listed. Of an installed recipe, files may be missing too.
     """
     trusts = trust_code or None
     config = load_recipe(recipe, overlays=overlay or [], overrides=context.obj, note=note, trust_code=trusts)
@@ -93,8 +93,8 @@ def _without(head: str, text: str) -> str:
 
 
 def objectives_of_stages(config: Config, *, full: bool = False) -> str:
-    """Return what each stage of the recipe optimises, in the order of the stages. full: compare RL with the defaults of
-    other projects."""
+    """Describe the objective of each stage of the recipe, in the order of the stages. full: compare RL with the
+    defaults of other projects."""
     from ansatz.loop.stages.plan import planned_stages
     from ansatz.objectives.projects.comparison import list_other_defaults
 

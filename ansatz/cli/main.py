@@ -83,7 +83,8 @@ def main() -> None:
 
 
 def _advice(error: BaseException | None) -> str:
-    """Return what else a refused recipe names, and the command with which it may; empty for other errors."""
+    """Return sentences with the other names of code in a refused recipe and the command that allows them; empty for
+    other errors."""
     while error is not None and not isinstance(error, UntrustedCodeError):
         error = error.__cause__
     if error is None:

@@ -30,8 +30,7 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def write_card(folder: Path, run: Path, config: Config, *, checkpoint: Path) -> None:
-    """Write README.md, and recipe.yaml with which the run can be repeated. folder: has the model of `checkpoint`
-    already."""
+    """Write README.md, and the recipe.yaml that repeats the run. folder: already holds the model of `checkpoint`."""
     recipe = dump(config)
     write_text(folder / RECIPE_FILE, recipe)
     record = read_record(run) or record_of(config)
@@ -137,7 +136,7 @@ def _prompt(run: Path, config: Config) -> str:
 
 
 def _user_turn(name: str) -> str:
-    """Return what the user's turn is besides the question, which the chat template does not add."""
+    """Describe the user's turn: the question and the text around it, which the chat template does not add."""
     try:
         text = template_text(name)
     except ConfigError:  # a file that is not here any more
@@ -149,7 +148,7 @@ def _user_turn(name: str) -> str:
 
 
 def _defaults(template: ChatTemplate) -> str:
-    """Return what the exported chat template adds to a conversation that does not say otherwise."""
+    """Describe the defaults that the exported chat template adds to a conversation."""
     text = ""
     if template.system is not None:
         system = template.system.strip().replace("\n", "\n> ")

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedModel:
     """path: the folder, or name on the hub, that the user gave; of a run, its final model. template: the chosen one,
-    never `auto`. environment: as the section of a recipe; None without one. spec: what that section names. threads: CPU
-    threads that the policy uses.
+    never `auto`. environment: as the section of a recipe; None without one. spec: the environment that this section
+    names. threads: CPU threads that the policy uses.
     """
 
     path: Path
@@ -59,7 +59,7 @@ class OpenedModel:
         return LongerThoughts(self.sampler, tokenizer, end_ids=end_ids, budget=budget, wait=sampling.wait)
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings that say on what the responses were computed."""
+        """Return the settings that say where and how the responses were computed."""
         return {
             "device": self.policy.device.type,
             "dtype": str(self.policy.dtype).removeprefix("torch."),
@@ -70,8 +70,8 @@ class OpenedModel:
 
 
 def check_model(model: Path) -> None:
-    """Raise ModelError for what is neither a run nor a model: before the imports of what loads models, which take
-    seconds."""
+    """Raise ModelError for a path that is neither a run nor a model. Call this before the imports that load models,
+    because they take seconds."""
     if not is_run_folder(model):
         model_folder(model)
 
@@ -125,8 +125,8 @@ def open_model(model: Path, sampling: ModelSampling, *, evaluates: bool = False)
 def environment_of(text: str, model: Path, *, trust_code: bool | None = None) -> Mapping[str, Any] | None:
     """Return the section `environment` that the value of --environment stands for; None without an environment.
 
-    The value is a name, a section as in a recipe, `auto` for that of the run that the model comes from, or `none`.
-    trust_code: see `recipe_of`.
+    The value is a name, a section as in a recipe, `auto` for the environment of the run that the model comes from, or
+    `none`. trust_code: see `recipe_of`.
 
     Raise ConfigError for a value that is none of these. Whether the environment exists is checked where it is bound.
     """

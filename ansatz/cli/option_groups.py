@@ -27,7 +27,7 @@ AnswerFrom = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowFields:
-    """Which fields of a problem file hold what (see `data.row_problems.RowSettings`)."""
+    """The names of a problem file's fields, by their role (see `data.row_problems.RowSettings`)."""
 
     question_key: QuestionKey = None
     answer_key: Annotated[str | None, typer.Option(help="Field of the answer. Recognised by default.")] = None
@@ -48,7 +48,8 @@ def with_options(
     options: Mapping[str, tuple[Any, Any]],
     build: Callable[[dict[str, Any], typer.Context], Any],
 ) -> Command:
-    """Return the command with the options instead of its parameter `name`, which gets what `build` makes of them.
+    """Return the command with the options instead of its parameter `name`. The parameter gets the value that `build`
+    makes of them.
 
     options: annotation and default by name. build: takes their values by name, and the context, which the command gets
     too if it has a parameter `command_line`.

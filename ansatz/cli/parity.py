@@ -1,4 +1,4 @@
-"""`ansatz parity`: our numbers against those of other projects."""
+"""`ansatz parity`: our numbers against other projects' numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def parity(
         Path | None, typer.Argument(help="A file of parity cases (JSON, plain or .gz). Default: the installed one.")
     ] = None,
 ) -> None:
-    """Compare our advantages, losses and gradients with those of other projects, family by family. Exit code 1 if one
+    """Compare our advantages, losses and gradients with other projects' values, family by family. Exit code 1 if one
     differs.
 
     The installed cases were computed with the code of those projects; docs/parity.md names their versions.

@@ -1,4 +1,4 @@
-"""What the verbs that take a recipe share: dotted overrides such as `--train.lr 3e-4`, in any position."""
+"""Shared parts of the verbs that take a recipe: dotted overrides such as `--train.lr 3e-4`, in any position."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def check_section(key: str, verb_options: Iterable[str] = ()) -> None:
 
 
 def setting_names() -> list[str]:
-    """Return the dotted names of the keys of a recipe, those of its objective among them."""
+    """Return the dotted names of the keys of a recipe, including the keys of its objective."""
     from ansatz.config.recipe import recipe_keys
     from ansatz.objectives.presets import KEYS
 
@@ -110,5 +110,5 @@ def check_assignments(command: Any, words: Sequence[str]) -> None:
 
 
 def note(sentence: str) -> None:
-    """Tell the user what a recipe became, next to the output of the verb."""
+    """Tell the user about a change to a recipe, next to the output of the verb."""
     say(f"ansatz: {sentence}", file=sys.stderr, flush=True)

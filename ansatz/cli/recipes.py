@@ -12,7 +12,7 @@ def recipes(
 ) -> None:
     """List the installed recipes and overlays, or print one of them.
 
-    `ansatz recipes NAME > mine.yaml` makes a copy to change. `ansatz explain NAME` says what a recipe resolves to.
+    `ansatz recipes NAME > mine.yaml` makes a copy to change. `ansatz explain NAME` resolves and explains it.
     """
     import shutil
     import sys

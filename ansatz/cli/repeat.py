@@ -28,7 +28,7 @@ def repeat(
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete a run folder of the same name first.")] = False,
     trust_code: TrustCode = False,
 ) -> None:
-    """Repeat a run from its card, and say up to which step the bits are the same, and what differs then.
+    """Repeat a run from its card. Say how far the bits are the same, and why they differ from then on.
 
     Settings that change no result can be given: --cluster.workers 3, --name NAME, --data.train.path FILE. It writes an
     ordinary run, runs/repeat_NAME. Exit code 1 if the bits differ.

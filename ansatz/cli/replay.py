@@ -1,4 +1,4 @@
-"""`ansatz replay BUNDLE`: compute a step again and compare it with what was written down."""
+"""`ansatz replay BUNDLE`: compute a step again and compare it with the recorded values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def replay(
 ) -> None:
     """Compute the step of a bundle again on this machine, and compare every expected value.
 
-    A bundle with weights, such as those of `ansatz train --bundle` and of skipped updates, is computed from the tokens
+    A bundle with weights, such as one from `ansatz train --bundle` or of a skipped update, is computed from the tokens
     on; any other from its log-probs. The exit code is 1 if a value differs.
     """
     from ansatz.audit.bundle import read_bundle

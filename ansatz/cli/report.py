@@ -43,8 +43,8 @@ def report(
     """Write the report of a run folder, finished or not, and print its path.
 
     The report of several runs draws their curves over each other, compares each with the first problem by problem, and
-    lists the keys of the recipes that differ. That of a sweep has what each arm reached on each block. --rollouts
-    writes the responses of one run that a filter selects, by prompt; docs/viewer.md has the filters.
+    lists the keys of the recipes that differ. The report of a sweep shows the result of each arm on each block.
+    --rollouts writes the responses of one run that a filter selects, by prompt; docs/viewer.md has the filters.
     """
     from ansatz.track.sweep_rows import FOLDER, find_rows
 

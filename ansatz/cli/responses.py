@@ -1,4 +1,4 @@
-"""What the commands that sample from a model do: fill a folder with its graded responses to problems."""
+"""The common part of the commands that sample from a model: fill a folder with its graded responses to problems."""
 
 from __future__ import annotations
 
@@ -68,9 +68,10 @@ def fill(
 ) -> None:
     """Fill the folder with the model's responses to the problems, or with those that an earlier call did not get to.
 
-    about: the first entries of the folder's settings. source: what error messages call the problems. to_prompt: renders
-    a problem in a template for a tokenizer; default: `prompts.render`. make_grader: the grader that uses a worker pool;
-    default: the one that reads each response in all modes. Raise ConfigError if another process fills the folder.
+    about: the first entries of the folder's settings. source: the name of the problems in error messages. to_prompt:
+    renders a problem in a template for a tokenizer; default: `prompts.render`. make_grader: the grader that uses a
+    worker pool; default: the one that reads each response in all modes. Raise ConfigError if another process fills the
+    folder.
     """
     from ansatz_verify.grade import ALGEBRA_TARGET
     from ansatz_verify.pool import WorkerPool
@@ -182,9 +183,9 @@ def model_digest(model: Path) -> str:
 
 
 def model_names(models: Sequence[Path], *, trust_code: bool | None = None) -> list[str]:
-    """Return the names of the default folders of the models' responses: that of the model's folder; for a checkpoint,
-    and for a run, whose final one counts, run, stage and step. Raise ConfigError if two models have one
-    name. trust_code: see `model_of`."""
+    """Return the names of the default folders of the models' responses: the name of the model's folder; for a
+    checkpoint, the names of run, stage and step. Of a run, the final checkpoint counts. Raise ConfigError if two models
+    share a name. trust_code: see `model_of`."""
     for model in models:
         check_model(model)
 

@@ -73,7 +73,7 @@ def select_responses(
     run: Path, where: str, sort: str = "", *, labels: Mapping[str, Sequence[str]] | None = None
 ) -> tuple[list[Row], list[Row]]:
     """Return all responses that a run has stored, and those that a filter selects. labels: by the id of a response;
-    None: those of the notes on the run."""
+    None for the labels in the notes on the run."""
     from ansatz.track.filters import check_sort, parse_filter
     from ansatz.track.notes import read_notes, resolve_labels
     from ansatz.track.rollout_table import KINDS, read_all, select_rows
@@ -93,7 +93,7 @@ def select_responses(
 
 @contextmanager
 def open_grader() -> Iterator[Callable[[Mapping[str, Any], str], bool]]:
-    """Open what grades a row in another mode of the verifier."""
+    """Yield a function that grades a row in another mode of the verifier."""
     from ansatz_verify import verify
     from ansatz_verify.grade import ALGEBRA_TARGET
     from ansatz_verify.pool import WorkerPool
@@ -110,7 +110,7 @@ def _group_of(row: Row) -> tuple[object, ...]:
 
 
 def _flat(row: Row) -> Row:
-    """Return the row with one level: parts.NAME, and only what filters know."""
+    """Return the row with one level: parts.NAME, and only the fields that filters know."""
     from ansatz.track.rollout_table import FIELDS
 
     parts = {f"parts.{name}": value for name, value in row["parts"].items()}

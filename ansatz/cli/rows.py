@@ -1,4 +1,4 @@
-"""What the commands that read problem files or sample responses share: options, rows with problems, responses."""
+"""Shared parts of the commands that read problem files or sample responses: options, rows with problems, responses."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ NONE = "none"
 class ModelSampling:
     """How a command samples from a model.
 
-    template: AUTO for the one that fits the model. environment: AUTO for that of the model's run, NONE for none.
-    trust_code: whether the model's recipe may name code, see `config.load.load_recipe`.
+    template: AUTO for the one that fits the model. environment: AUTO for the environment of the model's run, NONE for
+    none. trust_code: whether the model's recipe may name code, see `config.load.load_recipe`.
     batch: problems that are sampled together. device: None for the best one. threads: 0 for one per CPU core.
     min_thinking_budget, wait: see `rollout.longer_thoughts`; 0 for thoughts of any length.
     """
@@ -70,7 +70,7 @@ _OTHERS: dict[str, dict[str, Any]] = read_yaml(Path(__file__).with_suffix(".yaml
 def takes_sampling(**defaults: Any) -> Callable[[Command], Command]:
     """Replace a command's parameter `sampling: ModelSampling` by the options of the group.
 
-    defaults: values that differ from those of `SamplingOptions` and `ModelSampling`, by name.
+    defaults: values that replace the defaults of `SamplingOptions` and `ModelSampling`, by name.
     """
 
     def add(command: Command) -> Command:

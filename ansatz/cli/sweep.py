@@ -1,4 +1,4 @@
-"""`ansatz sweep FILE`: run what is missing of an experiment, block by block, and add its rows."""
+"""`ansatz sweep FILE`: run the missing parts of an experiment, block by block, and add their rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ansatz track RUN --to TRACKER`: send what runs have written to a tracker such as W&B."""
+"""`ansatz track RUN --to TRACKER`: send the output of runs to a tracker such as W&B."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def track(
     to: Annotated[str, typer.Option(help="wandb, trackio or mlflow; or path/to/file.py:function of your own.")],
     group: Annotated[str, typer.Option(help="Name under which the tracker shows the runs together.")] = "",
 ) -> None:
-    """Send metrics, evaluations, samples and the report of runs to a tracker; what it has already is not sent again.
+    """Send metrics, evaluations, samples and the report of runs to a tracker. Nothing is sent twice.
 
     `ansatz train --track wandb` does so while the run is on.
     """

@@ -44,7 +44,8 @@ class LastingOutput:
             self._discard_from_now_on()
 
     def _discard_from_now_on(self) -> None:
-        """Lead the stream's file descriptor, which it keeps, nowhere, so that what it has buffered causes no error."""
+        """Lead the stream's file descriptor, which it keeps, to the null device, so that the text in its buffer causes
+        no error."""
         with open(os.devnull, "wb") as null:
             os.dup2(null.fileno(), self._stream.fileno())
 
@@ -89,7 +90,7 @@ def train(
 ) -> None:
     """Train a model with a recipe. Any key can be set on the command line: --train.lr 3e-4 --model.path DIR.
 
-    Writes runs/NAME (metrics, rollouts, checkpoints, summary.json, report.html) and prints what was learned. SIGTERM,
+    Writes runs/NAME (metrics, rollouts, checkpoints, summary.json, report.html) and prints its evaluations. SIGTERM,
     SIGHUP, SIGUSR1 and Ctrl-C save the run and end it with exit code 75; a second one ends it at once.
     """
     overrides: dict[str, str] = context.obj
@@ -128,7 +129,7 @@ def _viewing(run: Path) -> Iterator[None]:
 
 @contextmanager
 def following(folder: Path, trackers: Sequence[str], *, group: str = "") -> Iterator[None]:
-    """Send what the runs in a folder write within the block to trackers, from processes of their own."""
+    """Send the output of the runs in a folder to trackers while the block runs, from processes of their own."""
     from ansatz.track.follow import Follower
 
     followers = [Follower(folder, TrustedText(tracker), group=group) for tracker in trackers]

@@ -37,7 +37,7 @@ def view(
     notes_in_run: Annotated[bool, typer.Option("--notes-in-run", help="Save notes in the run, to share them.")] = False,
     asks_models: Annotated[bool, typer.Option("--try", help="Let a reader ask the runs' checkpoints.")] = False,
 ) -> None:
-    """Show what models wrote and what training did to it: serve pages of runs until Ctrl-C.
+    """Show the responses of models and the effect of training on them: serve pages of runs until Ctrl-C.
 
     Pages are made from the files of a run, also while it trains. Nothing is written into a run, except notes with
     --notes-in-run, and nothing leaves the machine. From another machine: ssh -L 7790:localhost:7790 HOST, then open the
