@@ -57,7 +57,8 @@ def budget_folders(path: Path) -> list[EvaluationFolder]:
 
 
 def write_curve(path: Path, folders: Sequence[EvaluationFolder]) -> dict[str, Any]:
-    """Write budgets.json and budgets.svg. They depend only on the folders' rollouts. Returns what budgets.json holds.
+    """Write budgets.json and budgets.svg. They depend only on the folders' rollouts. Return the content of
+    budgets.json.
 
     Raise ConfigError if the folders differ in more than the budget. Raise DataError if one of them is incomplete.
     """

@@ -1,7 +1,7 @@
 """Evaluations of the same problems compared with the first, for the terminal, the report and the viewer.
 
-What can be compared is a folder of `ansatz eval`, a run, or the responses of one evaluation of a run. Axes: P problems
-that both have. Everything is paired by problem: a problem that is hard for both says nothing about either.
+Each side is a folder of `ansatz eval`, a run, or the responses of one evaluation of a run. Axes: P problems that both
+have. Everything is paired by problem: a problem that is hard for both says nothing about either.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from ansatz.track.stored_evaluations import StoredEvaluation, stored_evaluations
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One side of a comparison. name: what was given, and of a run, which evaluation. responses: [P][S]; empty for a
-    run without stored responses. seed: of the bootstrap. settings: what can make scores differ besides the model.
-    row: the evaluation's row of evaluations.jsonl; empty for a folder of `ansatz eval`. run: None for such a folder.
+    """One side of a comparison. name: the path that was given; for a run, also its evaluation. responses: [P][S]; empty
+    for a run without stored responses. seed: of the bootstrap. settings: the settings that can make scores differ
+    besides the model. row: the evaluation's row of evaluations.jsonl; empty for a folder of `ansatz eval`. run: None
+    for such a folder.
     """
 
     name: str
@@ -44,7 +45,7 @@ class Side:
 
     @property
     def missing(self) -> str:
-        """Return a sentence about what is missing; empty if nothing is."""
+        """Return a sentence about missing responses; empty if none are missing."""
         if self.responses:
             return ""
         return (
@@ -176,8 +177,9 @@ def comparison(pairs: Sequence[Pair], *, mode: str, seed: int, num_changed: int 
     """Return how B compares with A in one mode.
 
     Keys: num_problems, a and b (pass@1), difference (b - a) with its 95 % paired bootstrap interval, wins_a, wins_b and
-    ties (problems by which side has the higher fraction of correct responses), p_value (see `sign_test`), by_level and
-    by_subject (the same for each), and changed: at most `num_changed` problems, those that changed most.
+    ties (numbers of problems where A, B or neither gets the higher fraction of correct responses), p_value (see
+    `sign_test`), by_level and by_subject (the same for each), and changed: at most `num_changed` problems, those that
+    changed most.
     """
     return {
         **_numbers(pairs, mode=mode, seed=seed),

@@ -62,9 +62,9 @@ def pass_at_k_exactly(logp_P: ArrayLike, *, k: int = 1) -> Floats:
 def maj_at_k(votes_S: Sequence[Hashable | None], correct_S: Sequence[bool], *, k: int) -> float:
     """Return the probability that the most frequent answer among k samples of one problem is correct, in 0..1.
 
-    votes_S: what each sample votes for (see `vote`); equal values count as the same answer, None means no vote. A tie
-    is broken uniformly at random, and so is the choice of the sample that represents the winning answer. Without any
-    vote the result is 0. The result is the mean over all C(S, k) subsets of k samples, which is unbiased.
+    votes_S: the answer that each sample votes for (see `vote`); equal values count as the same answer, None means no
+    vote. A tie is broken uniformly at random, and so is the choice of the sample that represents the winning answer.
+    Without any vote the result is 0. The result is the mean over all C(S, k) subsets of k samples, which is unbiased.
     Raise ValueError for k outside 1..S.
     """
     if len(votes_S) != len(correct_S):
@@ -134,7 +134,7 @@ def _flips(size: int, most: int, *, num_samples: int, k: int) -> Floats:
 
 
 def vote(verdict: Verdict, *, gold: str) -> str | None:
-    """Return what a response votes for in `maj_at_k`: the one rule of training and evaluation.
+    """Return the answer that a response votes for in `maj_at_k`. Training and evaluation share this rule.
 
     Every correct response votes for the gold answer, however it is written and whatever the reason of its verdict. Any
     other response votes for its extracted answer without spaces. Without an extracted answer there is no vote.
@@ -145,14 +145,14 @@ def vote(verdict: Verdict, *, gold: str) -> str | None:
 
 
 def accuracy_interval(score_P: ArrayLike, *, num_samples: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Return Wilson's interval of mean(score_P), with problems as clusters: that of as many independent answers as the
-    scores are worth (Wilson 1927, with an effective sample size: Dean & Pagano 2015).
+    """Return Wilson's interval of mean(score_P), with problems as clusters. It is computed for as many independent
+    answers as the scores are worth (Wilson 1927, with an effective sample size: Dean & Pagano 2015).
 
     score_P: fractions in 0..1. num_samples: of each problem. With the variance s2 of the scores, P problems are worth
     n = m (1 - m) P / s2 answers: at least P, if the samples of a problem all agree, and at most P x S. The quantile is
-    that of t with P - 1 degrees of freedom. Where all scores are 0 or all are 1 there is no variance, and n is P, as if
-    the samples of a problem could only agree: 0 of 12 problems gives [0, 0.29]. One problem gives the quantile of one
-    degree of freedom.
+    taken from the t distribution with P - 1 degrees of freedom. Where all scores are 0 or all are 1 there is no
+    variance, and n is P, as if the samples of a problem could only agree: 0 of 12 problems gives [0, 0.29]. One problem
+    gives the quantile of one degree of freedom.
     """
     score = np.asarray(score_P, dtype=np.float64)
     if score.ndim != 1 or score.size == 0:
@@ -199,7 +199,7 @@ class ProblemResult:
 
     origin: see `Problem.origin`. votes: see `vote`. lengths: response tokens. greedy: whether the response at
     temperature 0 is correct, None if there is none. is_graded: whether a reward said which responses are correct;
-    without, there is no pass@1. rewards: by name, the values of the samples to which a reward applies; under "", their
+    without, there is no pass@1. rewards: by name, the values of the samples that a reward applies to; under "", their
     weighted sums. solution_logp: of the worked solution at the temperature of the samples, None without one.
     """
 

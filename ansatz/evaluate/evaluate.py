@@ -21,8 +21,9 @@ SolutionLogps = Mapping[str, Mapping[float, float]]
 
 
 class Evaluated(NamedTuple):
-    """row: one of evaluations.jsonl: the numbers of `estimators.summarise`, and what they were measured on. responses:
-    rows of `track.rollout_rows`, problem by problem; empty if they are not to be stored."""
+    """row: one row of evaluations.jsonl, with the numbers of `estimators.summarise`, and with the stage, step, split
+    and sampling that they belong to. responses: rows of `track.rollout_rows`, problem by problem; empty if they are not
+    to be stored."""
 
     row: dict[str, Any]
     responses: list[dict[str, Any]]
@@ -32,8 +33,8 @@ class Evaluated(NamedTuple):
 class Evaluator:
     """Held-out prompts and how they are sampled. Every run uses the same noise, so only the policy differs.
 
-    prompts: of different problems. k: of pass@k and maj@k. best_by: the origin of problems by
-    which the best checkpoint is chosen; empty: all problems.
+    prompts: of different problems. k: of pass@k and maj@k. best_by: the origin of the problems that decide which
+    checkpoint is best; empty for all problems.
     keeps_responses: whether an evaluation comes with its responses. solution_logps: computes the exact part under the
     policy as it is when it is called, for the problems that have a worked solution. progress: is called with
     how far it is.
@@ -50,7 +51,7 @@ class Evaluator:
     progress: Callable[[str], object] = str
 
     def run(self, sampler: ResponseSource, *, stage: str, step: int) -> Evaluated:
-        """Evaluate the policy that the sampler has, which is that of the stage after `step`."""
+        """Evaluate the sampler's current policy, which is the policy of the stage after `step`."""
         started = time.perf_counter()
         grade = functools.partial(self.grader.score, step=step)
         groups = GroupSampler(sampler, grade, grader_threads=self.grader.threads)

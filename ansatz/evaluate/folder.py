@@ -50,7 +50,7 @@ class EvaluationFolder(ResponseStore):
         return settings
 
     def grade_again(self, *, pool: WorkerPool) -> None:
-        """Replace every verdict by that of the current verifier. Raise ConfigError if the verifier did not grade."""
+        """Replace every verdict by the current verifier's verdict. Raise ConfigError if the verifier did not grade."""
         if (name := self.settings().get("rewards")) is not None:
             raise ConfigError(
                 f"{self.path} was graded by the rewards {name}, which need the problems, not only their answers. "

@@ -110,7 +110,7 @@ class ResponseStore:
         grader: ResponseGrader,
         on_problem: Callable[[int], None] = lambda done: None,
     ) -> None:
-        """Sample what is missing, then put the file in order. on_problem is called with the number of finished
+        """Sample the missing responses, then put the file in order. on_problem is called with the number of finished
         problems."""
         parts = [prompts[start : start + batch] for start in range(0, len(prompts), batch)]
         position = {prompt.problem.id: index for index, prompt in enumerate(prompts)}

@@ -67,7 +67,7 @@ class Response:
         return self.finish in (Finish.LENGTH, Finish.ABORT)
 
     def vote(self, mode: str) -> str | None:
-        """Return what the response votes for in maj@k."""
+        """Return the answer that the response votes for in maj@k."""
         return vote(self.verdicts[mode], gold=self.answer)
 
 
@@ -96,7 +96,7 @@ def with_scores(grade: ResponseGrader, score: Callable[[Sequence[Rollout]], list
 
 
 def with_transcripts(grade: ResponseGrader, tokenizer: Any) -> ResponseGrader:
-    """Return the same grader, whose responses keep what of them an environment has answered."""
+    """Return the same grader, but its responses also record the parts of them that come from an environment."""
     ends = {tokenizer.eos_token_id, end_of_turn(tokenizer)}
 
     def grade_and_keep(rollouts: Sequence[Rollout]) -> list[Response]:
@@ -144,7 +144,7 @@ def response_of(rollout: Rollout, verdicts: Mapping[str, Verdict]) -> Response:
 
 
 def fields_of(problem: Problem) -> dict[str, Any]:
-    """Return what a `Response` says of its problem."""
+    """Return the fields of a `Response` that describe its problem."""
     fields = {name: getattr(problem, name) for name in ("id", "level", "question", "answer", "earlier_turns")}
     return fields | {"subject": str(problem.meta.get("subject", ""))}
 

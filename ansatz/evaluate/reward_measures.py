@@ -1,4 +1,4 @@
-"""How good a reward model is: order and calibration of its scores, and what choosing by it gains.
+"""How good a reward model is: order and calibration of its scores, and the gain from choosing responses by them.
 
 Axes: P problems, S scored responses of a problem, C calibrated predictions. Pure functions of scores and verdicts.
 """
@@ -57,7 +57,7 @@ def _gaps(problems: Sequence[ScoredProblem]) -> list[float]:
 def calibration_error(probability_C: Sequence[float], happened_C: Sequence[bool]) -> float:
     """Return the mean distance between predicted probability and frequency, in 0..1 (ECE, arXiv:1706.04599, eq. 3).
 
-    Predictions are put into ten bins of equal width, each of which counts by its number of predictions. ValueError
+    Predictions are put into ten bins of equal width, and each bin counts by its number of predictions. ValueError
     without a prediction.
     """
     if not probability_C:

@@ -85,8 +85,7 @@ def _detect(language: str) -> Any:
 
 
 def candidate(response: Response, *, mode: str = "") -> Candidate:
-    """Return the response as `data.hygiene.select` takes it. Raise ConfigError for a mode in which it has no
-    verdict."""
+    """Return the response as `data.hygiene.select` takes it. Raise ConfigError for a mode without a verdict."""
     name = mode or next(iter(response.verdicts))
     if name not in response.verdicts:
         raise ConfigError(f"the responses have no verdict {mode!r}.{suggest(mode, response.verdicts)}")

@@ -43,9 +43,9 @@ _FILE_OF_FOLDER = re.compile(r"(test|validation|data)(-\d+-of-\d+)?")
 class Suite:
     """The card of a suite. file: its path in the folder of suites, empty if a program generates the problems.
 
-    hub: its name on the Hugging Face hub. size: number of problems, 0 if unknown. answers: what gold answers look like.
-    version: for a file, the first 12 digits of the SHA-256 of the version that our numbers refer to, or empty if we
-    have no numbers; for a program, its settings.
+    hub: its name on the Hugging Face hub. size: number of problems, 0 if unknown. answers: the form of its gold
+    answers. version: for a file, the first 12 digits of the SHA-256 of the version that our numbers refer to, or empty
+    if we have no numbers; for a program, its settings.
     """
 
     name: str
