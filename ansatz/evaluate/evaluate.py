@@ -21,9 +21,9 @@ SolutionLogps = Mapping[str, Mapping[float, float]]
 
 
 class Evaluated(NamedTuple):
-    """row: one row of evaluations.jsonl, with the numbers of `estimators.summarise`, and with the stage, step, split
-    and sampling that they belong to. responses: rows of `track.rollout_rows`, problem by problem; empty if they are not
-    to be stored."""
+    """row: one row of evaluations.jsonl, with the numbers of `estimators.summarise` and the stage, step, split and
+    sampling that they belong to. responses: rows of `track.rollout_rows`, problem by problem; empty if they are not to
+    be stored."""
 
     row: dict[str, Any]
     responses: list[dict[str, Any]]

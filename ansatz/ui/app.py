@@ -1,4 +1,4 @@
-"""The server of the viewer: who may ask, what may be asked, and what a page may load.
+"""The server of the viewer: who may ask, which requests exist, and which sources a page may load from.
 
 Every answer needs the token, which the printed address holds and a cookie then keeps; and the name of the host must be
 one of the list. Only GET and HEAD exist, and two POST from a page of this server, as its Origin and a token prove: JSON
@@ -47,7 +47,7 @@ VIEWER_SCRIPT = (Path(__file__).parent / "static" / "viewer.js").read_text(encod
 
 
 def build_app(library: pages.Library, *, token: str, hosts: Sequence[str] = ()) -> Starlette:
-    """Return the application. token: empty if nobody has to show one. hosts: names besides those of this machine."""
+    """Return the application. token: empty if nobody has to show one. hosts: names besides this machine's own."""
     known = {"localhost", "127.0.0.1", "[::1]", *hosts}
     page_token = secrets.token_urlsafe(16)
 
@@ -127,14 +127,14 @@ def _refuse(request: Request, hosts: set[str], token: str) -> Response | None:
 
 
 def _takes(request: Request) -> str:
-    """Return what can be posted to the address, and as what; empty if nothing can."""
+    """Return a sentence about the content type that can be posted to the address; empty if nothing can be."""
     path = request.url.path
     question = "A question is sent as application/x-www-form-urlencoded"
     return "A note is sent as application/json" if path == NOTES else question if path.endswith("/try") else ""
 
 
 def _refuse_post(request: Request, page_token: str) -> Response | None:
-    """Return the answer to what does not come from a page of this server, or is too long; else None."""
+    """Return the answer to a post that is too long, of another type, or not from a page of this server; else None."""
     if request.method != "POST":
         return None
     how, length = _takes(request), request.headers.get("content-length", "")

@@ -1,4 +1,4 @@
-"""The page on which a reader asks one or two checkpoints of a run, and the process that answers.
+"""The page where a reader asks one or two checkpoints of a run, and the process that answers.
 
 The process has torch, which the viewer never imports. There is one at a time, with a limit of time; it ends with the
 viewer, because its standard input is then closed. Its command reads no weights but safetensors.
@@ -89,7 +89,8 @@ class AttemptPage:
         return "try.html", {**at.context("try"), **found, "asked": asked, "attempt": attempt}
 
     def ask(self, name: str, query: Mapping[str, str]) -> Response:
-        """Ask what a form says, and lead to the page of the answer. Raise DataError while something else is asked."""
+        """Ask the question in a form, and lead to the page of the answer. Raise DataError while something else is
+        asked."""
         at, models, asked, address = self._read(name, query)
         problem = _find_problem(at.path, asked)
         chosen = {model: str(models[model]) for model in (asked["before"], asked["after"]) if model}
@@ -104,8 +105,8 @@ class AttemptPage:
         return RedirectResponse(address, 303)
 
     def _read(self, name: str, query: Mapping[str, str]) -> tuple[OpenRun, dict[str, Path], dict[str, Any], str]:
-        """Return a run, its checkpoints by name, what is asked, and the address for that. By default, the first and the
-        last checkpoint are asked."""
+        """Return a run, its checkpoints by name, the fields of the form, and the address for them. By default, the
+        first and the last checkpoint are asked."""
         if not self._library.asks_models:
             raise NotFound("this viewer asks no models. Start it with: ansatz view RUN --try.")
         at = OpenRun.find(self._library, name)
@@ -133,7 +134,7 @@ def _is_checkpoint(path: Path) -> bool:
 
 
 def _find_problem(run: Path, asked: Mapping[str, Any]) -> Problem | None:
-    """Return what is asked; None if nothing is. Raise NotFound for a problem that the run does not have."""
+    """Return the problem that is asked; None if nothing is. Raise NotFound for a problem that the run does not have."""
     if asked["question"]:
         answers = answers_of(asked["answer"])
         return Problem(id="asked", question=asked["question"], answers=answers, source="viewer", split="all")

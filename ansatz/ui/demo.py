@@ -3,7 +3,7 @@
 Problems are generated word problems. A response is the worked solution, or one with a slip; how often it is right
 depends on the step, the level and the problem, so that some problems are lost. With training, responses check their
 answer more and more often, and are cut off there. Verdicts, rewards and metrics are computed from the responses as in a
-real run, and what an update does to a token is made up in the direction of the advantage.
+real run, and the effect of an update on a token is made up in the direction of the advantage.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CONFIG = Template(read_text(Path(__file__).with_suffix(".yaml")))
 
 
 def write_tour(folder: Path) -> Path:
-    """Write two runs to compare, of which the second has fewer prompts in a step."""
+    """Write two runs to compare: `demo_fewer_prompts` takes fewer prompts in a step than `demo`. Return the folder."""
     DemoRun(folder / "demo_fewer_prompts", prompts=2).write()
     DemoRun(folder / "demo").write()
     return folder
@@ -140,7 +140,7 @@ class DemoRun:
         tracker.evaluation({**where, **summarise(results, k=HELDOUT_SAMPLES)}, rows)
 
     def _respond(self, problem: Problem, step: int, sample: int, noise: str) -> ScoredRollout:
-        """Return a response. noise: with equal noise, only what training has changed differs."""
+        """Return a response. noise: responses with equal noise differ only by the effect of training."""
         done = step / self._steps * (self._prompts / 6) ** 0.3
         about, rng = KeyedRandom("demo", problem.id), KeyedRandom("demo", noise, problem.id, sample)
         drift = 9 * (about.uniform() - 0.42) * done
@@ -186,7 +186,8 @@ def _advantages(rewards: Sequence[float]) -> list[float]:
 
 
 def _see(member: ScoredRollout, advantage: float) -> dict[str, float]:
-    """Make up what an update sees of a response: a sampler that rounds, and nothing to clip in a first update."""
+    """Make up the numbers that an update reports on a response. The sampler rounds, and a first update clips
+    nothing."""
     logps, rng = member.rollout.behavior_logps, KeyedRandom("demo", "seen", member.rollout.text)
     gaps = [0.5 * (0.004 * (rng.uniform() - 0.5)) ** 2 for _ in logps]
     entropies = [_entropy(logp) for logp in logps]
@@ -200,7 +201,7 @@ def _entropy(logp: float) -> float:
 
 
 def _update(member: ScoredRollout, advantage: float) -> TokenFacts:
-    """Make up what an update does: an unlikely token moves most, and some move the other way."""
+    """Make up the effect of an update. An unlikely token moves most, and some move the other way."""
     rollout = member.rollout
     rng = KeyedRandom("demo", rollout.prompt.problem.id, rollout.sample, rollout.version_max)
     before = [logp + 0.004 * (rng.uniform() - 0.5) for logp in rollout.behavior_logps]

@@ -1,7 +1,7 @@
 """The index of a run's responses: a DuckDB table outside the run, derived from its files and thrown away at will.
 
 A file of responses is read again when its inode, size or time of change differs. Only SQL that is made here and in
-`ui.sql` runs, with bound values, and the data base can read no file but the index's own drafts and those of the run.
+`ui.sql` runs, with bound values, and the data base can read no files but the index's own drafts and the run's files.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ Bin = tuple[float, float, int]
 
 
 class Summary(NamedTuple):
-    """What a filter selects. facets: (value, count) by field, the most frequent first. bins: by field."""
+    """A summary of the responses that a filter selects. facets: (value, count) by field, the most frequent first. bins:
+    by field."""
 
     total: int
     facets: dict[str, list[tuple[Any, int]]]
@@ -148,8 +149,8 @@ class RolloutIndex:
         return self._questions[1]
 
     def refresh(self, *, every_s: float = 1.0, wait_s: float = 5.0) -> None:
-        """Read files that have changed since the last call, unless that was less than `every_s` ago. What takes longer
-        than `wait_s` goes on meanwhile, the newest files first."""
+        """Read files that have changed since the last call, unless that was less than `every_s` ago. Reading that takes
+        longer than `wait_s` goes on in the background, the newest files first."""
         with self._lock:
             is_recent = self._checked and time.monotonic() - self._checked < every_s
             if not is_recent and not self._reading.is_alive():
@@ -214,7 +215,7 @@ class RolloutIndex:
         return batch if len(batch) == 1 else [odd for each in batch for odd in self._insert_flat(db, [each])]
 
     def _insert_by_row(self, db: Connection, of: IndexedFile, problems: Mapping[str, dict[str, Any]]) -> None:
-        """Insert a file that only Python can read. What is wrong with it becomes a notice."""
+        """Insert a file that only Python can read. Its error becomes a notice."""
         try:
             rows = [{"file": of.name, "written": of.written, **row} for row in read_rollouts(of.file, problems)]
             notice = self._insert(db, [of], lambda: self.insert_rows(db, rows))
@@ -251,7 +252,7 @@ class RolloutIndex:
             raise ConfigError(f"the filter cannot be applied ({str(error)[:200]}).") from error
 
     def resolve(self, tree: Tree, grade: Callable[[Mapping[str, Any], str], bool]) -> Tree:
-        """Return the tree with numbers as percentiles, and lists of responses for what `other` finds."""
+        """Return the tree with a number for each percentile, and a list of responses for each test with `other`."""
         tree = filters.resolve_percentiles(tree, self._find_percentile)
         asked = dict[str, Tree]()
         filters.map_leaves(tree, lambda test: asked.setdefault(test.grader, test) if isinstance(test, Other) else test)
@@ -292,8 +293,8 @@ class RolloutIndex:
     ) -> Summary:
         """Count the responses that the tree selects.
 
-        facets: fields of which the most frequent values are counted. numbers: other fields whose range is cut into
-        equal parts, each with its count; one without values has none.
+        facets: fields whose most frequent values are counted. numbers: other fields whose range is cut into equal
+        parts, each with its count; one without values has none.
         """
         condition, values = compile_sql(tree)
         out = Summary(0, {name: [] for name in facets}, {name: [] for name in numbers})

@@ -36,7 +36,7 @@ GROWING = (
     "*/events.jsonl",
     "*/rollbacks.json",
 )
-"""The files of which a run is read. When one changes, the run has got further."""
+"""The files that a run is read from. When one changes, the run has got further."""
 _DEPTH = 3  # those of a sweep: sweeps/block-0000/RUN
 
 
@@ -125,7 +125,7 @@ class Library:
         self._read: dict[str, tuple[str, RunSummary]] = {}
 
     def find_runs(self) -> dict[str, Path]:
-        """Return the folders of the runs by name. That of a run in a subfolder begins with the subfolder's name."""
+        """Return the folders of the runs by name. The name of a run in a subfolder begins with the subfolder's name."""
         out: dict[str, Path] = {}
         for folder in self.folders:
             for path in _runs_in(folder, depth=_DEPTH):
@@ -140,7 +140,7 @@ class Library:
         return {path.stem: path for path in files if holds_rows(path)}
 
     def summarise(self, name: str, path: Path) -> RunSummary:
-        """Return what a run has logged. It is read again when one of its files has changed."""
+        """Return the summary of a run. The run is read again when one of its files has changed."""
         now, known = _state_of(path), self._read.get(name)
         if known is None or known[0] != now:
             try:
@@ -179,7 +179,7 @@ def _time_of(file: Path) -> float:
 
 
 def _state_of(folder: Path) -> str:
-    """Return the sizes and times of the files of which a run is read. One may vanish meanwhile."""
+    """Return the sizes and times of the files that a run is read from. One may vanish meanwhile."""
     out = ""
     for pattern in GROWING:
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""The run of which a page of the viewer is made."""
+"""The run that a page of the viewer shows."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from ansatz.ui.index import RolloutIndex
 
 Page = tuple[str, dict[str, Any]]
-"""The name of a template and what it is filled with."""
+"""The name of a template, and the values that fill it."""
 
 
 class NotFound(DataError):
-    """What the address names is not there."""
+    """The address names something that does not exist."""
 
 
 class NotYet(NotFound):
@@ -29,7 +29,7 @@ class NotYet(NotFound):
 
 
 class OpenRun(NamedTuple):
-    """A run of which a page is made. summary: read once for the page, as the run may be removed meanwhile."""
+    """A run that a page shows. summary: read once for the page, as the run may be removed meanwhile."""
 
     library: Library
     name: str
@@ -59,7 +59,7 @@ class OpenRun(NamedTuple):
         return self.summary.run
 
     def context(self, here: str) -> dict[str, Any]:
-        """Return what every page of a run has. live: where it asks whether there is something new."""
+        """Return the values that every page of a run needs. live: where it asks whether there is something new."""
         root = f"/run/{quote(self.name)}"
         live = {"address": f"/api{root}/state", **self.library.describe_state([self.name])}
         return {"run": self.name, "here": here, "root": root, "live": live, "summary": self.summary}

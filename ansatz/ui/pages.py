@@ -1,4 +1,4 @@
-"""The pages of the viewer about whole runs and their steps: a template and what it is filled with."""
+"""The pages of the viewer about whole runs and their steps: a template and the values that fill it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ RUN_ORDERS: Mapping[str, Callable[[RunSummary], Any]] = {
     "pass@1": lambda run: (run.ends[1]["pass@1"] if run.ends else None) or 0.0,
     "wall time": lambda run: run.run.seconds if run.run else 0.0,
 }
-"""What the list of runs can be sorted by, and how."""
+"""The columns that the list of runs can be sorted by, and the sort key of each."""
 
 
 class Pages:

@@ -1,10 +1,10 @@
 """Files of responses into the table of the index: by DuckDB where their rows are flat, else row by row in Python.
 
 DuckDB reads about ten times as fast. It reads the files of samples and evaluations (`track.rollout_rows`); rows of
-stores, and files with a row that it cannot read, go through `track.rollout_table`, which also says what is wrong with
-them. A test holds both ways equal. A pool of processes would be slower: for 120 MB, two
-processes took 2.4 s of CPU time to parse the rows with `json` and to send them as lists, before any was inserted;
-DuckDB's parallel reader parses them in 0.65 s.
+stores, and files with a row that it cannot read, go through `track.rollout_table`, which also describes their errors. A
+test holds both ways equal. A pool of processes would be slower: for 120 MB, two processes took 2.4 s of CPU time to
+parse the rows with `json` and to send them as lists, before any was inserted; DuckDB's parallel reader parses them in
+0.65 s.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _FLAT: Mapping[str, str] = {
     **dict.fromkeys(("correct", "used"), "BOOLEAN"),
     **NESTED,
 }
-"""What is read of a flat row."""
+"""The fields that are read from a flat row, and their types."""
 _ASKED: Mapping[str, str] = dict.fromkeys(("group", *ASKED), "VARCHAR")
 NEEDED = ("id", "problem", "reason", "finish", "correct", "text", "sample")
-"""What every flat row has. A file with a row without it is read in Python."""
+"""The fields of every flat row. A file with a row that lacks one is read in Python."""
 
 
 def can_read(file: RolloutFile) -> bool:
@@ -49,7 +49,7 @@ def insert_flat(db: duckdb.DuckDBPyConnection, files: Sequence[RolloutFile]) -> 
 
 
 def insert_problems(db: duckdb.DuckDBPyConnection, problems: Mapping[str, Mapping[str, Any]]) -> None:
-    """Replace the table of problems, in which evaluations find the answers."""
+    """Replace the table of problems. Evaluations find their answers there."""
     columns = [list(problems), *([row[name] for row in problems.values()] for name in ASKED)]
     unnested = ", ".join(f"unnest(cast(? as VARCHAR[])) as {name}" for name in ("problem", *ASKED))
     db.execute(f"create or replace temp table problems as select {unnested}", columns)
@@ -66,7 +66,7 @@ def json_reader(columns: Mapping[str, str], *, path: str = "path", longest: int 
 
 
 def _statement(*, is_training: bool) -> str:
-    """Return the statement that inserts files. Its columns are those of the table `rollouts`, in any order.
+    """Return the statement that inserts files. It names the columns of the table `rollouts`, in any order.
 
     Each file is read twice, the second time for the rewards of its groups alone: so no text waits in memory.
     """

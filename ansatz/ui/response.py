@@ -1,5 +1,5 @@
-"""What the page of one response shows besides its text: what other graders would say, and its tokens, coloured by what
-the update did to them, by probability or by mismatch."""
+"""The parts of the page of one response besides its text: the verdicts of other graders, and its tokens, coloured by
+the effect of the update on them, by probability or by mismatch."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ class ShownToken(NamedTuple):
 
 
 class Strip(NamedTuple):
-    """colour: the name of what the values are. colours: those that are known of the response. total: sum of the values
-    of the whole response. first: place of the first token shown. num_tokens: of all."""
+    """colour: the name of the quantity that the values measure. colours: the quantities that are known for the
+    response. total: sum of the values of the whole response. first: place of the first token shown. num_tokens: of
+    all."""
 
     colour: str
     colours: list[str]
@@ -51,8 +52,8 @@ class Strip(NamedTuple):
 
 
 def read_strip(row: Mapping[str, Any], run: Path, colour: str, *, first: int = 0) -> Strip | None:
-    """Return the tokens of a row, by what the update did if the colour is not known; None if they are not stored. Raise
-    DataError if their file was changed."""
+    """Return the tokens of a row, coloured by the effect of the update if the colour is not known; None if they are not
+    stored. Raise DataError if their file was changed."""
     if not row["tokens_at"]:
         return None
     records = read_tokens(tokens_path(run / row["file"]), *map(int, row["tokens_at"]))
@@ -66,7 +67,8 @@ def read_strip(row: Mapping[str, Any], run: Path, colour: str, *, first: int = 0
 
 
 def mark_tokens(text: str, ends: Iterable[int], values: Sequence[float], colour: str) -> list[ShownToken]:
-    """Return the tokens of a text. ends: where each of them ends. colour: the name of what the values are."""
+    """Return the tokens of a text. ends: where each of them ends. colour: the name of the quantity that the values
+    measure."""
     texts = [text[start:end] for start, end in pairwise([0, *ends])]
     steps = COLOURS[colour][2]
     return [
@@ -86,7 +88,7 @@ def grade_row(row: Mapping[str, Any], mode: str) -> bool:
 
 
 def explain_verdict(row: Mapping[str, Any]) -> list[tuple[str, str, Verdict, str]]:
-    """Return (mode, where it looks, verdict, what its reason means) for every mode."""
+    """Return (mode, where it looks, verdict, meaning of its reason) for every mode."""
     found = [(mode, places, _verify(row, mode)) for mode, places in GRADERS.items()]
     return [(mode, places, verdict, WORDS["meanings"][verdict.reason.value]) for mode, places, verdict in found]
 

@@ -254,14 +254,15 @@ def _moment(text: str, moments: list[tuple[str, int, str]], at_end: bool) -> tup
 
 
 def _mark_answer(row: Mapping[str, Any]) -> list[tuple[str, bool]]:
-    """Return the response in pieces, the last of which that is the extracted answer marked."""
+    """Return the response in pieces, with the last occurrence of the extracted answer marked."""
     text, answer = row["text"], row["extracted"]
     before, marked, after = text.rpartition(answer) if answer else (text, "", "")
     return [(before, False), (marked, True), (after, False)] if marked else [(text, False)]
 
 
 def _split_steps(row: Mapping[str, Any]) -> list[tuple[str, float | None]]:
-    """Return the reasoning steps of a response with their rewards, if it has some; what follows the last has none."""
+    """Return the reasoning steps of a response with their rewards, if it has some. The text after the last step gets
+    None."""
     starts = [0, *(int(end) for end, _ in row["steps"])]
     pieces = [(row["text"][start:end], value) for start, (end, value) in zip(starts, row["steps"], strict=False)]
     rest = row["text"][starts[-1] :]

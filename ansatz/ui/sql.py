@@ -1,6 +1,6 @@
 """Filters and counts as SQL: the second back end of `track.filters`, which a property test holds equal to the first.
 
-Only SQL that is made here runs, with bound values; names of columns are those of the closed list of fields.
+Only SQL that is made here runs, with bound values; names of columns come from the closed list of fields.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def quote(field: str) -> str:
 
 
 def order_by(sort: Sequence[str]) -> Sql:
-    """Return what comes after ORDER BY: the given fields, then the newest files first."""
+    """Return the terms of ORDER BY: the given fields, then the newest files first."""
     keys: list[str] = []
     values: list[Any] = []
     for name in sort:
@@ -83,7 +83,7 @@ def count_sql(condition: str, facets: Sequence[str], numbers: Sequence[str], bin
     """Return a statement with rows (name, value, low, high, count): the range of each number, the counts of its parts
     and of the values of each facet, and under the name '' of all.
 
-    A filter is applied once, and what it selects is held in memory. All rows are counted where they are.
+    A filter is applied once, and the rows that it selects are held in memory. All rows are counted where they are.
     """
     columns = ", ".join(map(quote, [*facets, *numbers])) or "1"
     ends = ", ".join(f'min({quote(name)}) as "low {name}", max({quote(name)}) as "high {name}"' for name in numbers)
@@ -112,6 +112,6 @@ def _count_values(names: Sequence[str], source: str, at_most: int) -> str:
 
 
 def _place_of(name: str, bins: int) -> str:
-    """Return in which of the equal parts of its range a number lies."""
+    """Return the SQL for the index of the part that a number lies in, when its range is cut into equal parts."""
     width = f'case when "high {name}" > "low {name}" then ("high {name}" - "low {name}") / {bins} else 1 end'
     return f'cast(floor(({quote(name)} - "low {name}") / {width}) as INTEGER)'
