@@ -1,1 +1,1 @@
-"""Certificates: what must hold for any recipe, and agreement with other projects' own numbers."""
+"""Certificates: laws that must hold for any recipe, and agreement with other projects' own numbers."""

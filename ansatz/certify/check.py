@@ -1,4 +1,4 @@
-"""What must hold for every recipe, measured on the user's own model, objective and prompts.
+"""The laws that must hold for every recipe, measured on the user's own model, objective and prompts.
 
 The gradient of a step does not depend on how the step is cut, ordered, packed, padded or spread over ranks. Equal
 policies have ratio 1 and REINFORCE's gradient. Sampler and trainer report the same log-probs. Everything is computed in

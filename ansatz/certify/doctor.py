@@ -1,6 +1,6 @@
-"""What `ansatz doctor` finds out about this machine, and about the nodes of a Ray cluster.
+"""The findings of `ansatz doctor` about this machine, and about the nodes of a Ray cluster.
 
-Each finding says what was found and, unless all is well, what to do. Times and rates are of one short measurement.
+Each finding gives the facts and, unless all is well, the remedy. Times and rates are of one short measurement.
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ _FINDINGS: dict[str, dict[str, Any]] = _TABLES["findings"]
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """state: "ok"; "note" for what may slow a run down or limit it; "wrong" for what will stop it.
+    """state: "ok"; "note" if it may slow a run down or limit it; "wrong" if it will stop the run.
 
-    advice: what to do; empty if nothing. fix: the command that does it, for this machine; empty if none is known.
+    advice: the remedy in words; empty if none is needed. fix: the command that applies it, for this machine; empty if
+    none is known.
     """
 
     state: Literal["ok", "note", "wrong"]
@@ -91,8 +92,8 @@ def examine_machine(folder: Path) -> Iterator[Diagnosis]:
 def examine_cluster(address: str, folder: Path, *, num_nodes: int | None = None) -> Iterator[Diagnosis]:
     """Yield the findings about the nodes of a Ray cluster. folder: where runs are to be written; all nodes must see it.
 
-    num_nodes: how many must answer, the head included. They have two minutes to join. None: one at every address at
-    which a node has ever joined.
+    num_nodes: how many must answer, the head included. They have two minutes to join. None: one at every address that a
+    node has ever joined from.
     """
     try:
         cluster = RayCluster(address)
@@ -258,7 +259,8 @@ def _tiny_run(changes: Mapping[str, Any]) -> Diagnosis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
-    """What a node says about itself. token: what it read from the shared folder; None if the file is not there."""
+    """The report of a node about itself. token: the text that it read from the shared folder; None if the file is not
+    there."""
 
     host: str
     versions: dict[str, str]

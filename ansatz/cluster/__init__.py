@@ -1,1 +1,1 @@
-"""Worker processes: what starts, calls and kills them, and how their health is judged."""
+"""Worker processes: the code that starts, calls and kills them, and how their health is judged."""

@@ -1,4 +1,5 @@
-"""The process of one worker: what runs in a Ray actor, and how its process tree is found and killed. No Ray here."""
+"""The process of one worker: the code that runs in a Ray actor, and how its process tree is found and killed. No Ray
+here."""
 
 from __future__ import annotations
 
@@ -82,7 +83,8 @@ def kill_all(tree: Iterable[Any]) -> None:
 
 
 class Actor:
-    """Hosts what the role builds. Calls run in a thread of their own, and the actor passes on what they emit."""
+    """Hosts the object that the role builds. Calls run in a thread of their own, and the actor passes on the values
+    that they emit."""
 
     def __init__(self, role: Role) -> None:
         if sys.platform == "linux":  # without this, a worker that computes outlives its node for some time

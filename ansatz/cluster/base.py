@@ -5,7 +5,7 @@ belong to the caller, which reads the cluster's clock. The same code therefore r
 tests, on a virtual clock.
 
 A worker hosts one object, its host. A call names a method of the host. The method receives the arguments of the call
-and a function `emit`: each value that it emits is a `Partial` event, and what it returns is the `Answered` event.
+and a function `emit`: each value that it emits is a `Partial` event, and its return value is the `Answered` event.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Emit = Callable[[Any], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What one worker takes. threads: CPU threads that its computations use."""
+    """The resources that one worker takes. threads: CPU threads that its computations use."""
 
     threads: int = 1
     gpus: float = 0.0
@@ -30,7 +30,7 @@ class Needs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """What workers of one kind host.
+    """A kind of worker, with the host that its workers build and the resources that each of them takes.
 
     target: "package.module:function". It is called in the worker's process with `settings`, which must be picklable,
     and returns the host. together: workers of one call of `start` are placed all at once or not at all, as trainer
@@ -75,7 +75,7 @@ class Partial:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The call is done. value: what the method returned."""
+    """The call is done. value: the return value of the method."""
 
     worker: str
     call: int
@@ -104,7 +104,8 @@ Event = Joined | Died | Partial | Answered | Failed
 
 
 class Cluster(Protocol):
-    """`start`, `call` and `events` raise ClusterLost once what runs the workers is gone. `kill` and `close` do not."""
+    """`start`, `call` and `events` raise ClusterLost once the system that runs the workers is gone. `kill` and `close`
+    do not."""
 
     def now(self) -> float:
         """Return the seconds on the cluster's clock, which never goes backwards."""
@@ -135,9 +136,9 @@ class Cluster(Protocol):
         ...
 
     def events(self, timeout_s: float) -> list[Event]:
-        """Return what has happened since the last call, in order. Waits up to timeout_s for the first event."""
+        """Return the events since the last call, in order. Waits up to timeout_s for the first event."""
         ...
 
     def close(self) -> None:
-        """Kill all workers, and release what the cluster itself has started."""
+        """Kill all workers, and release everything that the cluster itself started."""
         ...

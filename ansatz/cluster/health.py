@@ -96,7 +96,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmation:
-    """What an engine reports after a push or a probe.
+    """The report of an engine after a push or a probe.
 
     policy_version: number of optimizer steps, which it gives to every token that it samples. logps: log-probs of a
     fixed probe response; empty if they are not known.
@@ -113,8 +113,8 @@ def contradiction(
 
     pushed: the version, and the log-probs that the trainer itself computes with these weights. exact: the engine gives
     the same bits as the trainer. An engine that rounds differently is caught by repeating its old numbers: previous is
-    what was pushed and reported before, in this worker. If the trainer's log-probs have changed and the engine's have
-    not, it still has the old weights.
+    the pair that was pushed and reported before, in this worker. If the trainer's log-probs have changed and the
+    engine's have not, it still has the old weights.
     """
     wanted = f"policy version {pushed.policy_version}"
     if reported.policy_version != pushed.policy_version:

@@ -6,12 +6,12 @@ also when this one is killed: the kernel kills the main processes of Ray and the
 own (`cluster.reaper`) kills the others, such as Ray's agents, which would live for another minute.
 
 Ray has habits that this file undoes. It replaces the handler of SIGTERM, which would lose the run's own. It changes
-CUDA_VISIBLE_DEVICES of workers without GPUs. Its workers import from the folder in which Ray was started before any
-other, and that may hold downloaded files, so it is started in the root. Killing an actor reaches neither the processes
-that it has started nor a process that is stopped, so processes are killed as trees, by their ids: on this machine by
-this process, on others by a task on their node.
+CUDA_VISIBLE_DEVICES of workers without GPUs. Its workers import first from the folder where Ray was started. That
+folder may hold downloaded files, so Ray is started in the root. Killing an actor reaches neither the processes that it
+has started nor a process that is stopped, so processes are killed as trees, by their ids: on this machine by this
+process, on others by a task on their node.
 
-What a worker takes is reserved as a placement group: one for each worker, or one for all of a role that starts
+The resources of a worker are reserved as a placement group: one for each worker, or one for all of a role that starts
 `together`. Ray keeps a group that has no room until there is some, also on a node that joins later.
 """
 
@@ -50,7 +50,7 @@ _TOGETHER_S = 5.0
 """Processes of a role that starts together must have their room within this time."""
 _LOOK_S = 2.0
 _HEAD_S = 20.0
-"""A head at an address may be out of reach for this long. That of a Ray of our own is never started again."""
+"""A head at an address may be out of reach for this long. The head of a Ray of our own is never started again."""
 _SHUTDOWN_S = 5.0
 """In this time Ray lets go of this process, unless its head is gone."""
 _ENDS_S = 1.0
@@ -126,7 +126,7 @@ class RayCluster:
         return own_clock.now()
 
     def resources(self, needs: Needs) -> dict[str, float]:
-        """Return what a worker takes of its node. On one machine, threads may exceed cores."""
+        """Return the resources that a worker takes from its node. On one machine, threads may exceed cores."""
         taken = {"CPU": 0.0 if self._local else float(needs.threads), "GPU": float(needs.gpus)}
         return {name: amount for name, amount in taken.items() if amount}
 
@@ -188,7 +188,7 @@ class RayCluster:
         return {"scheduling_strategy": strategy(placement_group=group, placement_group_bundle_index=bundle)}
 
     def _held(self) -> list[Request]:
-        """Return what all workers take, or wait for."""
+        """Return the resources that all workers take, or wait for."""
         counts = Counter((worker.role.name, worker.role.needs) for worker in self._workers.values())
         return [
             Request(name=f"{name} processes", count=count, each=self.resources(needs))
@@ -269,7 +269,7 @@ class RayCluster:
         )
 
     def _check_alive(self, *, max_age_s: float = 0.0) -> None:
-        """Raise ClusterLost if Ray is gone. What waits for the head needs a look of its own before."""
+        """Raise ClusterLost if Ray is gone. Code that will wait for the head needs a fresh look first."""
         if cause := self._alive.cause(max_age_s=max_age_s):
             advice = "A resumed run starts another." if self._local else "Start Ray again before the run is resumed."
             raise ClusterLost(f"Ray is gone: {cause}. {advice}")
@@ -336,8 +336,7 @@ class RayCluster:
         return results
 
     def time_transfer(self, source: Node, target: Node, num_bytes: int, *, timeout_s: float) -> float:
-        """Measure the seconds in which num_bytes get from one node to another; infinite if they do not arrive in
-        time."""
+        """Measure the seconds that num_bytes take from one node to another; infinite if they do not arrive in time."""
         data = self._task_on(source.node_id, bytes, num_bytes)
         self._ray.wait([data], timeout=timeout_s, fetch_local=False)
         start = time.perf_counter()
@@ -354,7 +353,7 @@ class RayCluster:
         return task.remote(function, *args)
 
     def _receive(self, reference: Any) -> None:
-        """Turn what is ready into events."""
+        """Turn the result behind a ready reference into events."""
         worker, call = self._pending.get(reference, ("", 0))
         if worker not in self._workers:
             self._pending.pop(reference, None)
@@ -386,7 +385,7 @@ class RayCluster:
                 self._remove(name, "its process has ended")
 
     def _remove(self, name: str, cause: str) -> None:
-        """Kill what is left of a worker, and report its death."""
+        """Kill every process that is left of a worker, and report its death."""
         worker = self._workers.pop(name)
         self._pending = {reference: owner for reference, owner in self._pending.items() if owner[0] != name}
         if worker.process is not None and not worker.process.is_here and not self._alive.cause():

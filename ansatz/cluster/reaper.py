@@ -1,9 +1,11 @@
-"""A process that outlives its parent for a moment: it kills what a local Ray leaves behind, and removes its folder.
+"""A process that outlives its parent for a moment: it kills the processes that a local Ray leaves behind, and removes
+its folder.
 
     python -m ansatz.cluster.reaper FOLDER PARENT
 
 It waits until its standard input closes, which the kernel does when the parent ends, however it ends. Every process of
-Ray has its logs open in the folder, and what a worker has started has inherited them: so they are found on Linux.
+Ray has its logs open in the folder, and every process that a worker has started inherits them. On Linux the processes
+are found by these files.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ _NAMED = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """count processes, each of which takes `each` from a single node. name: what they are called in messages, plural.
+    """As many processes as `count`. Each takes `each` from a single node. name: their name in messages, plural.
 
     minimum: the number that must fit. None: all of them.
     """
@@ -32,8 +32,8 @@ class Request:
 def fitting(nodes: Sequence[Resources], requests: Sequence[Request]) -> list[int]:
     """Return how many processes of each request have room at the same time on empty nodes.
 
-    First what is required of every request, then the rest. Processes with the largest shares of a node come first, each
-    on the first node with room. This is what Ray does, and no optimal packing.
+    The required processes of every request are placed first, then the rest. Processes with the largest shares of a node
+    come first, each on the first node with room. Ray places processes in this way too. It is not an optimal packing.
     """
     free = [dict(node) for node in nodes]
     order = sorted(range(len(requests)), key=lambda index: _size(nodes, requests[index]), reverse=True)
@@ -48,7 +48,8 @@ def fitting(nodes: Sequence[Resources], requests: Sequence[Request]) -> list[int
 
 
 def shortage(nodes: Sequence[tuple[str, Resources]], requests: Sequence[Request]) -> str:
-    """Empty if what is required fits. Otherwise the sum: what is asked for, against what the nodes have.
+    """Return the sum of the resources that are asked for, against the resources of the nodes; empty if the required
+    processes fit.
 
     nodes: (address, resources) of each.
     """

@@ -43,7 +43,7 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """Return what the console calls the cell."""
+        """Return the name of the cell on the console."""
         tuned = "" if self.times == 1 else f", x {self.times:g}"
         return f"block {self.block}, {self.arm or 'start'}{tuned}"
 
@@ -209,7 +209,7 @@ def choose_times(sweep: SweepFile, rows: Sequence[Mapping[str, Any]]) -> dict[st
 
 @cache
 def code_commit() -> str:
-    """Return the last commit that changed the code, with a digest of what differs from it; the version without a
+    """Return the last commit that changed the code, with a digest of uncommitted changes to it; the version without a
     repository."""
     folder = Path(__file__).parents[2]
     code = ("--", "ansatz", "packages/verify/ansatz_verify", "findings/*.py")

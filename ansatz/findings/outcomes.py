@@ -1,7 +1,7 @@
 """Outcomes: one number for a run, each a pure function of its folder, by name. Their parameters are their settings.
 
-An outcome is None where the run has no such number, for example because it never reached what is asked for. A function
-of your own is named as `path/to/file.py:function`.
+An outcome is None where the run has no such number, for example because it never reached the value that is asked for. A
+function of your own is named as `path/to/file.py:function`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Steps = tuple[int, int]
 
 def curve(run: PipelineRun, name: str) -> Points:
     """Return (step, value) of a number of the evaluations or of a metric, in the last stage. The evaluations begin with
-    that of the model which the stage has started from, as step 0."""
+    the model that the stage has started from, as step 0."""
     last = run.stages[-1]
     if name not in (*EVALUATION_NUMBERS, EXACT):
         return last.curve(name)
@@ -86,8 +86,8 @@ def gain_by_level(run: PipelineRun, *, level: str, number: str = EXACT) -> float
 
 @outcomes.register()
 def steps_to(run: PipelineRun, *, value: float, number: str = EXACT, rollouts: bool = False) -> float | None:
-    """Return the first step, interpolated, after which a number has reached a value. rollouts: the number of rollouts
-    that were sampled until then, with those that were discarded."""
+    """Return the step, interpolated, when a number first reaches a value. rollouts: return the number of rollouts that
+    were sampled until then instead, discarded ones included."""
     points = curve(run, number)
     crossed = next((place for place, (_, height) in enumerate(points) if height >= value), None)
     if crossed is None:
@@ -136,8 +136,8 @@ def _groups(stage: StageRun, steps: Steps | None) -> list[list[Row]]:
 
 @outcomes.register()
 def length_within_problem(run: PipelineRun, *, steps: Steps | None = None) -> float | None:
-    """Return the mean length of wrong responses minus that of right ones (tokens), over the groups that have both: the
-    mix of easy and hard problems cannot move it."""
+    """Return the mean length of wrong responses minus the mean length of right ones (tokens), over the groups that have
+    both: the mix of easy and hard problems cannot move it."""
     differences: list[float] = []
     for group in _groups(run.stages[-1], steps):
         by_verdict = [[row["tokens"] for row in group if row["correct"] is right] for right in (False, True)]
@@ -174,7 +174,8 @@ def bind_outcome(settings: Mapping[str, Any]) -> Outcome:
 
 
 def bind_guard(name: str) -> Outcome:
-    """Return what a guard measures: exact, an outcome with its settings (exact_pass@k k=64), or a metric's mean."""
+    """Return the outcome that a guard measures: exact, an outcome with its settings (exact_pass@k k=64), or a metric's
+    mean."""
     bare, *settings = name.removeprefix("control_").split(" ")
     if "/" in bare and ":" not in bare:
         return partial(mean_metric, metric=bare)

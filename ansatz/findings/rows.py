@@ -1,7 +1,7 @@
 """The rows of a sweep: NAME.jsonl in the folder of its runs, about 2 kB for each cell.
 
-The first row registers the sweep: the digests of its parts before the first result, its control, and the blocks on
-which arms are tuned. Once there are results, it has the verdicts on the rules too. Each other row is a cell:
+The first row registers the sweep: the digests of its parts before the first result, its control, and the blocks that
+arms are tuned on. Once there are results, it has the verdicts on the rules too. Each other row is a cell:
 
     {"block": 0, "arm": "other", "times": 1.0, "status": "done", "why": "", "outcomes": {"exact_pass@k k=1": 0.71},
      "guards": {"exact": 0.7}, "curves": {"exact_pass@1": [[0, 0.5], [10, 0.6]]}, "recipe": DIGEST, "commit": "1a2b3c4",
@@ -36,7 +36,8 @@ REGISTER = "registered.jsonl"
 
 
 def make_row(sweep: SweepFile, cell: Cell, folder: Path, *, status: str, why: str) -> Row:
-    """Return the row of a cell whose run has ended. Of one that has collapsed or failed, what can be measured."""
+    """Return the row of a cell whose run has ended. If the run has collapsed or failed, the row holds the numbers that
+    can be measured."""
     measured: dict[str, dict[str, float | None]] = {"outcomes": {}, "guards": {}}
     curves: dict[str, list[list[float]]] = {}
     try:
@@ -93,7 +94,7 @@ class RowFile:
         return row is not None
 
     def add(self, row: Row, *, cpu_s: float) -> None:
-        """Add the row of a cell in its place, and what it cost."""
+        """Add the row of a cell in its place, and its cost."""
         arms = list(self._sweep.all_arms)
         if not self._is_known:
             append_jsonl(self._register, {"name": self._sweep.name, "registered": self.header["registered"]})
@@ -104,7 +105,7 @@ class RowFile:
         self.add_cost(row["block"], row["arm"], row["times"], cpu_s)
 
     def add_cost(self, block: int, arm: str, times: float, cpu_s: float) -> None:
-        """Add what a cell or a start cost."""
+        """Add the cost of a cell or a start."""
         append_jsonl(self._costs, {"block": block, "arm": arm, "times": times, "cpu_s": round(cpu_s, 1)})
 
     def costs(self) -> list[float]:

@@ -1,4 +1,4 @@
-"""Runs what is missing of a sweep, block by block, with several processes of one thread.
+"""Runs the missing cells of a sweep, block by block, with several processes of one thread.
 
 A killed sweep leaves rows of whole cells only. Started again, it resumes the runs that were cut off, which end with the
 same bits, and so with the same rows.
@@ -48,9 +48,9 @@ class Ended:
 
 
 def run_sweep(cells: Cells, rows: RowFile, *, processes: int, say: Callable[[str], object]) -> None:
-    """Run every cell that has no row: those of tuning first, then block by block.
+    """Run every cell that has no row: the cells of tuning first, then block by block.
 
-    Raise what is wrong with the machine or with every cell; errors of training are rows.
+    Raise an error that concerns the machine or every cell. Errors of training become rows.
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -102,7 +102,7 @@ def _run_all(
 
 
 def run_cell(config: Config, branch: tuple[Path, int] | None) -> Ended:
-    """Run the recipe of a cell, or what is left of it, in this process."""
+    """Run the recipe of a cell in this process, or the part of it that is left."""
     before = time.process_time()
 
     def end(status: str, why: str = "") -> Ended:

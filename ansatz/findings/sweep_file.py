@@ -1,4 +1,4 @@
-"""The sweep file: what is claimed, which arms are compared on which blocks, and which rule decides.
+"""The sweep file: the claim, the arms, the blocks that they are compared on, and the rule that decides.
 
     claim: {text: ..., sources: [{document: S, section: 4, figures: ...}]}
     recipe: tiny_arithmetic_grpo_cpu
@@ -55,8 +55,9 @@ class Source(Section):
 
 
 class Claim(Section):
-    """What is tested, in one sentence. summary: what was done, what came out and what that does not say, which is
-    written afterwards. corrected: what the page said before if that was wrong. Neither is registered."""
+    """The claim that is tested, in one sentence. summary: the experiment, its result and the conclusions that it does
+    not support, written afterwards. corrected: the earlier text of the page if that was wrong. Neither is
+    registered."""
 
     text: str
     sources: tuple[Source, ...] = ()
@@ -65,7 +66,7 @@ class Claim(Section):
 
 
 class Start(Section):
-    """What the arms of a block share: the result of some stages, or step `step` of another run."""
+    """The start that the arms of a block share: the result of some stages, or step `step` of another run."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -101,9 +102,9 @@ class Tune(Section):
 
 
 class Rule(Section):
-    """What decides. difference: outcome of the first side minus that of the second, or of one side alone; from it
-    `than` is subtracted. ratio_of_variances: two pairs of arms; the log of the variance of the first pair's difference
-    over that of the second's."""
+    """A rule that decides about the claim. difference: outcome of the first side minus the outcome of the second, or
+    the outcome of one side alone; `than` is subtracted from it. ratio_of_variances: two pairs of arms; the log of the
+    variance of the first pair's difference over the variance of the second pair's difference."""
 
     name: str = ""
     difference: Annotated[tuple[Side, ...], Field(max_length=2)] = ()
@@ -131,7 +132,7 @@ class Rule(Section):
 
 
 class Figure(Section):
-    """What the page shows besides the differences. heat: two keys of the grid."""
+    """The figures of the page besides the differences. heat: two keys of the grid."""
 
     curves: tuple[str, ...] = ()
     """Empty: the curve of the outcome."""
@@ -139,7 +140,7 @@ class Figure(Section):
 
 
 class SweepFile(Section):
-    """A sweep file, read. name: that of the file, without its suffix."""
+    """A sweep file, read. name: the name of the file, without its suffix."""
 
     name: str = ""
     claim: Claim = Claim(text="")
@@ -155,7 +156,8 @@ class SweepFile(Section):
     guards: Guards = Field(default_factory=dict[str, Any])
     """For every rule, in all arms."""
     moved: dict[str, Float] = Field(default_factory=dict[str, Any])
-    """What the arms manipulate, named as guards are: by how much the two arms of a rule must at least differ in it."""
+    """The numbers that the arms manipulate, named as guards are, each with the least difference that the two arms of a
+    rule must show in it."""
     figure: Figure = Figure()
 
     @model_validator(mode="after")
@@ -182,7 +184,7 @@ class SweepFile(Section):
 
     @property
     def all_arms(self) -> dict[str, dict[str, Any]]:
-        """The arms by name, in order; those of a grid are its product."""
+        """The arms by name, in order. A grid gives one arm for each combination of its values."""
         if self.arms:
             return self.arms
         products = itertools.product(*self.grid.values())
@@ -210,7 +212,7 @@ class SweepFile(Section):
 
     @property
     def outcomes(self) -> list[dict[str, Any]]:
-        """Every outcome that a row holds, that of the file first."""
+        """Every outcome that a row holds. The outcome of the file comes first."""
         found = [self.outcome, *(rule.outcome for rule in self.rule if rule.outcome)]
         return [each for place, each in enumerate(found) if each not in found[:place]]
 

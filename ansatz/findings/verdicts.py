@@ -1,4 +1,4 @@
-"""Verdicts: what the rows of a sweep say about its rules, with the guards first.
+"""Verdicts on the rules of a sweep, from its rows. The guards come first.
 
 A rule is decided by one interval from one number per block: the t interval with n - 1 degrees of freedom. Every block
 has its own start, problems, order and noise, so the interval covers all sources of chance. Axes: n blocks.
@@ -93,7 +93,7 @@ def decide(interval: Interval | None, *, direction: str, delta: float) -> str:
 
 
 def p_of(interval: Interval, *, direction: str, delta: float) -> float:
-    """Return the p of the one-sided test on which the verdict rests: the test for the claim or the one against it,
+    """Return the p of the one-sided test that the verdict rests on: the test for the claim or the one against it,
     whichever is smaller; the larger one if the verdict says both. For any value at most one of the two can reject
     wrongly, so a rule counts as one test."""
     above = interval.p_above
@@ -142,7 +142,7 @@ class Guard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What came out for a rule. values: by block, the difference. missing: blocks without one, and why. interval: None
+    """The result for a rule. values: the difference, by block. missing: blocks without one, and why. interval: None
     also if the values do not vary. p: see `p_of`, None without a verdict."""
 
     rule: Rule
@@ -187,8 +187,8 @@ class Rows:
         return {block: value for block, value in found.items() if value is not None}
 
     def read_guard(self, arm: str, name: str) -> dict[int, float]:
-        """Return what a guard measures in an arm, by block. One that was added later is read from an outcome or from
-        the curve of its metric."""
+        """Return the values of a guard in an arm, by block. A guard that was added later is read from an outcome or
+        from the curve of its metric."""
         bare, found = name.removeprefix("control_"), dict[int, float]()
         for block, row in self.rows_of(arm).items():
             value = row["guards"].get(name, row["outcomes"].get(bare))
@@ -224,7 +224,7 @@ class Rows:
 
 
 def judge(rows: Rows) -> list[Result]:
-    """Return what came out for each rule."""
+    """Return the result for each rule."""
     sweep = rows.sweep
     shared = list(_check_limits(rows, sweep.guards, list(sweep.all_arms), sweep.control))
     return [_judge(rows, rule, shared) for rule in sweep.rule]
@@ -233,7 +233,7 @@ def judge(rows: Rows) -> list[Result]:
 def describe(results: Sequence[Result]) -> list[str]:
     """Return the verdicts, with whether they survive the correction of Holm for all of these results.
 
-    A corrected p is compared with half of what the level leaves, because the tests are one-sided.
+    A corrected p is compared with (1 - level) / 2, because the tests are one-sided.
     """
     corrected = iter(holm([result.p for result in results if result.p is not None]))
     texts: list[str] = []
@@ -274,7 +274,7 @@ def _judge(rows: Rows, rule: Rule, shared: Sequence[Guard]) -> Result:
 
 
 def _with_verdict(rows: Rows, result: Result) -> Result:
-    """Return the result with its verdict: the guards come first, then what can vary at all."""
+    """Return the result with its verdict. The guards come first, then whether the values vary at all."""
     rule, interval = result.rule, result.interval
     how: dict[str, Any] = {"direction": rule.direction, "delta": rule.delta}
     if not all(guard.passed for guard in result.guards):
@@ -308,7 +308,8 @@ def _check_limits(rows: Rows, guards: Guards, arms: Sequence[str], control: str)
 
 
 def _guards_of(rows: Rows, rule: Rule, pairs: Sequence[Sequence[str]]) -> Iterator[Guard]:
-    """Yield the guards of one rule: its own, and those on what is compared and on what the arms manipulate."""
+    """Yield the guards of one rule: its own, the guards on the outcome that is compared, and the guards on the numbers
+    that the arms manipulate."""
     arms, outcome = pairs[0], rows.sweep.outcome_of(rule)
     yield from _check_limits(rows, rule.guards, [arm for pair in pairs for arm in pair], arms[-1])
     if outcome["name"] == "steps_to":
@@ -339,7 +340,8 @@ def _check_room(rows: Rows, rule: Rule, arms: Sequence[str]) -> Iterator[Guard]:
 
 
 def _check_mark(rows: Rows, arms: Sequence[str], outcome: Mapping[str, Any]) -> Iterator[Guard]:
-    """Yield in which fraction of the blocks a mark is reached after the first evaluation, where the curve is known."""
+    """Yield guards on the fraction of blocks that reach a mark only after the first evaluation, where the curve is
+    known."""
     number, value = outcome.get("number", EXACT), outcome["value"]
     for arm in dict.fromkeys(arms):
         reached, kept = rows.outcomes(arm, outcome), rows.rows_of(arm)
@@ -350,8 +352,8 @@ def _check_mark(rows: Rows, arms: Sequence[str], outcome: Mapping[str, Any]) -> 
 
 
 def find_changes(rows: Rows, header: Row) -> list[str]:
-    """Return the parts of the file that are not what was registered before the first result, and "rows" if some of
-    them are left out."""
+    """Return the parts of the file that differ from those registered before the first result, and "rows" if some rows
+    are left out."""
     registered = header.get("registered", {})
     changed = [part for part, now in rows.sweep.digests().items() if registered.get(part) != now]
     return changed + ["rows"] * bool(rows.left_out)

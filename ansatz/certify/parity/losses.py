@@ -17,7 +17,7 @@ from ansatz.objectives.value import VALUES
 
 
 def value_run(case: Case, weights: Any, settings: Mapping[str, Any], returns: Tensor | None = None) -> Outputs:
-    """Return the critic's loss and its gradient. returns: N x C targets; None means those of the case."""
+    """Return the critic's loss and its gradient. returns: N x C targets; None means the returns of the case."""
     objective = build_objective({"preset": "grpo", "weights": weights})
     value = case.array("values").requires_grad_()
     mask = case.array("mask").bool()

@@ -106,7 +106,7 @@ def l1_code(case: Case) -> Outputs:
 
 
 def _l1_length_score(length: float, options: Options) -> float:
-    """num_tokens > 0: a length to hit; < 0: the length to stay below, whose slope is half that of the paper."""
+    """num_tokens > 0: a length to hit; < 0: the length to stay below, whose slope is half the slope in the paper."""
     target, alpha = options["num_tokens"], options["alpha"]
     if options["sigmoid_reward"]:
         below = abs(target) - length if target < 0 else abs(target - length)

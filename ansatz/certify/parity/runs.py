@@ -26,7 +26,7 @@ Outputs = dict[str, Any]
 class Setup:
     """How a project feeds its loss, apart from its options.
 
-    reward_N: shaped rewards; None means those of the case. component_NK: reward components. dense: whether token
+    reward_N: shaped rewards; None means the rewards of the case. component_NK: reward components. dense: whether token
     rewards are used. values: name of the critic's array, which is 0 outside the mask. states: see `_states`.
     rows: rollouts per microbatch, in row order; None means all. own_weights: each microbatch is averaged by itself,
     then the microbatches are averaged. loss_scale: factor of the loss, for data parallelism. bypass: the policy
