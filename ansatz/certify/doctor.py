@@ -259,8 +259,7 @@ def _tiny_run(changes: Mapping[str, Any]) -> Diagnosis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
-    """The report of a node about itself. token: the text that it read from the shared folder; None if the file is not
-    there."""
+    """The report of a node about itself. token: the text read from the shared folder; None if the file is not there."""
 
     host: str
     versions: dict[str, str]

@@ -1,5 +1,4 @@
-"""The process of one worker: the code that runs in a Ray actor, and how its process tree is found and killed. No Ray
-here."""
+"""The process of one worker: the code in a Ray actor, and how its process tree is found and killed. No Ray here."""
 
 from __future__ import annotations
 

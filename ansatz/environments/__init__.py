@@ -1,4 +1,4 @@
-"""What a rollout can interact with while it is sampled: tools, interpreters, games, conversations."""
+"""Environments that a rollout can interact with while it is sampled: tools, interpreters, games, conversations."""
 
 from ansatz.environments.base import Environment, EnvironmentSpec, bind_environment
 from ansatz.environments.tools import ToolEnvironment

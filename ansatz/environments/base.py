@@ -1,4 +1,4 @@
-"""What an environment is, and how a recipe's name finds one.
+"""The definition of an environment, and how a recipe's name finds one.
 
 An environment talks with the policy in turns. The policy samples a turn, the environment reads its text and answers
 with an observation, and the policy continues after it, until the environment says that the response is done. A recipe
@@ -6,9 +6,9 @@ names it as `environment: {name: calculator, turns: 4, timeout_s: 5, ...settings
 `ansatz/environments/<name>.py` holds a function or class `<name>`, whose keyword-only parameters are the settings. A
 name with a colon refers to the user's own code: `path/to/file.py:Name` or `package.module:Name`.
 
-Without a journal, a response can be sampled again with the same result only if the environment is pure: what it answers
-depends on nothing but the problem and the turns. What others answered is kept with the response, whose tokens are the
-journal: a resumed response is not answered again, and the ledger of a run holds whole responses.
+Without a journal, a response can be sampled again with the same result only if the environment is pure: its answers
+depend on nothing but the problem and the turns. The answers of any other environment are kept with the response, whose
+tokens are the journal: a resumed response is not answered again, and the ledger of a run holds whole responses.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ Observation = str | Sequence[Message]
 
 
 class Environment:
-    """What one response interacts with; each response has an environment of its own. Subclass it, and write `step`.
+    """The environment that one response interacts with. Responses never share one. Subclass it, and write `step`.
 
     All methods may be plain or `async`. Plain methods run in threads, so that none delays another response. An `async`
     method must not block. Every call has the deadline `timeout_s` of the recipe. A call of `step` that raises or misses
     its deadline gives the observation `show("error: ...")`; after a missed deadline the environment is started anew.
 
     turn_ends: strings that end a turn of the policy. An end-of-sequence token always ends one.
-    tools: JSON schemas of what the policy can call, for the prompt. They need the prompt template `chat`.
+    tools: JSON schemas of the functions that the policy can call, for the prompt. They need the prompt template `chat`.
     roles: of the messages that `step` gives, such as "tool". They need the prompt template `chat`.
     open_turn: when `reward` is called, the text of a last turn that `step` has not been given, because the length limit
         or a stop string ended the response within it; empty otherwise.
@@ -90,7 +90,7 @@ class Environment:
         return None
 
     def close(self) -> None:
-        """Release what the environment holds. Called once, when the response has ended."""
+        """Release the resources of the environment. Called once, when the response has ended."""
 
 
 def is_overridden(method: Callable[..., Any]) -> bool:
@@ -116,8 +116,8 @@ class TurnSettings:
 class EnvironmentSpec:
     """An environment as a recipe names it. make: creates the environment of one response.
 
-    sample: an environment that is never started, for what all have in common.
-    chat: the chat template in which prompts are rendered, with the tools of the environment; None for other templates.
+    sample: an environment that is never started, for the attributes that all share.
+    chat: the chat template that renders prompts with the tools of the environment; None for other templates.
     """
 
     name: str
@@ -152,8 +152,8 @@ def find_environment(name: str) -> Callable[..., Environment]:
 def bind_environment(section: Mapping[str, Any] | None, *, template: Template = AUTO) -> EnvironmentSpec | None:
     """Return the environment that a recipe's section `environment` names; None without one. template: of the prompts.
 
-    Raise ConfigError for an unknown name, for an unknown, missing or wrong setting, for what cannot run here, and for
-    an environment that needs the template chat with another one.
+    Raise ConfigError for an unknown name, for an unknown, missing or wrong setting, for an environment that cannot run
+    here, and for an environment that needs the template chat with another one.
     """
     if section is None:
         return None

@@ -84,7 +84,7 @@ class EnvironmentCalls:
         return self._rewards.finished(wait=wait)
 
     def end(self, episode: Episode) -> None:
-        """End the response of the episode, so that its environment can release what it holds."""
+        """End the response of the episode, so that its environment can release its resources."""
         if episode in self._open:
             self._open.remove(episode)
             if not is_overridden(self.spec.sample.close):
@@ -104,7 +104,7 @@ class EnvironmentCalls:
 
     @property
     def _limit_s(self) -> float:
-        """Return the seconds in which a call ends whatever its environment does, unless that blocks the event loop."""
+        """Return the most seconds of a call, whatever its environment does, unless that blocks the event loop."""
         settings = self.spec.settings
         return (settings.timeout_s + self.spec.sample.grace_s) * (settings.turns + 1) + _GRACE_S
 

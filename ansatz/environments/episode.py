@@ -1,4 +1,4 @@
-"""One response in its environment: its turns, its reward, and what becomes of errors, deadlines and long outputs."""
+"""One response in its environment: its turns, its reward, and the handling of errors, deadlines and long outputs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Episode:
             await self.close()
 
     def opened_at_once(self) -> Problem:
-        """Do what `opened` does for an instant environment, in this thread."""
+        """Return the result of `opened` of an instant environment, in this thread."""
         return _at_once(self.opened())
 
     def replay(self, turn: str) -> None:
@@ -78,16 +78,16 @@ class Episode:
         self._earlier.append(turn)
 
     def answer_at_once(self, turn: str) -> Observation | None:
-        """Do what `answer` does for an instant environment, in this thread."""
+        """Return the result of `answer` of an instant environment, in this thread."""
         return _at_once(self.answer(turn))
 
     def reward_at_once(self, open_turn: str) -> EnvironmentReward | None:
-        """Do what `reward` does for an instant environment, in this thread."""
+        """Return the result of `reward` of an instant environment, in this thread."""
         return _at_once(self.reward(open_turn))
 
     async def answer(self, turn: str) -> Observation | None:
-        """Return what the policy sees after a turn. None: the response is done. Errors become observations, except a
-        full disk, which says nothing about the turn."""
+        """Return the observation that the policy sees after a turn. None: the response is done. Errors become
+        observations, except a full disk, which says nothing about the turn."""
         settings = self._spec.settings
         try:
             observation = whole(await self._step(turn))
@@ -224,7 +224,7 @@ class _Instance:
         self._num_running, self._is_given_up, self._is_closed = 0, False, False
 
     def in_use(self, call: Callable[[], T]) -> Callable[[], T]:
-        """Await the call, after which the environment is closed if it has been given up."""
+        """Mark the environment as in use until the returned call ends. It is closed then if it has been given up."""
         with self._lock:
             self._num_running += 1
 
@@ -271,7 +271,7 @@ def _describe(error: BaseException) -> str:
 
 
 def _find_fault_of_messages(value: Any) -> str | None:
-    """Return what a value is, if it is not a list of messages, and what was expected; None if it is one."""
+    """Describe a value that is not a list of messages, and the type that was expected; None if it is one."""
     if not isinstance(value, list | tuple):
         return f"{type(value).__name__}, expected text or None"
     for message in value:

@@ -1,4 +1,4 @@
-"""A problem with what its environment says first, as the prompt shows it, and the problem that it was before.
+"""A problem with the opening of its environment, as the prompt shows it, and the problem as it was before.
 
 An environment may open the conversation of a problem, once, before prompts are rendered (`environments.openings`). The
 environment starts from the problem as it was for every response; the problem's `meta` keeps it.

@@ -1,7 +1,7 @@
-"""The opening of a conversation: what `reset` of an environment adds to the prompt.
+"""The opening of a conversation: the text or messages that `reset` of an environment adds to the prompt.
 
 The opening becomes a part of the problem, so that prompts, judges and stored responses all show the same conversation.
-`meta["environment_opening"]` keeps what the problem was before; `reset` gets that problem again for every response.
+`meta["environment_opening"]` keeps the problem as it was before; `reset` gets that problem again for every response.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from ansatz.types import Problem
 
 
 def with_openings(problems: Sequence[Problem], spec: EnvironmentSpec | None) -> list[Problem]:
-    """Return the problems with what their environment says first. Problems that have an opening are left as they are.
+    """Return the problems with the openings of their environment. Problems that have an opening are left as they are.
 
-    An error in `reset` is not an error here: the prompt then has no opening, and the error is that of every response
-    (see `Episode`). Raise ConfigError if the environment opens with messages that the prompt template cannot show.
+    An error in `reset` is not an error here: the prompt then has no opening, and every response gets the error (see
+    `Episode`). Raise ConfigError if the environment opens with messages that the prompt template cannot show.
     """
     if spec is None or not spec.opens:
         return list(problems)

@@ -1,4 +1,4 @@
-"""A Python interpreter that keeps its variables: `<code>` is answered by `<interpreter>` with what it printed."""
+"""A Python interpreter that keeps its variables: `<code>` is answered by `<interpreter>` with the printed output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Interpreter:
         self._session, self._timeout_s = session, timeout_s
 
     async def __call__(self, source: str) -> str:
-        """Return what the program printed, and how it ended if it did not end well."""
+        """Return the output of the program, and how it ended if it did not end well."""
         if not self._session.started:
             try:
                 self._session.start()  # in this thread, with which the process ends
@@ -57,7 +57,7 @@ def python(
 
     form: "tags" calls it in tags, "chat" as the tool `python` in the form of the model's chat template.
     call: the tag around a program. result: the tag around its output.
-    timeout_s: own time of a program, running or sleeping; the CPU time of a response is that of all its turns.
+    timeout_s: own time of a program, running or sleeping; a response gets the CPU time of all its turns together.
     memory_mb, packages, isolation: see `sandbox.run`. Raise ConfigError if the sandbox is not available.
     """
     check_tags(form, call=call != "code", result=result != "interpreter")

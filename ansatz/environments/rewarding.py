@@ -1,4 +1,4 @@
-"""What an environment gave as the reward of a response, checked: a reward, or a failure that says whose it is."""
+"""Checks the reward that an environment gave for a response. A wrong one is a failure that says whose it is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STAGE = "environment"
 
 
 def reward_of(name: str, given: Any) -> EnvironmentReward | None:
-    """Return what `reward()` of the environment returned. None: it leaves the reward to the recipe.
+    """Return the reward that `reward()` of the environment gave. None: it leaves the reward to the recipe.
 
     A number outside [0, 1], and anything that is neither a number nor a RewardResult, is a failure.
     """

@@ -13,8 +13,8 @@
 | DeepSeek | tool-call tokens around `NAME`, a separator and the arguments, which can be a block of JSON |
 
 Text within a thought is not a call. A turn that begins a call and does not complete it in its form is a call with an
-error, so that the policy can be told what is wrong. JSON or a Python list that is the whole turn is a call only if it
-names a tool, because it could also be an answer.
+error, so that the policy can be told about the mistake. JSON or a Python list that is the whole turn is a call only if
+it names a tool, because it could also be an answer.
 
 A policy can write any of the markers thousands of times. Reading a turn therefore takes time in proportion to its
 length: texts are searched from a position that only moves forward, and no regular expression can begin anew at every
@@ -40,7 +40,7 @@ _END_TOKEN = re.compile(r"<\|[^|<>]{1,40}\|>|</s>|<(end_of_turn|eos)>|<｜[^｜<
 """The tokens that end a turn."""
 _LONGEST_END_TOKEN = 44
 _BETWEEN = re.compile(rf"(?:[\s;]|{_END_TOKEN.pattern})*+")
-"""What can stand between two calls and follow the last one."""
+"""The text that can stand between two calls and follow the last one."""
 _CODER_FUNCTION = re.compile(r"\s*+<function=([^>\s]++)>")
 _CODER_NAME = re.compile(r"[^>\s]*+")
 _MISTRAL_CALL = re.compile(r"\s*+([\w.-]++)\s*+(?:\[CALL_ID\]\s*+([\w-]*+)\s*+)?\[ARGS\]\s*+")
@@ -48,8 +48,8 @@ _MISTRAL_CALL = re.compile(r"\s*+([\w.-]++)\s*+(?:\[CALL_ID\]\s*+([\w-]*+)\s*+)?
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """One call. id: that of the policy; empty if its form has none. error: why it cannot be run; the other fields are
-    then what could be read."""
+    """One call. id: the id that the policy gave it; empty if its form has none. error: why it cannot be run; the other
+    fields then hold the parts that could be read."""
 
     name: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -164,7 +164,7 @@ _MARKED = {
     "functools[": lambda rest: _json_calls(without_end("[" + rest)),
     "<｜tool▁calls▁begin｜>": _deepseek,
 }
-"""What begins a call, and what reads the text after it."""
+"""The markers that begin a call, each with the function that reads the text after it."""
 
 
 def _read_unmarked(said: str, names: Collection[str]) -> Iterator[ToolCall]:
@@ -226,7 +226,7 @@ def _json_call(value: Any) -> ToolCall:
 
 
 def _arguments(given: Any) -> tuple[dict[str, Any], str]:
-    """Return the arguments as an object, and what is wrong with them. They can be the text of an object."""
+    """Return the arguments as an object, and the fault in them, or "". They can be the text of an object."""
     if isinstance(given, str):
         try:
             given = parse_json(given) if given.strip() else {}

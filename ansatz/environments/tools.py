@@ -23,7 +23,7 @@ _STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A function that a policy can call. name: that of the function. arguments: checks the arguments of a call."""
+    """A function that a policy can call. name: the name of the function. arguments: checks the arguments of a call."""
 
     name: str
     function: Callable[..., Any]
@@ -56,7 +56,7 @@ class Tool:
         return {"type": "function", "function": described}
 
     def call(self, arguments: Mapping[str, Any]) -> Any:
-        """Return the result, or what to await. Raise ToolError for arguments that do not fit."""
+        """Return the result, or an awaitable of it. Raise ToolError for arguments that do not fit."""
         try:
             values = self.arguments.model_validate(dict(arguments))
         except ValidationError as error:
@@ -92,7 +92,7 @@ class ToolEnvironment(Environment):
         return [_message(0, ToolCall(name=next(iter(self._tools))), observation)]
 
     def _run(self, call: ToolCall) -> Any:
-        """Return the result of a call, or what to await; a text that begins with "error: " if there is none."""
+        """Return the result of a call, or an awaitable of it; a text that begins with "error: " if there is none."""
         try:
             return self._tool_of(call).call(call.arguments)
         except (Exception, SystemExit) as error:  # a tool is code of a user

@@ -1,7 +1,7 @@
-"""Tasks of the package verifiers (0.4): their toolsets are what a response can call, their rewards its reward.
+"""Tasks of the package verifiers (0.4): a response can call their toolsets, and their rewards are its reward.
 
 The toolsets run in this process, in an event loop of their own. A response is written down as a trace of the package,
-which the task scores. What needs a runtime of the package (a container, a shell) is refused before a run starts.
+which the task scores. A task that needs a runtime of the package (a container, a shell) is refused before a run starts.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def verifiers(*, environment: str, arguments: dict[str, Any] | None = None) -> V
     """Return an environment that plays tasks of the package verifiers (extra `verifiers`).
 
     environment: the id of an installed taskset, or `path/to/file.py:Name`, a subclass of `verifiers.v1.Taskset` or a
-    function that returns a taskset. arguments: the fields of its configuration, such as {task: {...}}, or those of the
-    function. Tasks without tools work with every prompt template; tools need the template chat. Raise ConfigError for
-    tasks that need more of the package than toolsets and rewards.
+    function that returns a taskset. arguments: the fields of its configuration, such as {task: {...}}, or the arguments
+    of the function. Tasks without tools work with every prompt template; tools need the template chat. Raise
+    ConfigError for tasks that need more of the package than toolsets and rewards.
     """
     return VerifiersEnvironment(*load_taskset(environment, arguments))
 
@@ -227,7 +227,7 @@ def _start_shared(taskset: Any) -> asyncio.Future[list[_Server]]:
 
 @cache
 def _check_tools(taskset: Any, task: Any) -> list[dict[str, Any]]:
-    """Return the schemas of all tools. Raise ConfigError for what cannot be played."""
+    """Return the schemas of all tools. Raise ConfigError for a task that cannot be played."""
     try:
         toolsets = [*type(task).toolsets(task.config), *type(taskset).toolsets(taskset.config)]
         if obstacle := next(_obstacles(task, toolsets), None):
@@ -253,7 +253,7 @@ async def _look_up(toolsets: list[Any]) -> list[_Server]:
 
 
 def _obstacles(task: Any, toolsets: list[Any]) -> Iterator[str]:
-    """Name what of a task the package itself would have to run."""
+    """Name the parts of a task that the package itself would have to run."""
     package, session = load_package(), importlib.import_module("verifiers.v1.session")
     kind = type(task)
     for name in ("setup", "finalize"):

@@ -174,8 +174,7 @@ def bind_outcome(settings: Mapping[str, Any]) -> Outcome:
 
 
 def bind_guard(name: str) -> Outcome:
-    """Return the outcome that a guard measures: exact, an outcome with its settings (exact_pass@k k=64), or a metric's
-    mean."""
+    """Return the outcome of a guard: exact, an outcome with its settings (exact_pass@k k=64), or a metric's mean."""
     bare, *settings = name.removeprefix("control_").split(" ")
     if "/" in bare and ":" not in bare:
         return partial(mean_metric, metric=bare)

@@ -55,9 +55,8 @@ class Source(Section):
 
 
 class Claim(Section):
-    """The claim that is tested, in one sentence. summary: the experiment, its result and the conclusions that it does
-    not support, written afterwards. corrected: the earlier text of the page if that was wrong. Neither is
-    registered."""
+    """The tested claim, in one sentence. summary: the experiment, its result and the conclusions that it does not
+    support, written afterwards. corrected: the earlier text of the page if that was wrong. Neither is registered."""
 
     text: str
     sources: tuple[Source, ...] = ()

@@ -340,8 +340,8 @@ def _check_room(rows: Rows, rule: Rule, arms: Sequence[str]) -> Iterator[Guard]:
 
 
 def _check_mark(rows: Rows, arms: Sequence[str], outcome: Mapping[str, Any]) -> Iterator[Guard]:
-    """Yield guards on the fraction of blocks that reach a mark only after the first evaluation, where the curve is
-    known."""
+    """Yield guards on the fraction of blocks that reach a mark only after the first evaluation. Blocks without a curve
+    do not count."""
     number, value = outcome.get("number", EXACT), outcome["value"]
     for arm in dict.fromkeys(arms):
         reached, kept = rows.outcomes(arm, outcome), rows.rows_of(arm)

@@ -7,7 +7,7 @@
 
 Three layers: `marks` finds the answer string in a response, `parse` turns a string into a small typed value, and
 `compare` compares two values. Cheap and exact stages come first. Algebra comes last, in a worker process that can be
-killed. What has to be loaded for that is loaded with the first use of a name.
+killed. The modules behind a name are loaded when it is first used.
 """
 
 from __future__ import annotations

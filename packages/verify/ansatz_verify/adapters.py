@@ -1,4 +1,4 @@
-"""The verifier as a reward of TRL, verl and verifiers, none of which is needed to import this module.
+"""The verifier as a reward of TRL, verl and verifiers. This module can be imported without any of them.
 
 GRPOTrainer(..., reward_funcs=trl_reward())                                     TRL: the column `answer` has the gold
 custom_reward_function.path=pkg://ansatz_verify.adapters                        verl,
@@ -19,8 +19,8 @@ from ansatz_verify.responses import gold_text, text_of
 def trl_reward(*, answer_column: str = "answer", **options: Any) -> Callable[..., list[float]]:
     """Return a reward function for TRL's GRPOTrainer and RLOOTrainer: 1.0 if a completion ends in the gold answer.
 
-    answer_column: the column of the data set with the gold answer. options: those of `verify`. Raise ValueError for a
-    wrong option now, and for a missing column at the first step.
+    answer_column: the column of the data set with the gold answer. options: the options of `verify`. Raise ValueError
+    for a wrong option now, and for a missing column at the first step.
     """
     verify("1", "1", **options)
 
@@ -40,7 +40,7 @@ def verl_compute_score(
 ) -> dict[str, Any]:
     """Score a response for verl: 1.0 if it ends in the gold answer. `acc` and `pred` are logged by verl.
 
-    options: those of `verify`. data_source and extra_info are not used.
+    options: the options of `verify`. data_source and extra_info are not used.
     """
     verdict = verify(gold_text(ground_truth, what="ground_truth"), text_of(solution_str), **options)
     return {"score": float(verdict.correct), "acc": verdict.correct, "pred": verdict.extracted or ""}

@@ -1,8 +1,8 @@
-"""Finds out what any reward function pays wrongly and refuses wrongly, and how it behaves: `ansatz-verify check`.
+"""Finds the answers that any reward function pays or refuses wrongly, and how it behaves: `ansatz-verify check`.
 
 The function is imported once and called in forks. First its convention is found (`conventions`). Then it grades the
 cases of `cases.yaml`, and inputs that take careless functions long. The same calls in another order, at another time,
-with other random numbers, in a batch and in threads show what else a reward depends on.
+with other random numbers, in a batch and in threads show whether a reward depends on anything else.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class Case(NamedTuple):
 
 @dataclass(slots=True)
 class Findings:
-    """What was found. paid, refused: by class, the gold and response of each mistake, the shortest first. totals: how
-    many wrong and right cases a class has. behaviour: by what was looked for, an example; empty if there is none.
-    notes: what was left out, and without a convention why."""
+    """The findings about a function. paid, refused: the gold and response of each mistake by class, the shortest first.
+    totals: how many wrong and right cases a class has. behaviour: an example of each fault that was looked for; empty
+    if there is none. notes: the examinations that were left out, and without a convention why."""
 
     convention: Convention | None = None
     reads: list[str] = field(default_factory=list)
@@ -168,7 +168,7 @@ class _Check:
         self.findings.reads = [form for form, outcome in zip(FORMS, reads, strict=False) if self._is_paid(outcome)]
 
     def look_for_dependence(self) -> None:
-        """Compare what the cases got with the same calls under other circumstances."""
+        """Compare the rewards of the cases with the same calls under other circumstances."""
         findings = self.findings.behaviour
         good = [each for each in self._graded if not isinstance(each[1], Raised)]
         few = min(max(int(0.15 / self._call_s), 1), 8)
@@ -287,7 +287,7 @@ def _probe(function: Callable[..., Any], candidate: Convention) -> tuple[Convent
 
 
 def _in_threads(function: Callable[..., Any], convention: Convention, pairs: Sequence[Pair]) -> list[tuple[int, Any]]:
-    """Return the place and outcome of calls from eight threads, each of which begins with another pair."""
+    """Return the place and outcome of calls from eight threads. Each thread begins with another pair."""
     sys.setswitchinterval(1e-5)
     results, end = list[tuple[int, Any]](), time.monotonic() + 0.7
 

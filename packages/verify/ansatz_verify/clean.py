@@ -1,4 +1,4 @@
-"""Cleans a text before parsing: one spelling for what looks the same, no wrappers. Linear in the length of the text."""
+"""Cleans a text before parsing: one spelling for texts that look the same, no wrappers. Linear in the text's length."""
 
 from __future__ import annotations
 

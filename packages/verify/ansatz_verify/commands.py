@@ -19,7 +19,7 @@ _ALIGNED = frozenset({"aligned", "align", "gathered", "split", "equation", "math
 
 
 class Commands(Grammar, ABC):
-    """The parser's rules for what has arguments or encloses something."""
+    """The parser's rules for everything that has arguments or encloses something."""
 
     def argument(self) -> Expr:
         """Return one argument of a LaTeX command: a group or a single token; of a number, only its first digit."""
@@ -152,7 +152,7 @@ class Commands(Grammar, ABC):
         return apply("abs", (inner,), None)
 
     def bracketed(self, opening: str) -> Value:
-        """Return what a bracket holds, through its close; the opening was just taken."""
+        """Return the contents of a bracket, through its close; the opening was just taken."""
         self.deeper()
         closing = _CLOSED_BY[opening]
         if self.token.kind == "close" and self.token.text in closing:
@@ -184,7 +184,7 @@ class Commands(Grammar, ABC):
         return self._enclosed(value, opening, close)
 
     def _enclosed(self, value: Value, opening: str, close: str) -> Value:
-        """Return what a value is between two brackets."""
+        """Return the meaning of a value between two brackets."""
         items = value.items if isinstance(value, v.Listing) else (value,)
         if opening == "\\{":
             return v.Collection(items)

@@ -1,4 +1,4 @@
-"""Layer 3: whether two values are the same answer. Exact; what needs algebra raises Undecided or asks a worker."""
+"""Layer 3: whether two values are the same answer. Exact; questions for algebra raise Undecided or go to a worker."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ class Comparison(Equality):
         return 0 < len(named) == len(items) and self._in_order(entries, [named[name] for name in sorted(named)])
 
     def _with_chains_resolved(self, value: Value) -> Value:
-        """Return a list of chains such as `x = 8/2 = 4, y = 5 - 4 = 1` as the list of what they state."""
+        """Return a list of chains such as `x = 8/2 = 4, y = 5 - 4 = 1` as the list of the results that they state."""
         items = value.items if isinstance(value, v.Listing) else ()
         chains = [isinstance(i, v.Relation) and len(i.sides) > 2 and set(i.operators) <= {"=", "~"} for i in items]
         stated = (self._resolved(item) if chain else item for item, chain in zip(items, chains, strict=True))

@@ -44,7 +44,7 @@ FORMS = (
     "Answer: {}",
     "{}",
 )
-"""Ways in which a response states its answer, the most usual first. The last one is tried when nothing else is paid."""
+"""Forms of a response that states its answer, the most usual first. The last one is tried when nothing else is paid."""
 _AS_GOLD: dict[str, Callable[[str], Any]] = {
     "text": str,
     "text in dollars": "${}$".format,
@@ -58,7 +58,7 @@ _AS_GOLD: dict[str, Callable[[str], Any]] = {
 class Convention:
     """How a function is called. response, gold: the parameters that take them, or ALL_COLUMNS for the gold.
 
-    batched: every value is a list. chat: a response is a list of messages. form: what the response says.
+    batched: every value is a list. chat: a response is a list of messages. form: the response around the answer.
     """
 
     response: str
@@ -74,7 +74,7 @@ class Convention:
         return f"{name}({self.response}={response}, {self.gold}={shown.format(f'gold as {self.as_gold}')})"
 
     def call(self, function: Callable[..., Any], pairs: Sequence[Pair]) -> list[float | None]:
-        """Return the rewards of some pairs, of a single one unless the function is batched. Raise what it raises."""
+        """Return the rewards of some pairs, of a single one unless the function is batched. Its errors pass through."""
         golds = [_AS_GOLD[self.as_gold](gold) for gold, _ in pairs]
         responses = [[{"role": "assistant", "content": text}] if self.chat else text for _, text in pairs]
         values = {self.response: responses, self.gold: golds}
@@ -154,7 +154,7 @@ def _listed(result: Any) -> list[Any]:
 
 
 def _number(result: Any) -> float | None:
-    """Return a reward as a number; None, with which TRL marks a reward that does not apply, stays. Raise TypeError."""
+    """Return a reward as a number. None stays, as TRL's mark for a reward that does not apply. Raise TypeError."""
     if is_a(result, dict):
         result = next((result[name] for name in ("score", "reward", "acc", "correct") if name in result), result)
     if is_a(result, tuple):

@@ -44,7 +44,7 @@ class Decision(NamedTuple):
 
 
 Ask = Callable[[Value, Value, Options], Reason]
-"""What compares two trees with algebra."""
+"""A function that compares two trees with algebra."""
 
 
 def decide_pair(gold: str, answer: str, options: Options, ask: Ask) -> Decision:
@@ -99,7 +99,7 @@ def _same_letters(gold: str, answer: str) -> bool:
 
 
 def _products(gold: str, answer: str, options: Options) -> Iterator[tuple[ParsedAnswer, ParsedAnswer]]:
-    """Yield the reading in which letters outside \\text{} are products, if they can be.
+    """Yield the reading that takes letters outside \\text{} as products, if they can be.
 
     A run that the other side has as one name is one name: SRMC is not SMRC.
     """
@@ -148,7 +148,7 @@ def _decide_reading(expected: ParsedAnswer, parsed: ParsedAnswer, options: Optio
 
 
 def compare_values(gold: Value, answer: Value, options: Options, algebra: Algebra) -> Reason:
-    """Return EQUAL, DIFFERENT or HEDGED for two trees. What `algebra` raises passes through."""
+    """Return EQUAL, DIFFERENT or HEDGED for two trees. Errors of `algebra` pass through."""
     try:
         same = Comparison(options, algebra).same(gold, answer)
     except Hedged:

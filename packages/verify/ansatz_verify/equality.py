@@ -16,8 +16,8 @@ from ansatz_verify.values import Expr, Value
 
 Question = Literal["equal", "rounded", "proportional", "same_direction"]
 Algebra = Callable[[Question, Expr, Expr], bool]
-"""What algebra decides about two expressions: are they equal; is the second, a decimal, the first one rounded; is
-their quotient a constant other than zero; is it a positive constant."""
+"""A function that decides a question about two expressions by algebra: are they equal; is the second, a decimal, the
+first one rounded; is their quotient a constant other than zero; is it a positive constant."""
 
 
 class Undecided(Exception):

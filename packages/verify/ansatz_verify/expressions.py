@@ -19,7 +19,7 @@ from ansatz_verify.words import CONNECTIVES, GREEK, unit_name
 _ADDED = (*v.EXPRESSIONS, v.Quantity)
 _DECORATIONS = ("bar", "hat", "vec", "tilde", "dot", "ddot")
 _MARKS = frozenset({"^", "_", "!", "deg", "circ", "'", "(", "[", "%"})
-"""What can follow a value as a part of it."""
+"""The tokens that can follow a value as a part of it."""
 _NAMED: dict[str, Value] = {"empty": v.Collection(()), "reals": v.REALS}
 _EXPECTATIONS = (v.Name("E"), v.Name("blackboard E"))
 _DEGREE = v.divide(v.PI, v.integer(180))
@@ -218,7 +218,7 @@ class Expressions(Commands):
         return v.Apply(f"{base.name}^-1", self.arguments())
 
     def exponent(self) -> Expr:
-        """Return what follows ^: a group or one signed primary. `2^10` has the exponent 10, as in plain text."""
+        """Return the exponent after ^: a group or one signed primary. `2^10` has the exponent 10, as in plain text."""
         self.deeper()
         sign = self.take_op("+", "-")
         value = expression(self.primary())

@@ -23,15 +23,15 @@ _BEGIN_S = time.time()
 
 
 class Raised(str):
-    """What a call raised, in place of its result; also HANGS and ENDS."""
+    """The error that a call raised, in place of its result; also HANGS and ENDS."""
 
 
 def outcomes(
     calls: Sequence[Callable[[], Any]], *, most_s: float, prepare: Callable[[], None], limit_s: float = 2.0
 ) -> Generator[Any, None, None]:
-    """Yield the result of each call, or what it raised. A call that takes over limit_s is followed by a new fork.
+    """Yield the result of each call, or its error. A call that takes over limit_s is followed by a new fork.
 
-    It ends early after two of them, and after most_s seconds. prepare: what a fork does first.
+    It ends early after two of them, and after most_s seconds. prepare: called first in every fork.
     """
     end, done, stops = time.monotonic() + most_s, 0, 0
     while done < len(calls) and stops < 2 and time.monotonic() < end:
@@ -71,7 +71,7 @@ def _serve(pipe: Any, calls: Sequence[Callable[[], Any]], prepare: Callable[[], 
 
 
 def caught(call: Callable[[], Any]) -> Any:
-    """Return the result of a call, or what it raised."""
+    """Return the result of a call, or its error."""
     try:
         return call()
     except (Exception, SystemExit) as error:

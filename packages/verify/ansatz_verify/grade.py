@@ -24,7 +24,7 @@ _BY_MODE: dict[str, dict[str, Any]] = {
 }
 """Options that training and evaluation differ in."""
 _RANKS = {Reason.EQUAL: 0, Reason.TIMEOUT: 1, Reason.CRASHED: 1}
-"""What counts first among the decisions on several gold answers."""
+"""The ranks of the reasons when there are several gold answers. The decision with the lowest rank counts."""
 ALGEBRA_TARGET = "ansatz_verify.algebra:decide"
 
 _default_pool: WorkerPool | None = None

@@ -46,7 +46,7 @@ def _integer_token(digits: str) -> Token:
 _END = [Token("end", "")] * LOOKAHEAD
 _GAP = r"\s*,\s?\\[!,;:]\s*|\{,\}|\\[,;:!]|\\ |~"
 _SPACED = re.compile(r"(?<![\d.,])(?<![\d.,]\s)[1-9]\d{0,2}(?:\s\d{3})+(?!\d|\s?[\d/^]|\s?\\frac|,\d)")
-"""Thousands grouped by plain spaces. What follows must not turn the last group into a numerator: 2 100/101 is mixed."""
+"""Thousands grouped by plain spaces. The last group must not turn out to be a numerator: 2 100/101 is mixed."""
 _DIGITS = re.compile(r"\d+|(?=\.\d)")
 _RECURRING = r"\(\d+\)|\\overline\{\d+\}|\\bar\{\d+\}|\\dot\{\d+\}|\.\.\.|\s?\\l?dots"
 _TAIL = re.compile(rf"(?:(?P<point>\.\d*)(?P<recur>{_RECURRING})?)?(?P<exp>[eE][+-]?\d+(?![\dA-Za-z]))?")
@@ -59,7 +59,7 @@ def _grouped(gap: str) -> re.Pattern[str]:
 _INSIDE, _OUTSIDE = _grouped(_GAP), _grouped(rf"{_GAP}|,")
 _LOCALE, _LOCALE_COMMA = _grouped(rf"{_GAP}|,|\s|'"), _grouped(rf"{_GAP}|\.|\s|'")
 _INTEGER = re.compile(r"\d+(?![\d.,{~eE']|\\[^A-Za-z]|\s(?![A-Za-z]))")
-"""An integer that what follows cannot continue: a fast check that decides most numbers."""
+"""An integer that the text after it cannot continue: a fast check that decides most numbers."""
 _INDIAN = re.compile(r"[1-9]\d?(?:,\d{2})+,\d{3}(?!\d|,\d)")
 
 _D, _SYMBOL, _ORDER = (

@@ -1,8 +1,8 @@
 """Layer 1: from a response to the answer string in it. Every scan is linear in the length of the text.
 
 In the text after the last `</think>` the last box or answer tag counts. Marks with nothing between them but commas,
-"and", "or" and names such as `y =` form one list with it. What touches the mark (a sign, a factor, a unit) belongs to
-it; nothing else around it is read. An empty or unterminated box is not an answer: extraction never falls back to an
+"and", "or" and names such as `y =` form one list with it. Text that touches the mark (a sign, a factor, a unit) belongs
+to it; nothing else around it is read. An empty or unterminated box is not an answer: extraction never falls back to an
 earlier mark, so a policy gains nothing by trying several.
 """
 
@@ -75,7 +75,7 @@ def extract(
 
 
 def boxed_answer(text: str, *, gold: bool = False) -> str:
-    """Return what the only box of a bare answer holds, or the last box of a gold that is a whole solution."""
+    """Return the content of the only box of a bare answer, or of the last box of a gold that is a whole solution."""
     if "\\boxed" not in text and "\\fbox" not in text:
         return text
     marks = marks_in(text)
@@ -174,7 +174,7 @@ def _with_touching(text: str, mark: _Mark) -> str:
 
 
 def _after_thought(response: str, *, require: bool, ignore_unclosed: bool) -> str | None:
-    """Return what follows the last `</think>`; None when a thought is left open, or when one is required and absent."""
+    """Return the text after the last `</think>`; None if a thought is left open, or if one is required and absent."""
     end = response.rfind("</think>")
     text = response[end + len("</think>") :] if end >= 0 else response
     if "<think>" in text and not ignore_unclosed:

@@ -1,4 +1,4 @@
-"""The options of a comparison. Each is a point on which graders in the field differ by choice."""
+"""The options of a comparison. Graders in the field differ on each of these points by choice."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 clock: Callable[[], float] = time.monotonic
-"""What tells the time. Whoever can be stopped in the middle of a call sets one that leaves this time out."""
+"""The clock of all limits. Whoever can be stopped in the middle of a call sets one that leaves this time out."""
 _PROC = Path("/proc")
 _LOOK_AGAIN_S = 0.02  # a wait for a processor is counted only when it ends
 
@@ -48,7 +48,7 @@ class OwnTime:
         return max(self._limit_s - (clock() - self._begin_s), _LOOK_AGAIN_S)
 
     def _read_counts(self) -> tuple[float, float] | None:
-        """Return the seconds in which the process has run, and has waited for a processor, in all."""
+        """Return the seconds that the process has run, and has waited for a processor, in all."""
         try:
             ran, waited, _ = (self._folder / "schedstat").read_text().split()
         except (OSError, ValueError):

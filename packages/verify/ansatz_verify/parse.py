@@ -125,7 +125,7 @@ def plain(cleaned: str) -> str:
 
 
 class _Reading(NamedTuple):
-    """What a text says, and what its parser came across."""
+    """The value that a text states, and whether its parser came across an unreduced part."""
 
     value: Value
     unreduced: bool = False

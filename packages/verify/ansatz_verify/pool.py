@@ -1,12 +1,11 @@
 """Worker processes that can be killed, for work that might not end: algebra on text that a model wrote.
 
-The parent watches the time that a job uses (`OwnTime`: a loaded machine does not change what a worker can decide). It
-kills and replaces a worker that needs too long, so a call returns whatever the job does, from any thread, within
-asyncio, in a daemonic process or in a Ray actor. The parent uses no signals, alarms
-or forks: a worker is a fresh interpreter on two pipes. It does not import the parent's main module, so it never loads
-torch and needs no `if __name__ == "__main__"` guard. Workers start with the first job, or before it with `start`. After
-the first job there is always one spare worker, so that a job that follows a killed one does not wait for an interpreter
-to start.
+The parent watches the time that a job uses (`OwnTime`: a loaded machine does not change the questions that a worker can
+decide). It kills and replaces a worker that needs too long, so a call returns whatever the job does, from any thread,
+within asyncio, in a daemonic process or in a Ray actor. The parent uses no signals, alarms or forks: a worker is a
+fresh interpreter on two pipes. It does not import the parent's main module, so it never loads torch and needs no
+`__main__` guard. Workers start with the first job, or before it with `start`. After the first job there is always one
+spare worker, so that a job that follows a killed one does not wait for an interpreter to start.
 """
 
 from __future__ import annotations

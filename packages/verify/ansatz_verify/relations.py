@@ -1,4 +1,4 @@
-"""Relations as answers: which side is only a name, and what value a chain of equalities states.
+"""Relations as answers: which side is only a name, and which value a chain of equalities states.
 
 `x = 5`, `AB = 5`, `|AB| = 5`, `f(2) = 5`, `m + n = 5` and `V_1 : V_2 = 2 : 3` all give a named thing its value.
 `2x = 10` and `x^2 + y^2 = 4` do not: they are equations, and the number on their right side is not their answer.
@@ -15,7 +15,7 @@ from ansatz_verify.values import Expr, Value
 from ansatz_verify.words import KNOWN_FUNCTIONS
 
 _UNKNOWNS = frozenset({"x", "y", "z", "t"})
-"""Letters that usually stand for what an equation is solved for, so `|x| = 9` and `x + y = 9` are equations."""
+"""Letters that usually stand for the unknown of an equation, so `|x| = 9` and `x + y = 9` are equations."""
 
 
 def is_label(value: Value) -> bool:

@@ -1,4 +1,4 @@
-"""What other people's data calls a gold answer and a response, and how both are read from it."""
+"""The names of gold answers and responses in other people's data, and how both are read."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def gold_text(gold: Any, *, what: str = "the gold answer") -> str:
 
 
 def gold_of(value: Any) -> str:
-    """Return the gold of a field: an answer, a list of them, any of which is right, or a solution with `####` or a box.
+    """Return the gold of a field: an answer, a list of answers that are all right, or a solution with `####` or a box.
 
     Raise ValueError if it holds none.
     """
@@ -70,7 +70,7 @@ def gold_of(value: Any) -> str:
 
 
 def text_of(value: Any) -> str:
-    """Return a text, or that of a conversation's last message with its thought; empty if the model did not write it."""
+    """Return a text, or the text of a conversation's last message with its thought; empty unless the model wrote it."""
     if isinstance(value, str):
         return value
     last = value[-1] if is_a(value, list, tuple) and value else value

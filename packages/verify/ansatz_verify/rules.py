@@ -40,7 +40,7 @@ def in_usual_form(value: Value) -> Value:
 
 
 def without_conditions(value: Value) -> Value:
-    """Return a list without the relations that say for what its other items hold: `y = 2x, x > 0` is `y = 2x`.
+    """Return a list without the relations that are conditions of its other items: `y = 2x, x > 0` is `y = 2x`.
 
     For an answer to a gold that has no condition; `x > 1, y > 2` and `5, x > 0` stay.
     """
@@ -107,7 +107,7 @@ def name_argument_x(value: Value) -> Value:
 
 @rule(changes=2)
 def drop_memberships(value: Value) -> Value:
-    """Drop `x \\in R` and the like next to what it is said of.
+    """Drop `x \\in R` and the like next to the statement that they restrict.
 
     Example: `f(x) = x, x \\in R` is `f(x) = x`. Near miss: `x \\in [0, 1]` is a value, and `5, x \\in R` stays.
     """

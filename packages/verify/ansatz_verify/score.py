@@ -22,7 +22,7 @@ def graded(gold: str, response: str, *, mode: Mode = "strict", pool: WorkerPool 
 
 
 class Lines:
-    """The lines of files on their way to verdicts: what was counted, and what was left out or noted, and why.
+    """The lines of files on their way to verdicts: their counts, the lines that were left out or noted, and why.
 
     problems: by reason, how many lines it concerns and the place of the first one.
     """
@@ -75,7 +75,7 @@ class Lines:
         self.problems[problem] = count + 1, first
 
     def summary(self) -> Iterator[str]:
-        """Yield what to tell the user: the verdicts by reason, and each problem once."""
+        """Yield the lines of a summary for the user: the verdicts by reason, and each problem once."""
         yield f"{self.counts.total()} responses, {self.counts['equal']} correct"
         yield from (f"{reason:12s} {count}" for reason, count in self.counts.most_common())
         for problem, (count, first) in self.problems.items():

@@ -1,4 +1,4 @@
-"""The state that all parts of the parser share: a place in a list of tokens, a bounded depth, and what was seen."""
+"""The state that all parts of the parser share: a place in a list of tokens, a bounded depth, and a few flags."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Grammar(ABC):
     given: the tokens as they were written. tokens: a copy that the parser can rewrite at the place, as for the first
     digit of `\\frac12`. at: the next token.
     turned: a bit for each `\\pm`, set where it is a minus in this pass; -1: everywhere. num_signs: how many were read.
-    saw_sign, unreduced: what the pass came across.
+    saw_sign, unreduced: whether the pass came across one.
     degrees: "deg", "C" or "F" after a degree sign. letters_apart: letters are variables, never units.
     list_depth: the depth at which a `\\pm` doubles the clause that holds it.
     conditions: relations behind the clause, as in `(x > 0)` or `for x > 0`.

@@ -71,7 +71,7 @@ def build(value: Expr) -> Any:
 
 
 def _with_bounds(value: v.Apply) -> Any:
-    """Return a sum, product, integral or limit, worked out. Raises NoNumber for what sympy might not finish."""
+    """Return a sum, product, integral or limit, worked out. Raises NoNumber if sympy might not finish it."""
     inner, index, *ends = value.arguments
     if not isinstance(index, v.Name) or any(v.size_of(end) > _MAX_SIZE // 4 for end in ends):
         raise NoNumber("bounds too large to work out")

@@ -20,8 +20,8 @@ _FILLERS = frozenset({"of", "a", "an", "the"})
 _RAISED_BY = {"squared": 2, "cubed": 3}
 _MAX_POWER = 6
 _LETTER_RATIOS = {"s": "mLJCWVKAN", "h": "mL", "m": "NVAWK", "K": "JW", "C": "NJ", "g": "J"}
-"""Denominators, and the numerators over which they are a unit also as plain letters: `5 m/s` is an amount, `2 h/g` a
-formula."""
+"""Denominators, each with the numerators that form a unit with it even as plain letters: `5 m/s` is an amount, `2 h/g`
+a formula."""
 
 
 class _Reader:

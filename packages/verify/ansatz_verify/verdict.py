@@ -1,4 +1,4 @@
-"""What grading returns, and the form of a gold that has several right answers."""
+"""The result of grading, and the form of a gold that has several right answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """Why a verdict is what it is. Only EQUAL is correct."""
+    """The reason for a verdict. Only EQUAL is correct."""
 
     EQUAL = "equal"
     DIFFERENT = "different"
@@ -23,10 +23,10 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a grader found out about one response. It is true if the response is correct.
+    """The decision of a grader about one response. It is true if the response is correct.
 
     extracted: the answer that was compared, as text; None if the response has none.
-    stage: what decided: "extract", "string", "number", "structure", "algebra", the name of a reward, or "grader".
+    stage: the decisive one: "extract", "string", "number", "structure", "algebra", a reward's name, or "grader".
     seconds: wall time of the grading. Comparisons ignore it, so that the verdicts of a replay are equal.
     """
 
@@ -41,9 +41,9 @@ class Verdict:
 
 
 def golds_of(answer: str) -> tuple[str, ...]:
-    """Return the gold answers that a text states, any of which is right: the items of a JSON list of texts, as
-    `joined_golds` writes it, else the text itself. Such a list is never mathematics: (1, 2) and [1, 2] have no
-    quotation marks."""
+    """Return the gold answers that a text states: the items of a JSON list of texts, as `joined_golds` writes it, else
+    the text itself. Each of them is right. Such a list is never mathematics: (1, 2) and [1, 2] have no quotation
+    marks."""
     if not answer.startswith('["'):
         return (answer,)
     try:

@@ -1,4 +1,4 @@
-"""What runs in a worker process of `pool.WorkerPool`: reads one JSON object per line and writes one per line."""
+"""The program of a worker process of `pool.WorkerPool`: reads one JSON object per line and writes one per line."""
 
 from __future__ import annotations
 
