@@ -180,7 +180,7 @@ def best(result: dict[str, Any], start: str) -> dict[int, float]:
 
 
 def table(results: dict[str, Any]) -> str:
-    head = "| parameters | rows | Ansatz, tokens/s | of the floor | ahead of `generate` | of vLLM | of llama.cpp |"
+    head = "| weights | rows | Ansatz, tokens/s | of the floor | ahead of `generate` | of vLLM | of llama.cpp |"
     lines = [head, "|---|---|---|---|---|---|---|"]
     for size, result in in_order(results):
         for rows in ROWS:
