@@ -53,11 +53,11 @@ def python(
     isolation: Isolation = "full",
 ) -> Environment:
     """Run Python programs in the sandbox (`rewards/sandbox.py`). All programs of a response share their variables. The
-    value of an expression in the last line is shown, as in a notebook.
+    value of an expression in the last line is shown, as in a notebook. A program may run or sleep for the environment's
+    `timeout_s`, and a response gets the CPU time of all its turns together.
 
     form: "tags" calls it in tags, "chat" as the tool `python` in the form of the model's chat template.
     call: the tag around a program. result: the tag around its output.
-    timeout_s: own time of a program, running or sleeping; a response gets the CPU time of all its turns together.
     memory_mb, packages, isolation: see `sandbox.run`. Raise ConfigError if the sandbox is not available.
     """
     check_tags(form, call=call != "code", result=result != "interpreter")
