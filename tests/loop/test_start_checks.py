@@ -178,7 +178,6 @@ def data_of(path: str) -> dict[str, Any]:
         ({"save": {"best": "hard"}}, "save.best = 'hard': expected true, false or one of several sources"),
         ({"evaluate": {"rewards": {"math_answer": {}}}}, "evaluate.rewards.math_answer is in rewards already"),
         ({"evaluate": {"rewards": {"repetition": {"weight": 1}}}}, "evaluate.rewards.repetition has a weight, but"),
-        ({"save": {"every": 1, "keep": 10**9}, "train": {"steps": 10**9}}, "GB are free on this disk"),
     ],
     ids=str,
 )
@@ -190,6 +189,12 @@ def test_missing_and_wrong_inputs(changes: Any, sentence: str, refusals: Refusal
     train, explain = refusals(changes)
     assert train == explain
     assert sentence in train
+
+
+def test_a_full_disk_stops_a_run_and_is_noted_by_explain(refusals: Refusals) -> None:
+    train, explain = refusals({"save": {"every": 1, "keep": 10**9}, "train": {"steps": 10**9}})
+    assert "GB are free on this disk" in train
+    assert explain == ""
 
 
 NO_SYSTEM = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
