@@ -28,6 +28,7 @@ MEASURED = {
         "Ansatz": sampled(50, 200, 400, 600, 800),
         "transformers generate, float32, sdpa": sampled(25, 90, 200, 250, 300),
         "transformers generate, float32, sdpa, static": sampled(20, 100, 100, 200, 400),
+        "vLLM, float32, compiled": sampled(40, 100, 100, 150, 200),
         "llama.cpp, F32, decoding alone": sampled(100, 100, 200, 300, 400),
         "llama.cpp, Q8_0, decoding alone": sampled(400, 400, 800, 900, 900),
     },
@@ -49,12 +50,13 @@ def test_the_floor_of_a_step_counts_what_is_sampled_read_and_learned_from():
 def test_the_best_peer_of_each_row_counts_and_weights_of_8_bits_are_no_peer():
     ratios = curve.ratios(MEASURED)
     assert ratios["generate"] == {1: 2.0, 4: 2.0, 16: 2.0, 64: 2.4, 128: 2.0}
+    assert ratios["vLLM"] == {1: 1.25, 4: 2.0, 16: 4.0, 64: 4.0, 128: 4.0}
     assert ratios["llama.cpp"] == {1: 0.5, 4: 2.0, 16: 2.0, 64: 2.0, 128: 2.0}
 
 
 def test_the_table_has_a_row_for_each_number_of_rows_and_one_for_the_step():
     lines = curve.table({"135": MEASURED}).splitlines()
-    assert "| 135 M | 1 | 50 | 50% | 2.00 | 0.50 |" in lines
+    assert "| 135 M | 1 | 50 | 50% | 2.00 | 1.25 | 0.50 |" in lines
     assert "| 135 M | 60 | 29% | 2.00 |" in lines
 
 

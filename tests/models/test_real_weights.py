@@ -7,8 +7,6 @@ not.
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +29,6 @@ pytestmark = pytest.mark.slow
 
 SMOLLM, GEMMA = SOURCES
 QUESTION = "What is 7 + 5?"
-LLAMA = REPOSITORY / ".venv-peers" / "llama"
 
 
 def folder(name: str) -> Path:
@@ -125,27 +122,6 @@ def test_a_killed_run_goes_on_with_the_same_bits(tmp_path: Path, model: str, ada
     assert different_results(whole, killed) == []
     rows = read_jsonl(whole / "rl" / "metrics.jsonl")
     assert all(row["align/max_gap"] < 1e-3 for row in rows)
-
-
-def test_an_exported_model_is_read_back_and_answers_in_llama_cpp(tmp_path: Path) -> None:
-    """The way back to GGUF: the converter of llama.cpp reads what `ansatz export` writes."""
-    recipe = recipe_of(tmp_path, SMOLLM, {"train": {"steps": 1, "lr": 1e-7}})
-    assert command("train", recipe, "--name", "one", timeout_s=900)[0] == 0
-    exported = tmp_path / "exported"
-    code, _, err = command("export", tmp_path / "runs" / "one", exported)
-    assert code == 0, err
-    code, out, err = command("ask", exported, QUESTION, "--max-response-tokens", "24")
-    assert code == 0, err
-    assert "12" in out
-    converter, program = LLAMA / "llama.cpp" / "convert_hf_to_gguf.py", LLAMA / "bin" / "llama-completion"
-    if not program.is_file():
-        pytest.skip("llama.cpp is not built. `make .venv-peers/llama/.ready` builds it.")
-    file = tmp_path / "model.gguf"
-    made = [sys.executable, str(converter), str(exported), "--outfile", str(file), "--outtype", "f32"]
-    subprocess.run(made, check=True, capture_output=True, text=True)
-    asked = [str(program), "-m", str(file), "-p", QUESTION, "-n", "24", "--temp", "0", "-st", "--jinja"]
-    answer = subprocess.run(asked, check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL).stdout
-    assert "12" in answer.split(QUESTION)[-1]
 
 
 def test_a_step_takes_no_more_memory_than_explain_says(tmp_path: Path) -> None:
