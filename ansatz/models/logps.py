@@ -55,11 +55,12 @@ class PackedTokens(Protocol):
 
 
 class _Settings(NamedTuple):
-    """softcap: see `head_logits`."""
+    """softcap: see `head_logits`. keeps: whether a backward pass may follow that can use logits of the forward pass."""
 
     end_ids: Sequence[int]
     temperature: float
     softcap: float | None
+    keeps: bool
 
 
 class _ChunkedLogps(torch.autograd.Function):
@@ -75,13 +76,13 @@ class _ChunkedLogps(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         logp_M = hidden_MH.new_empty(len(target_M), dtype=torch.float32)
         entropy_M = torch.empty_like(logp_M)
-        ctx.kept, keeps = list[Tensor](), any(ctx.needs_input_grad) and settings.softcap is None
+        ctx.kept = list[Tensor]()
         for rows in _chunks(len(target_M), weight_VH):
             logits_CV = head_logits(hidden_MH[rows], weight_VH, settings.temperature, settings.softcap)
             logp_CV = _chunk_logps(logits_CV, target_M, num_candidates_M, no_eos_M, settings.end_ids, rows)
             logp_M[rows] = logp_CV.gather(-1, target_M[rows, None]).squeeze(-1)
             entropy_M[rows] = torch.special.entr(logp_CV.exp()).sum(-1)
-            if keeps and rows.stop <= kept_rows(len(weight_VH), on_gpu=weight_VH.is_cuda):
+            if settings.keeps and rows.stop <= kept_rows(len(weight_VH), on_gpu=weight_VH.is_cuda):
                 ctx.kept.append(logp_CV)
         ctx.save_for_backward(hidden_MH, weight_VH, target_M, num_candidates_M, no_eos_M, entropy_M)
         ctx.settings = settings
@@ -184,7 +185,7 @@ def chunked_logps(
         nn.functional.pad(target_M, (0, padding)),
         None if num_candidates_M is None else nn.functional.pad(num_candidates_M, (0, padding), value=1),
         None if no_eos_M is None else nn.functional.pad(no_eos_M, (0, padding)),
-        _Settings(end_ids, temperature, softcap),
+        _Settings(end_ids, temperature, softcap, keeps=torch.is_grad_enabled() and softcap is None),
     )
     return policy_logp_M[:num_tokens], entropy_M[:num_tokens]
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import pytest
@@ -200,6 +201,27 @@ def test_kept_logits_change_no_bit(monkeypatch: pytest.MonkeyPatch, kept: int) -
     assert all(found.equal(value) for found, value in zip(values_and_gradients(), expected, strict=True))
     num_chunks, num_kept = 256 // 3 + 1, min(kept // VOCAB // 3, 256 // 3 + 1)  # rows are padded to 256
     assert num_computed == 2 * num_chunks - num_kept
+
+
+@pytest.mark.parametrize("with_gradient", [True, False])
+def test_logits_are_kept_only_for_a_backward_pass(monkeypatch: pytest.MonkeyPatch, with_gradient: bool) -> None:
+    """Also if the weights are trained: old log-probs are computed from them without gradient."""
+    monkeypatch.setattr(logps, "CHUNK_LOGITS", 3 * VOCAB)
+    monkeypatch.setattr(logps, "CHUNK_ROWS", 1)
+    made, num_alive = list[weakref.ref[Tensor]](), list[int]()
+    compute = logps._chunk_logps
+
+    def watched(*arguments: Any) -> Tensor:
+        num_alive.append(sum(each() is not None for each in made))
+        made.append(weakref.ref(logp_CV := compute(*arguments)))
+        return logp_CV
+
+    monkeypatch.setattr(logps, "_chunk_logps", watched)
+    hidden_MH, weight_VH, target_M = inputs()
+    with torch.set_grad_enabled(with_gradient):
+        chunked_logps(hidden_MH, weight_VH.requires_grad_(), target_M)
+    num_earlier = len(made) - 1 if with_gradient else 1  # the loop's own name holds the last one
+    assert max(num_alive) == num_earlier
 
 
 def values_and_gradients() -> list[Tensor]:
