@@ -194,9 +194,9 @@ class TrainSection(ScheduleSection):
     """Number of times that the rollouts of a step are used. Each epoch after the first deals the prompts into
     minibatches in another order. A step makes updates_per_step x epochs_per_step optimizer steps."""
     tokens_per_microbatch: Positive = 16384
-    """Most tokens, prompts included, that one forward and backward pass computes. On a CPU, those of a small model that
-    run in parallel have so many each, and those of a larger one together. Bounds the memory and changes no result
-    beyond rounding."""
+    """The largest number of tokens, prompts included, in one forward and backward pass. On a CPU, several microbatches
+    can run in parallel: with a small model, each has this limit; with a larger one, they share it. The limit bounds the
+    memory and changes no result beyond rounding."""
     optimizer: dict[str, Any] = Field(default_factory=lambda: {"name": "adamw"})
     """The optimizer with its settings: {name: adamw, betas: [0.9, 0.99]}. Also used by SFT and for the critic."""
     max_grad_norm: Rate = 1.0

@@ -28,7 +28,8 @@ def opened(problem: Problem, opening: str | Sequence[Mapping[str, Any]], *, erro
     """Return the problem as the prompt shows it after the opening of its environment.
 
     A text is shown on a new line after the question. Messages are shown before the question, and a system prompt before
-    all turns; if the last message is a user's, it replaces the question. error: why there is no opening.
+    all turns; if the last message is a user's, it replaces the question.
+    error: the reason why the environment could not open the conversation; empty if it could.
     """
     question, before = problem.question, list[dict[str, Any]]()
     if isinstance(opening, str):

@@ -86,8 +86,8 @@ class Policy:
         )
 
     def microbatch_tokens(self, limit: int) -> int:
-        """Return how many of `limit` tokens one microbatch of an update has: all, or an equal share for each of those
-        of a larger model that run in parallel, so that they need no more memory than one."""
+        """Return the largest number of tokens of a microbatch. Parallel microbatches of a larger model share the limit,
+        so that they need no more memory than a single one."""
         return tokens_of_each(limit, self.num_parameters, self.parallel_microbatches)
 
     def run(self, function: Callable[[], _T]) -> _T:

@@ -23,7 +23,8 @@ _Result = TypeVar("_Result")
 SMALL_MODEL = 2**24
 """Models with fewer parameters are small: one operation is not enough work for several threads."""
 PARALLEL_GRADIENTS = 2**29
-"""Of larger models, the microbatches in parallel have at most so many gradients at once: 2 GiB in float32."""
+"""Microbatches of a larger model run in parallel only if their gradients together have at most this many values, which
+take 2 GiB in float32."""
 
 
 def usable_cores() -> int:
@@ -43,8 +44,8 @@ def parallel_microbatches(num_parameters: int, *, on_cpu: bool, threads: int) ->
 
 
 def tokens_of_each(limit: int, num_parameters: int, parallel: int) -> int:
-    """Return the limit of tokens of each microbatch. Those of larger models share it, as their activations are what
-    fills the memory."""
+    """Return the largest number of tokens of each microbatch. Parallel microbatches of a larger model share the limit,
+    because their activations fill most of the memory."""
     return limit if num_parameters < SMALL_MODEL else max(1, limit // parallel)
 
 

@@ -1,4 +1,4 @@
-"""The rules that the watchdog and the report apply to the metrics of a stage. There is no other definition.
+"""The rules that the watchdog and the report apply to the metrics of a stage. All rules are defined here.
 
 Two kinds exist by default. Each metric with a range in the table of metrics has a rule with the metric's name: it warns
 when the metric leaves its range, and so does the rule `gap`. The rules of collapse below have wider limits, and take

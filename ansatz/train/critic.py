@@ -55,7 +55,7 @@ class Critic(nn.Module):
         return self._policy.parallel_microbatches
 
     def microbatch_tokens(self, limit: int) -> int:
-        """Return how many of `limit` tokens each has."""
+        """Return the largest number of tokens of each, as for a policy of this size."""
         return self._policy.microbatch_tokens(limit)
 
     def values(self, packed: PackedRollouts) -> Tensor:

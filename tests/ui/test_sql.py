@@ -110,7 +110,7 @@ def test_sql_and_the_predicate_select_the_same_rows(
     def grade(row: Mapping[str, Any], mode: str) -> bool:
         return (int(row["id"]) + len(mode)) % 2 == 0
 
-    def tests_of(row: Mapping[str, Any]) -> Tree:
+    def filter_of(row: Mapping[str, Any]) -> Tree:
         """The filter of one row, in which each test of its labels is replaced by what it comes to."""
 
         def decide(test: Tree) -> Tree:
@@ -127,7 +127,7 @@ def test_sql_and_the_predicate_select_the_same_rows(
     assert index.count(bound) == index.summarise(bound, facets=("level",), numbers=("reward",)).total == len(found)
     assert found == sorted(row["id"] for row in select_rows(table, Query(resolved), grade=grade))
     if "Percentile(" not in repr(tree):
-        assert found == [row["id"] for row in table if compile_predicate(tests_of(row), grade=grade)(row)]
+        assert found == [row["id"] for row in table if compile_predicate(filter_of(row), grade=grade)(row)]
 
 
 def test_modes_of_the_verifier_that_disagree_are_found(index: RolloutIndex):
