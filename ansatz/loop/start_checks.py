@@ -118,13 +118,15 @@ def _text_part(config: Config) -> str | None:
 def explained(config: Config, *, elsewhere: bool) -> tuple[RunSources, list[str]]:
     """Make the checks of `check_start` for a recipe that is not run here. Return its sources, with the recipe that they
     will use, and sentences about checks that could not be made here: nothing is downloaded. Nothing is written either,
-    so that a full disk is only noted.
+    so a full disk is only a note.
 
     elsewhere: the recipe is meant for a machine with its files, packages and servers. They may be missing here.
     """
     sources = RunSources(config)
+    with _collecting(sources.notes, (NoSpaceError,)):
+        check_run_space(config)
     with stored_only():
-        _, missing = check_start(sources, may_miss=(NotStoredError, NoSpaceError, *(ELSEWHERE if elsewhere else ())))
+        _, missing = check_start(sources, has_space=True, may_miss=(NotStoredError, *(ELSEWHERE if elsewhere else ())))
     return sources, missing
 
 

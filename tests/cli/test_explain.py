@@ -156,7 +156,7 @@ def test_a_full_disk_is_noted_and_the_rest_is_explained(tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda folder: shutil._ntuple_diskusage(2**30, 2**29, 2**29))
     output = explain(toy_recipe(tmp_path, OF_3B)).output
     assert "P = 3,085,938,688 parameters" in output.partition("# Memory\n")[2]
-    assert len(re.findall(r"^Not checked: .* need 30\.9 GB, but only 0\.537 GB are free", output, re.MULTILINE)) == 1
+    assert len(re.findall(r"^Note: .* need 30\.9 GB, but only 0\.537 GB are free", output, re.MULTILINE)) == 1
 
 
 def test_adapters_and_a_reference_are_counted(tmp_path):
