@@ -21,8 +21,8 @@ INTRODUCTION = """\
 This page is generated from `tools/families.py` and `tools/family_results.json` by `make docs`; do
 not edit it.
 
-`model.path`, `rejection.teacher` and `rewards.learned.model` take a local folder in Hugging Face
-format, a GGUF file, or a model of the hub with an optional branch, tag or commit:
+`model.path` and `rejection.teacher` take a local folder in Hugging Face format, a GGUF file, or a
+model of the hub with an optional branch, tag or commit. `rewards.learned.model` takes no GGUF file.
 
 ```yaml
 model: {path: Qwen/Qwen2.5-1.5B-Instruct}

@@ -18,7 +18,12 @@ from ansatz.visible import say
 def sweep(
     file: Annotated[Path, typer.Argument(help="A sweep file; docs/how-to/sweep_a_key.md shows one.")],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check every cell, print the table and the expected time, run nothing.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Check every arm on the first block and the recipes of the others, print the table and the expected "
+            "time, run nothing.",
+        ),
     ] = False,
     processes: Annotated[int, typer.Option(help="Cells that run at the same time.", min=1, max=1024)] = 2,
     rows: Annotated[Path | None, typer.Option(help="Folder of the files of rows. Default: that of the runs.")] = None,
@@ -30,8 +35,8 @@ def sweep(
 ) -> None:
     """Run every cell of a sweep file that has no row yet, and print the mean of each arm and the verdict on each rule.
 
-    A cell is an arm on a block: one run. All cells are checked before the first one starts. A sweep that was killed
-    goes on when it is started again, and ends with the same rows.
+    A cell is an arm on a block: one run. All arms are checked on the first block before a cell starts. A sweep that was
+    killed goes on when it is started again, and ends with the same rows.
     """
     from ansatz.cli.train import following
     from ansatz.findings.cells import Cells, check_cells

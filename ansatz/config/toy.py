@@ -4,7 +4,7 @@ Toy size is a layer of the config between the recipe with its overlays and the o
 takes effect. The model keeps its architecture (see `models.known_models`) and gets random weights. Sizes are lowered
 to the caps below and never raised. Generated problems replace problems of the hub and of missing files, and responses
 of the policy replace pairs and labelled responses from there. Rejection sampling teaches wrong responses if there are
-no correct ones. All changes are printed and kept as `model.toy` in the config.yaml of the run.
+no correct ones. The number of changed keys is printed, and config.yaml of the run lists them as `model.toy`.
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ class ChatClient:
     """url: including the version, such as http://localhost:8000/v1. timeout_s: wall time of one attempt.
 
     patience_s: wall time from the first attempt of a request until it is given up. After a temporary failure
-    (connection, timeout, status 408, 429, 5xx) there is another attempt: the n-th after backoff_s x 2^n plus up to half
-    of that at random, or after the server's Retry-After, and never more than 30 s later.
+    (connection, timeout, status 408, 429 or 503, for example) there is another attempt: the n-th after backoff_s x 2^n
+    plus up to half of that at random, or after the server's Retry-After, and never more than 30 s later.
     concurrent: most requests in flight. Others wait for their turn; waiting does not count towards the timeout.
     """
 
