@@ -54,8 +54,8 @@ def earlier_turns(row: Row, question_key: str) -> list[dict[str, Any]]:
             )
         _check_text(row, FIELD, stated)
     if not any(turn.role in SYSTEM_ROLES for turn in turns):
-        texts = (row.find(name) for name in SYSTEM)
-        turns = [*(Turn("system", text.strip()) for text in texts if isinstance(text, str) and text.strip()), *turns]
+        texts = [text for name in SYSTEM if (text := row.part_of_question(name))]
+        turns = [*(Turn("system", text) for text in texts), *turns]
     return [turn.message for turn in turns if not (turn.role in SYSTEM_ROLES and only_instructions(turn.text))]
 
 
@@ -132,8 +132,8 @@ def check_turns_after(row: Row, question_key: str, worked_keys: tuple[str | None
     following = turns[len(_before_question(turns)) + 1 :]
     after = [turn.role for turn in following]
     answered = question_key in (*CONVERSATIONS, *worked_keys)
-    if answered and len(following) > 1:
-        _check_text(row, question_key, row.find(question_key)[-len(following) :])
+    if turns:
+        _check_text(row, question_key, row.find(question_key)[-len(following) - 1 :])
     _check_calls_answered(row, question_key, turns)
     if not after or (answered and (after == ["assistant"] or _is_response(row, question_key, following))):
         return
@@ -153,12 +153,23 @@ def check_one_response(row: Row, key: str | None) -> None:
     """Raise RowError if the field is a chat with several turns: only the last one would be used."""
     turns = turns_of(row.find(key)) if key else None
     if key is not None and turns:
+        _check_text(row, key, row.find(key))
         _check_calls_answered(row, key, turns)
     if key is not None and turns is not None and len(turns) > 1 and not _is_response(row, key, turns):
         row.fail(
             f"the field {key!r} has {len(turns)} turns ({', '.join(turn.role for turn in turns)}), expected one "
             "response. Split the conversation into one row per response, or remove the row."
         )
+
+
+def check_one_turn(row: Row, key: str, *, after_question: bool = False) -> None:
+    """Raise RowError if the response in a field, perhaps after the question, has more than the assistant's one turn."""
+    if after_question:
+        check_turns_after(row, key, (key,))
+    else:
+        check_one_response(row, key)
+    if response_turns(row, [key]):
+        row.fail(f"the response in {key!r} calls tools, expected a single turn of the assistant. Remove the row.")
 
 
 def _question_index(turns: Sequence[Turn]) -> int:

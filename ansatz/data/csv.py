@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
-from ansatz.data.files import lines_of, problem_files, read_as, source_name
+from ansatz.data.files import lines_of, problem_files, read_as, sources_of_files
 from ansatz.data.row_problems import row_source
 from ansatz.data.rows import Row, row_of
 from ansatz.errors import ConfigError, DataError
@@ -27,7 +27,9 @@ def _open_csv(*, split: str, path: str | list[str], delimiter: str = ",") -> Ite
     if len(delimiter) != 1:
         raise ConfigError(f'csv: delimiter = {delimiter!r}, expected one character, such as "," or a tab.')
     files = problem_files(path, expected="a CSV file")
-    return [(read_rows(file, delimiter=delimiter), source_name(file)) for file in files]
+    return [
+        (read_rows(file, delimiter=delimiter), name) for file, name in zip(files, sources_of_files(files), strict=True)
+    ]
 
 
 csv = row_source("csv", _open_csv)

@@ -60,9 +60,20 @@ def read_as(file: Path, kind: str) -> str:
     return source if file.suffix.lower() == f".{kind}" else f"Rename it to .{kind}. {source}"
 
 
-def source_name(file: Path) -> str:
-    """Return FOLDER/NAME without extensions: the `source` of the problems in a file."""
-    return f"{file.resolve().parent.name}/{file.name.partition('.')[0] or file.name}"
+def source_name(file: Path, *, num_folders: int = 1) -> str:
+    """Return FOLDER/NAME without the extension: the `source` of the problems in a file."""
+    name = Path(file.stem if file.suffix in (".gz", ".zst") else file.name).stem
+    return "/".join([*file.resolve().parent.parts[-num_folders:], name])
+
+
+def sources_of_files(files: Sequence[Path]) -> list[str]:
+    """Return the `source` of each of the files that are read together, with as many folders as tell them apart."""
+    names, most = [source_name(file) for file in files], max(len(file.resolve().parent.parts) for file in files)
+    for num_folders in range(2, most + 1):
+        if len(set(names)) == len(names):
+            break
+        names = [source_name(file, num_folders=num_folders) for file in files]
+    return names
 
 
 MAX_LINE_BYTES = 64 << 20

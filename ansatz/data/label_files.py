@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
-from ansatz.data.conversations import FIELD, earlier_turns
+from ansatz.data.conversations import FIELD, check_one_turn, check_turns_after, earlier_turns, template_fields
 from ansatz.data.given_rows import GivenRows
 from ansatz.data.pair_files import PROMPTS, read_pair
 from ansatz.data.pair_files import RESPONSES as SCORED
@@ -67,8 +67,9 @@ def read_labelled_steps(given: GivenRows, *, join: Callable[[Sequence[str]], str
     return list(read_each(given.rows(), lambda row: _problem(row, _steps(row), given.name, join)))
 
 
-def read_unpaired(given: GivenRows) -> list[Problem]:
-    """Return the responses of the rows that a recipe names, each labelled 1 or 0, and pairs as they are.
+def read_unpaired(given: GivenRows) -> list[Problem | None]:
+    """Return the responses of the rows that a recipe names, each labelled 1 or 0, and pairs as they are; None for one
+    whose scores are too close.
 
     Errors as in `read_labelled_responses` and `read_pairs`.
     """
@@ -83,7 +84,7 @@ def read_unpaired(given: GivenRows) -> list[Problem]:
             row.fail(f"min_gap = {given.min_gap:g} has no effect on a labelled response; remove it.")
         return _problem(row, response, given.name, "".join)
 
-    return [problem for problem in read_each(given.rows(), read) if problem is not None]
+    return list(read_each(given.rows(), read))
 
 
 def with_mismatched(problems: Iterable[Problem]) -> list[Problem]:
@@ -131,13 +132,20 @@ def _problem(row: Row, labelled: _Labelled, source: str, join: Callable[[Sequenc
     except DataError as error:
         row.fail(str(error))
     context = earlier_turns(row, labelled.key) if labelled.question is None else []
+    if labelled.question is None:
+        check_turns_after(row, labelled.key, ())
     problem = Problem(
         id=f"{source}-{row.line}",
         question=row.question(labelled.key) if labelled.question is None else labelled.question,
         source=source,
         split="labelled",
         solution=solution,
-        meta={"line": row.line, LABELS: list(labelled.labels), **({FIELD: context} if context else {})},
+        meta={
+            "line": row.line,
+            LABELS: list(labelled.labels),
+            **template_fields(row),
+            **({FIELD: context} if context else {}),
+        },
     )
     read = ("input", "question", "label", LABELS, *RESPONSES, *STEPS, *CONVERSATIONS)
     note_lost(lambda: find_lost_fields(row, [labelled.key, *read], problem))
@@ -152,6 +160,7 @@ def _response(row: Row) -> _Labelled:
             f"the row has no response with a label (its fields: {', '.join(map(repr, row.values)) or 'none'}). "
             "Expected prompt, completion and label."
         )
+    check_one_turn(row, key)
     if not (text := worked_text(row.find(key))):
         row.fail(f"the field {key!r} is {short(row.find(key))}, expected text or a chat.")
     return _Labelled([text], [_label(row, label)], _prompt_key(row))

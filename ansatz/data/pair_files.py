@@ -15,7 +15,13 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple, cast
 
-from ansatz.data.conversations import FIELD, earlier_turns
+from ansatz.data.conversations import (
+    FIELD,
+    check_one_turn,
+    check_turns_after,
+    earlier_turns,
+    template_fields,
+)
 from ansatz.data.given_rows import GivenRows
 from ansatz.data.pairs import pair_of
 from ansatz.data.record_formats import turns_of
@@ -36,19 +42,20 @@ class _Scored(NamedTuple):
     score: float
 
 
-def read_pairs(given: GivenRows) -> list[Problem]:
-    """Return the pairs of the rows that a recipe names.
+def read_pairs(given: GivenRows) -> list[Problem | None]:
+    """Return the pairs of the rows that a recipe names; None for one whose scores are too close.
 
     Raise DataError at the first row that is not a pair; within `collect_unfit`, such rows are recorded there and left
     out.
     """
-    pairs = read_each(given.rows(), lambda row: read_pair(row, source=given.name, min_gap=given.min_gap))
-    return [pair for pair in pairs if pair is not None]
+    return list(read_each(given.rows(), lambda row: read_pair(row, source=given.name, min_gap=given.min_gap)))
 
 
 def read_pair(row: Row, *, source: str, min_gap: float) -> Problem | None:
     """Return the pair of a row; None if the scores of its responses are too close."""
     chosen, rejected, gap = _responses(row)
+    if gap is None and min_gap:
+        row.fail(f"min_gap = {min_gap:g} needs the scores of both responses (score_chosen and score_rejected).")
     return _pair(row, chosen, rejected, source) if gap is None or gap >= min_gap else None
 
 
@@ -70,9 +77,9 @@ def _responses(row: Row) -> tuple[Any, Any, float | None]:
                 f"the row has no field {name!r} (its fields: {', '.join(map(repr, row.values)) or 'none'}). A pair has "
                 "prompt, chosen and rejected, or a list of responses with scores." + kto * ("label" in row.values)
             )
-    scores = [row.find(name) for name in ("score_chosen", "score_rejected")]
-    known = [float(score) for score in scores if isinstance(score, int | float)]
-    return values["chosen"], values["rejected"], known[0] - known[1] if len(known) == 2 else None
+    given = {name: row.find(name) for name in ("score_chosen", "score_rejected")}
+    scores = [_number(row, name, score) for name, score in given.items() if score not in (ABSENT, None, "")]
+    return values["chosen"], values["rejected"], scores[0] - scores[1] if len(scores) == 2 else None
 
 
 def _pair(row: Row, chosen: Any, rejected: Any, source: str) -> Problem:
@@ -86,6 +93,9 @@ def _pair(row: Row, chosen: Any, rejected: Any, source: str) -> Problem:
             f"the row has no prompt (its fields: {', '.join(map(repr, row.values))}). Expected {PROMPTS[0]!r}, or "
             "messages in 'chosen' that begin with the user's turn."
         )
+    check_turns_after(row, key, ("chosen",))
+    for name in ("chosen", "rejected") if row.first(("chosen",)) is not None else ():
+        check_one_turn(row, name, after_question=implicit)
     texts = {name: worked_text(value) for name, value in (("chosen", chosen), ("rejected", rejected))}
     for name, text in texts.items():
         if not text:
@@ -100,7 +110,7 @@ def _pair(row: Row, chosen: Any, rejected: Any, source: str) -> Problem:
         question=row.question(key),
         source=source,
         split="pairs",
-        meta={"line": row.line, **({FIELD: context} if context else {})},
+        meta={"line": row.line, **template_fields(row), **({FIELD: context} if context else {})},
     )
     note_lost(lambda: find_lost_fields(row, [key, "chosen", "rejected", *RESPONSES, *SCORES], problem))
     return pair_of(problem, name="", chosen=texts["chosen"], rejected=texts["rejected"])
@@ -122,10 +132,14 @@ def _one_scored(row: Row, key: str, item: Any, score: Any) -> _Scored:
     text = item if inner is None else inner.find(inner.first(TEXTS) or "")
     if score is None and inner is not None:
         score = inner.find(inner.first(SCORES) or "")
+    return _Scored(worked_text(text), _number(row, f"score of a response in {key}", score))
+
+
+def _number(row: Row, name: str, value: Any) -> float:
     try:
-        number = float(cast("Any", score))
+        number = float(cast("Any", value))
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        row.fail(f"a response in {key!r} has the score {short(score)}, expected a number.")
-    return _Scored(worked_text(text), number)
+        row.fail(f"the {name} is {short(value)}, expected a number.")
+    return number

@@ -256,9 +256,16 @@ def no_text_of(turn: Any) -> str | None:
     if _calls_of(turn) is None:
         return "tool_calls of an unknown form"
     content = _field(turn, *_TEXT_OF_TURN)
-    parts = cast("list[Any]", content) if isinstance(content, list) else []
-    kinds = [part.get("type", "text") if isinstance(part, dict) else type(part).__name__ for part in parts]
-    return next((str(kind) for kind in kinds if kind not in ("text", "input_text", "output_text")), None)
+    kinds = map(_kind_of_part, cast("list[Any]", content) if isinstance(content, list) else [])
+    return next((kind for kind in kinds if kind not in ("text", "input_text", "output_text")), None)
+
+
+def _kind_of_part(part: Any) -> str:
+    """Return the type of a part of a turn; of one without a type, such as {"image": ...}, the field that is no text."""
+    if not isinstance(part, dict):
+        return type(part).__name__
+    fields = {str(name): value for name, value in cast("dict[Any, Any]", part).items() if value is not None}
+    return str(fields.get("type") or next((name for name in fields if name not in ("type", "text")), "text"))
 
 
 def _field(turn: Any, *names: str) -> Any:
@@ -273,7 +280,7 @@ def _text_of(content: Any) -> str:
     """Return a turn's text; of a list of parts, the text parts."""
     if isinstance(content, list):
         parts = cast("list[Any]", content)
-        return "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, dict)).strip()
+        return "\n".join(str(part.get("text") or "") for part in parts if isinstance(part, dict)).strip()
     return content.strip() if isinstance(content, str) else ""
 
 

@@ -28,7 +28,7 @@ from ansatz.data.conversations import (
     template_fields,
 )
 from ansatz.data.extract import after_sentence, has_unit, last_box
-from ansatz.data.files import problem_files, source_name
+from ansatz.data.files import problem_files, sources_of_files
 from ansatz.data.record_formats import (
     CONVERSATIONS,
     FOLLOWING,
@@ -403,7 +403,8 @@ def file_source(
         Raise DataError for a missing file or a wrong row, with file and line; raise ConfigError for a setting outside
         its range; raise MissingExtraError if the format needs an extra that is missing.
         """
-        return [(read_rows(file), source_name(file)) for file in problem_files(path, expected=expected)]
+        files = problem_files(path, expected=expected)
+        return list(zip(map(read_rows, files), sources_of_files(files), strict=True))
 
     open_files.__module__ = read_rows.__module__
     return row_source(name, open_files)

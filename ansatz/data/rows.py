@@ -118,10 +118,10 @@ class Row:
         value = self.get(key, "question_key")
         if not isinstance(value, list):
             text = self.text(key, "question_key")
-            if key in FOLLOWING and isinstance(given := self.find(FOLLOWING[key]), str) and given.strip():
-                text = f"{text}\n\n{given.strip()}"
-            if isinstance(told := self.find(PRECEDING.get(key.casefold(), "")), str) and told.strip():
-                text = f"{told.strip()} {text}"
+            if key in FOLLOWING and (given := self.part_of_question(FOLLOWING[key])):
+                text = f"{text}\n\n{given}"
+            if (first := PRECEDING.get(key.casefold())) and (told := self.part_of_question(first)):
+                text = f"{told} {text}"
             if is_broken_chat(text):
                 self.fail(
                     f"the field {key!r} begins as a list of messages, but is not valid JSON, got {short(text)}. Write "
@@ -135,6 +135,16 @@ class Row:
                 '[{"role": "user", "content": "..."}]. Repair the row, or set question_key to another field.'
             )
         return without_instructions(asked[-1])
+
+    def part_of_question(self, key: str) -> str:
+        """Return the text of a field that the question or its context contains; empty if the row has none."""
+        value = self.find(key)
+        if value is ABSENT or value is None:
+            return ""
+        value = self._as_written(key)
+        if isinstance(value, bool | dict) or (isinstance(value, list) and value):
+            self.fail(f"the field {key!r} is {short(value)}, expected text. Write it as text, or remove the field.")
+        return "" if value == [] else str(value).strip()
 
     def solution(self, key: str) -> str:
         value = self.get(key, "solution_key")
@@ -243,15 +253,26 @@ def worked_text(value: Any) -> str:
 
 
 def json_value(value: Any) -> Any:
-    """Return the value in JSON's types: containers become lists and objects; everything else except numbers becomes
-    text."""
+    """Return a value of a table in JSON's types: containers become lists and objects; everything else except numbers
+    becomes text. A table gives all rows the same fields, so nulls in calls of tools and their schemas are removed."""
     if isinstance(value, dict):
-        return {str(key): json_value(item) for key, item in cast("dict[Any, Any]", value).items()}
+        items = cast("dict[Any, Any]", value).items()
+        return {str(key): json_value(_without_nulls(item) if key in _CALLS else item) for key, item in items}
     if isinstance(value, list | tuple | set):
         return [json_value(item) for item in cast("list[Any]", value)]
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     return value if value is None or isinstance(value, str | bool | int | float) else str(value)
+
+
+_CALLS = ("tools", "tool_calls", "function_call")
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        items = cast("dict[Any, Any]", value).items()
+        return {key: _without_nulls(item) for key, item in items if item is not None}
+    return [_without_nulls(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value
 
 
 def first_item(value: Any) -> Any:

@@ -66,17 +66,28 @@ def check_lengths(lengths: LengthChecker, pairs: Sequence[Problem]) -> None:
 
 
 def usable_rows(
-    sources: RunSources, read: Callable[[GivenRows], list[Problem]], given: GivenRows, *, key: str, check: Check
+    sources: RunSources,
+    read: Callable[[GivenRows], Sequence[Problem | None]],
+    given: GivenRows,
+    *,
+    key: str,
+    check: Check,
 ) -> list[Problem]:
     """Read the rows that a recipe names, for a stage that learns from them as they are.
 
-    key: of the recipe. Raise DataError if `read` or `check` refuses a row, unless data.unfit leaves it out, and if
-    there are no rows.
+    key: of the recipe. read: returns None for a pair whose scores are too close. Raise DataError if `read` or `check`
+    refuses a row, unless data.unfit leaves it out, and if there are no rows.
     """
     with collect_unfit() as unread, collect_lost() as lost:
-        problems = read(given)
+        found = read(given)
+    problems, total = [problem for problem in found if problem is not None], len(found) + len(unread)
     if lost:
-        sources.notes.append(f"{key}: {describe_lost(lost, total=len(problems) + len(unread))}")
+        sources.notes.append(f"{key}: {describe_lost(lost, total=total)}")
+    if num_close := len(found) - len(problems):
+        sources.notes.append(
+            f"{key}: {num_close} of {total} pairs are left out, because the score of the chosen response is not at "
+            f"least min_gap = {given.min_gap:g} above that of the rejected one"
+        )
     if not problems and not unread:
         raise DataError(f"{key}: {given.place} has no row that can be used. Lower {key}.min_gap, or use other rows.")
     return list(sources.unfit.usable(key, problems, check, unread=unread))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ansatz.data.conflicts import GoldsByQuestion
+from ansatz.data.files import sources_of_files
 from ansatz.data.formats import open_rows
 from ansatz.data.given_rows import bind_given
 from ansatz.data.pair_files import read_pairs
@@ -109,6 +110,60 @@ def test_the_question_of_alpaca_is_its_instruction_and_its_input(tmp_path: Path)
     assert lost(tmp_path, *rows) == {}
     (problem,) = read(tmp_path, rows[0], question_key="input", answer_key="output")
     assert problem.question == "1 + 1"
+
+
+def test_a_second_part_of_a_question_that_is_no_text_is_written_out_or_refused(tmp_path: Path) -> None:
+    (problem,) = read(tmp_path, {"instruction": "Double it.", "input": 21, "output": "42"})
+    assert problem.question == "Double it.\n\n21"
+    (problem,) = read(tmp_path, {"instruction": "Sort it.", "input": '["b", "a"]', "output": "a, b"}, kind="csv")
+    assert problem.question == 'Sort it.\n\n["b", "a"]'
+    for row in (
+        {"instruction": "Sort it.", "input": ["b", "a"], "output": "a, b"},
+        {**ASKED, "system": [{"type": "text", "text": "Be brief."}]},
+    ):
+        with pytest.raises(DataError, match=r"the field '(input|system)' is \[.*, expected text"):
+            read(tmp_path, row)
+
+
+@pytest.mark.parametrize(
+    "part", [{"image": "a.png"}, {"type": None, "image": "a.png"}, {"type": "image", "text": None}, {"video": "a.mp4"}]
+)
+def test_a_part_of_a_turn_that_is_no_text_is_named_with_or_without_a_type(tmp_path: Path, part: dict[str, Any]) -> None:
+    asked = [{"role": "user", "content": [part, {"text": "How many?"}]}, chat()[1]]
+    for settings in ({}, {"keep_earlier_turns": False}):
+        with pytest.raises(DataError, match=r"contain (image|video), expected only text"):
+            read(tmp_path, {"messages": asked}, **settings)
+    answered = [
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "4"}]}
+    ]
+    with pytest.raises(DataError, match=r"contain thinking, expected only text"):
+        read(tmp_path, {"prompt": "How many?", "completion": answered}, answer_key="completion")
+    (problem,) = read(
+        tmp_path, {"messages": [{"role": "user", "content": [{"text": "2 + 3?", "image": None}]}, chat()[1]]}
+    )
+    assert problem.question == "2 + 3?"
+
+
+def test_nulls_that_a_table_fills_in_are_no_arguments_of_calls(tmp_path: Path) -> None:
+    def called(arguments: dict[str, Any]) -> dict[str, Any]:
+        turns: list[dict[str, Any]] = [
+            {"role": "user", "content": "?"},
+            {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": arguments}}]},
+            {"role": "tool", "content": "5"},
+            {"role": "assistant", "content": "\\boxed{5}"},
+        ]
+        return {"messages": turns, "tools": [{"function": {"name": "f", "parameters": arguments}}]}
+
+    for problem, name in zip(read(tmp_path, called({"a": 1}), called({"b": 2}), kind="parquet"), "ab", strict=True):
+        assert [*problem.response_turns[0]["tool_calls"][0]["function"]["arguments"]] == [name]
+        assert [*problem.meta["tools"][0]["function"]["parameters"]] == [name]
+
+
+def test_files_that_are_read_together_have_sources_of_their_own(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("data/part.00.jsonl", "data/part.01.jsonl.gz", "a/x/t.json", "b/x/t.json")]
+    assert [source.rpartition("/")[2] for source in sources_of_files(paths)] == ["part.00", "part.01", "t", "t"]
+    assert len(set(sources_of_files(paths))) == 4
+    assert sources_of_files(paths[:2]) == ["data/part.00", "data/part.01"]
 
 
 @pytest.mark.parametrize(

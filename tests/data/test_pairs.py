@@ -26,6 +26,7 @@ def pairs_of(tmp_path, *rows, **settings):
     return [
         (pair.question, pair.solution, rejected_of(pair).solution, [turn["role"] for turn in pair.earlier_turns])
         for pair in read_pairs(FileRows(path=str(path), **settings))
+        if pair is not None
     ]
 
 
@@ -63,6 +64,19 @@ def test_rows_with_a_small_difference_of_scores_are_left_out(tmp_path) -> None:
     assert len(pairs_of(tmp_path, *rows)) == 2
     assert len(pairs_of(tmp_path, *rows, min_gap=1.0)) == 1
     assert len(pairs_of(tmp_path, *rows, limit=1)) == 1
+    stated = [
+        {"prompt": "?", "chosen": "a", "rejected": "b", "score_chosen": "3.5", "score_rejected": gap} for gap in (1, 5)
+    ]
+    assert len(pairs_of(tmp_path, *stated)) == 1  # the other one has the higher score
+
+
+CALLS = {
+    "role": "assistant",
+    "content": "",
+    "tool_calls": [{"function": {"name": "add", "arguments": {"a": 2, "b": 2}}}],
+}
+ANSWERED = {"role": "tool", "content": "4"}
+PICTURE = [{"image": "a.png"}, {"text": "How many?"}]
 
 
 @pytest.mark.parametrize(
@@ -78,8 +92,20 @@ def test_rows_with_a_small_difference_of_scores_are_left_out(tmp_path) -> None:
         ({"prompt": "?", "chosen": "a", "rejected": ""}, "the rejected response is '', expected text or a chat"),
         ({"chosen": [USER, said("a")], "rejected": [said("b")]}, "differ before their last turn"),
         ({"prompt": "?", "responses": ["a", "b"], "scores": [1, 1]}, "all 2 responses in 'responses' have the score 1"),
-        ({"prompt": "?", "responses": ["a", "b"], "scores": [1, "?"]}, "has the score '?', expected a number"),
+        ({"prompt": "?", "responses": ["a", "b"], "scores": [1, "?"]}, "in responses is '?', expected a number"),
         ({"prompt": "?", "responses": ["a"], "scores": [1]}, "has 1 responses, expected two or more"),
+        (
+            {"prompt": "?", "chosen": "a", "rejected": "b", "score_chosen": "x"},
+            "score_chosen is 'x', expected a number",
+        ),
+        ({"chosen": [USER, CALLS, ANSWERED, said("4")], "rejected": [USER, CALLS, ANSWERED, said("5")]}, "calls tools"),
+        (
+            {"prompt": "?", "chosen": [CALLS, ANSWERED, said("4")], "rejected": "5"},
+            "calls tools, expected a single turn",
+        ),
+        ({"prompt": "?", "chosen": [said("a"), said("b")], "rejected": "5"}, "'chosen' has 2 turns"),
+        ({"prompt": [USER, said("It is")], "chosen": "4", "rejected": "5"}, "end with the beginning of a response"),
+        ({"prompt": [{"role": "user", "content": PICTURE}], "chosen": "4", "rejected": "5"}, "contain image, expected"),
     ],
     ids=str,
 )
@@ -92,6 +118,17 @@ def test_a_row_that_is_no_pair_is_refused_with_its_line_or_collected(tmp_path, r
     with collect_unfit() as unfit:
         assert len(pairs_of(tmp_path, good, row)) == 1
     assert len(unfit) == 1
+
+
+def test_a_setting_for_scores_needs_them_and_tools_reach_the_template(tmp_path) -> None:
+    plain = {"prompt": "?", "chosen": "a", "rejected": "b"}
+    with pytest.raises(DataError, match=r"min_gap = 2 needs the scores of both responses"):
+        pairs_of(tmp_path, plain, min_gap=2)
+    tools = [{"type": "function", "function": {"name": "add", "parameters": {}}}]
+    (tmp_path / "tools.jsonl").write_text(json.dumps({**plain, "tools": tools}) + "\n")
+    (pair,) = read_pairs(FileRows(path=str(tmp_path / "tools.jsonl")))
+    assert pair is not None
+    assert pair.meta["tools"] == tools
 
 
 PROBLEM = Problem(id="p", question="?", answers=("4",), source="test", split="train")
