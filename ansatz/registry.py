@@ -174,6 +174,18 @@ def describe_missing_file(path: str | Path) -> str:
     return "is a link that leads nowhere" if path.is_symlink() else f"does not exist (current folder: {Path.cwd()})"
 
 
+def read_given_text(path: Path, *, named: str) -> str:
+    """Return the text of a file that the user names, without a byte order mark. Raise ConfigError for other than UTF-8.
+
+    named: the key with the file's name, for the message.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        why = f"{error.reason} at byte {error.start}"
+        raise ConfigError(f"{named} is not UTF-8 text ({why}). Save it as UTF-8.") from error
+
+
 def names_in_package(package: str) -> list[str]:
     """Return the modules of a package that hold a function or a class with the name of the module."""
     modules = pkgutil.iter_modules(importlib.import_module(package).__path__)

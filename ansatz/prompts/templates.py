@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 
 from ansatz.config.chat import ChatTemplate, Template
 from ansatz.errors import ConfigError
 from ansatz.files import read_yaml
 from ansatz.json_text import parse_json
-from ansatz.registry import describe_missing_file, suggest
+from ansatz.registry import describe_missing_file, read_given_text, suggest
 from ansatz.trust import refuse_found
 from ansatz.types import Problem
 
@@ -63,14 +62,14 @@ def read_shots(path: str, *, num_shots: int) -> list[tuple[str, str]]:
     if not file.is_file():
         raise ConfigError(f"shots {path!r} {describe_missing_file(file)}. {fields}.")
     shots = list[tuple[str, str]]()
-    with file.open(encoding="utf-8", errors="replace") as lines:
-        for number, line in enumerate(islice(lines, num_shots + 1), start=1):
-            try:
-                row = parse_json(line)
-                shots.append((str(row["question"]), str(row["solution"])))
-            except (ValueError, TypeError, KeyError) as error:
-                why = f"{type(error).__name__}: {error}"
-                raise ConfigError(f"shots {path!r}, line {number} ({why}). {fields}.") from error
+    lines = read_given_text(file, named=f"shots {path!r}").splitlines()
+    for number, line in enumerate(lines[: num_shots + 1], start=1):
+        try:
+            row = parse_json(line)
+            shots.append((str(row["question"]), str(row["solution"])))
+        except (ValueError, TypeError, KeyError) as error:
+            why = f"{type(error).__name__}: {error}"
+            raise ConfigError(f"shots {path!r}, line {number} ({why}). {fields}.") from error
     if len(shots) < num_shots:
         raise ConfigError(f"shots {path!r} has {len(shots)} lines, fewer than num_shots = {num_shots}. Add some.")
     return shots
@@ -99,7 +98,7 @@ def template_text(name: str) -> str:
         raise ConfigError(
             f"prompt template {name!r} {describe_missing_file(path)}. Expected a text file that contains {QUESTION}."
         )
-    text = path.read_text(encoding="utf-8")
+    text = read_given_text(path, named=f"prompt template {name!r}")
     if text.count(QUESTION) != 1:
         raise ConfigError(
             f"prompt template {name!r} contains {QUESTION} {text.count(QUESTION)} times, expected once. "

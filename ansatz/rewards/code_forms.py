@@ -146,19 +146,25 @@ def _of_mapping(test: Mapping[str, Any], meta: Mapping[str, Any]) -> Iterator[Te
     name = test.get("fn_name") or (meta.get("entry_point") if test.get("testtype") == "functional" else None)
     if given is None or wanted is None:
         raise UnsafeTest(f'the test {test!r:.80} has no {{"stdin": text, "stdout": text}}')
-    several = "inputs" in test
+    several = "inputs" in test and isinstance(given, list | tuple) and isinstance(wanted, list | tuple)
     pairs = list(zip(given, wanted, strict=False)) if several else [(given, wanted)]
     if not pairs or (several and len(given) != len(wanted)):
         raise UnsafeTest(f"the test {test!r:.80} needs as many outputs as inputs")
     for one, other in pairs:
-        if name is None:
-            if not isinstance(one, str) or not isinstance(other, str):
-                one, other = _lines(one), _lines(other) if one and other else ""
-            if not (isinstance(given, str | list | tuple) and isinstance(wanted, str | list | tuple)):
-                raise UnsafeTest(f"the test {test!r:.80} needs texts as input and output")
-            yield PrintedTest(one, other)
-        else:
+        if name is not None:
             yield _call(str(name), one, other, test)
+        elif _is_text(one) and _is_text(other):
+            yield PrintedTest(_lines(one), _lines(other))
+        else:
+            raise UnsafeTest(
+                f"the test {test!r:.80} needs texts as input and output, or fn_name = the function that gets the values"
+            )
+
+
+def _is_text(value: Any) -> bool:
+    """Return whether a value is text, or a list of lines."""
+    lines = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else (value,)
+    return all(isinstance(line, str) for line in lines)
 
 
 def _call(name: str, given: Any, expected: Any, test: Mapping[str, Any]) -> CompareTest:

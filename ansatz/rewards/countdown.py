@@ -50,18 +50,18 @@ def countdown(
     *,
     correct: float = 1.0,
     wrong: float = 0.0,
-    readable: float = 0.0,
+    readable: float | None = None,
     use_all: bool = True,
     mode: Mode = "strict",
 ) -> list[RewardResult]:
     """`correct` for an expression of the given numbers that equals the target, else `wrong`.
 
     The problem's meta holds nums (a list of integers) and target (an integer); DataError if it does not.
-    readable: paid instead of `wrong` for an answer that is an arithmetic expression (TinyZero pays 0.1).
+    readable: paid instead of `wrong` for an answer that is an arithmetic expression (TinyZero pays 0.1). null: `wrong`.
     use_all: each number exactly once, else at most once. mode: where the answer is looked for, see `math_answer`.
     """
     verdicts = [_verdict(rollout, use_all=use_all, mode=mode) for rollout in rollouts]
-    values = {Reason.EQUAL: correct, Reason.DIFFERENT: readable or wrong}
+    values = {Reason.EQUAL: correct, Reason.DIFFERENT: wrong if readable is None else readable}
     return [RewardResult(value=values.get(verdict.reason, wrong), verdict=verdict) for verdict in verdicts]
 
 

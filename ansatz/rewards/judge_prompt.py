@@ -14,7 +14,7 @@ from pydantic import model_validator
 from ansatz.config.fields import Float, Section
 from ansatz.errors import ConfigError
 from ansatz.json_text import parse_json
-from ansatz.registry import describe_missing_file
+from ansatz.registry import describe_missing_file, read_given_text
 from ansatz.special_tokens import broken
 
 FRAME = (
@@ -76,7 +76,7 @@ def template_text(file: str) -> str:
     path = Path(file)
     if not path.is_file():
         raise ConfigError(f"rewards.judge.prompt.template {file!r} {describe_missing_file(path)}.")
-    text = path.read_text(encoding="utf-8")
+    text = read_given_text(path, named=f"rewards.judge.prompt.template {file!r}")
     if not {"response", "answer"} & set(_PLACE.findall(text)):
         raise ConfigError(
             f"rewards.judge.prompt.template {file!r} has neither {{response}} nor {{answer}}. Put one of them where "

@@ -45,6 +45,21 @@ def test_a_users_file_is_a_template(tmp_path: Path) -> None:
     assert template_text(str(tmp_path / "mine.txt")) == "Solve \\boxed{x}: {question} =>"
 
 
+def test_a_text_of_the_user_has_no_byte_order_mark_and_is_utf_8(tmp_path: Path) -> None:
+    mark = "\ufeff".encode()
+    (tmp_path / "mine.txt").write_bytes(mark + b"Solve {question}")
+    assert template_text(str(tmp_path / "mine.txt")) == "Solve {question}"
+    shot = json.dumps({"question": "1 + 1?", "solution": "2"}).encode()
+    (tmp_path / "shots.jsonl").write_bytes(mark + shot + b"\n")
+    assert read_shots(str(tmp_path / "shots.jsonl"), num_shots=1) == [("1 + 1?", "2")]
+    for name in ("mine.txt", "shots.jsonl"):
+        (tmp_path / name).write_bytes("Löse {question}".encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"mine\.txt' is not UTF-8 text .* Save it as UTF-8"):
+        template_text(str(tmp_path / "mine.txt"))
+    with pytest.raises(ConfigError, match=r"shots\.jsonl' is not UTF-8 text"):
+        read_shots(str(tmp_path / "shots.jsonl"), num_shots=1)
+
+
 def test_an_invalid_template_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"'boxd' is unknown\. Did you mean 'boxed'"):
         template_text("boxd")

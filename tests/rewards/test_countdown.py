@@ -82,6 +82,7 @@ def test_the_reward_pays_for_solving_and_if_asked_for_trying(rollout):
     assert judged[0].verdict.extracted == "44 + 19 + 35"
     plain = countdown([rollout(texts[1], meta=meta)], wrong=-1.0)
     assert plain[0].value == -1.0
+    assert countdown([rollout(texts[1], meta=meta)], wrong=-1.0, readable=0.0)[0].value == 0.0
 
 
 @pytest.mark.parametrize(
