@@ -150,13 +150,15 @@ def train_recipe(
     """Run a recipe, as `ansatz train` does.
 
     recipe: a file, or the name of an installed recipe. overlays: files whose keys override the recipe's. fresh: delete
-    a run folder of the same name first. quiet: print nothing. trust_code: accept code that a recipe names which came
-    along with a model or a run. overrides: keys of the recipe, with nested keys as mappings: `train={"lr": 1e-4}`, or
-    dotted: `**{"train.lr": 1e-4}`.
+    a run folder of the same name first. quiet: print nothing, and write no log.txt. trust_code: accept code that a
+    recipe names which came along with a model or a run. overrides: keys of the recipe, with nested keys as mappings:
+    `train={"lr": 1e-4}`, or dotted: `**{"train.lr": 1e-4}`.
     """
     from ansatz import process
     from ansatz.config.load import load_recipe
     from ansatz.loop.pipeline import run_pipeline
+    from ansatz.repeat.card import write_card
+    from ansatz.track.base import LOG
     from ansatz.track.console import open_console
     from ansatz.track.report import write_report
 
@@ -166,8 +168,13 @@ def train_recipe(
     process.configure_process()
     values = {key: json.dumps(value, default=str) for key, value in overrides.items()}
     config = load_recipe(recipe, overlays=overlays, overrides=values, trust_code=trust_code or None)
-    console = None if quiet else open_console()
-    folder = run_pipeline(config, fresh=fresh, console=console, report=write_report)
+    console = None if quiet else open_console(log=config.run_dir / LOG)
+
+    def report(run: Path) -> None:
+        write_report(run)
+        write_card(run, config)
+
+    folder = run_pipeline(config, fresh=fresh, console=console, report=report)
     summary = read_object(folder / "summary.json", error=DataError, advice="Resume the run, which writes it again.")
     return TrainedRun(folder=folder, model=Path(summary["model"]), evaluations=summary["evaluations"])
 

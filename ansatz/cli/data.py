@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ansatz.cli.data_filter import filter_rows
+from ansatz.cli.data_filter import filter_rows, why_unreadable
 from ansatz.cli.data_tag import tag
 from ansatz.cli.model_filters import difficulty, select
 from ansatz.cli.option_groups import RowFields, takes_fields
@@ -25,6 +25,7 @@ from ansatz.cli.rows import (
     run_row_filter,
     with_progress,
 )
+from ansatz.cli.sampling_options import check_needed
 from ansatz.errors import ConfigError
 from ansatz.visible import say
 
@@ -129,27 +130,19 @@ def _say_lost(lost: Mapping[str, int], num_rows: int, golds: GoldsByQuestion) ->
 
 def _check_row(row: Row, result: Problem | RowError) -> tuple[UnfitRow | None, bool]:
     """Return why the row cannot be used, or None; and whether its gold answer is compared as text."""
-    from ansatz_verify.gold import gold_problem
     from ansatz_verify.parse import parse_gold
     from ansatz_verify.values import Text
 
     from ansatz.data.unfit import RowError, UnfitRow, short
-    from ansatz.rewards.code_forms import has_tests, read_forms
-    from ansatz.rewards.code_safety import UnsafeTest
+    from ansatz.rewards.code_forms import has_tests
     from ansatz.rewards.exact_json import is_structure
 
     if isinstance(result, RowError):
         return result.row, False
-    if has_tests(result.meta):
-        try:
-            read_forms(result.meta, packages=True)
-        except UnsafeTest as error:
-            return UnfitRow(row.place, str(error), short(result.answer)), False
-        return None, False
-    if is_structure(result.answer):
-        return None, False
-    if why := gold_problem(result.answer):
+    if why := why_unreadable(result):
         return UnfitRow(row.place, why, short(result.answer)), False
+    if has_tests(result.meta) or is_structure(result.answer):
+        return None, False
     return None, any(isinstance(parse_gold(gold).value, Text) for gold in result.answers)
 
 
@@ -167,12 +160,14 @@ def peek(
     ] = "auto",
     *,
     fields: RowFields,
+    command_line: typer.Context,
 ) -> None:
     """Summarise problem files: rows, lengths, kinds of answer, levels, and suspicious rows."""
     from ansatz.data.conflicts import GoldsByQuestion
     from ansatz.data.hygiene.peek import QUANTILES, summarize
     from ansatz.data.unfit import collect_lost
 
+    check_needed(command_line, template=["tokenizer"])
     length = None
     if tokenizer is not None:
         from ansatz.models.token_counts import token_counter
@@ -276,11 +271,13 @@ def dedup(
     min_cosine: Annotated[float, typer.Option(help="Cosine from which questions are paraphrases, 0.85 to 1.")] = 0.95,
     *,
     fields: RowFields,
+    command_line: typer.Context,
 ) -> None:
     """Drop repeated questions: the same text, or nearly the same text with the same numbers and answer."""
     from ansatz.data.hygiene.dedup import Dedup
     from ansatz.data.hygiene.embeddings import EmbeddingIndex, sentence_encoder
 
+    check_needed(command_line, min_cosine=["embeddings"])
     check_outputs([out], inputs=files, reports=True)
 
     index = EmbeddingIndex(sentence_encoder(embeddings), threshold=min_cosine) if embeddings else None

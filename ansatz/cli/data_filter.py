@@ -23,7 +23,7 @@ from ansatz.cli.rows import (
     rows_of,
     run_row_filter,
 )
-from ansatz.cli.sampling_options import NONE, ModelSampling, takes_sampling
+from ansatz.cli.sampling_options import NONE, ModelSampling, check_needed, sampling_names, takes_sampling
 from ansatz.errors import ConfigError
 from ansatz.prompts.answer_only import GUESS, render_guess
 
@@ -58,10 +58,12 @@ def filter_rows(
     ] = None,
     work: Work = None,
     fields: RowFields,
+    command_line: typer.Context,
 ) -> None:
     """Drop problems without a fair final answer: choices, yes or no, proofs, guessable, long or unreadable ones."""
     from ansatz.data.hygiene.filters import FILTERS
 
+    check_needed(command_line, work=["model"], **dict.fromkeys(sampling_names(), ("model",)))
     check_outputs([out], inputs=files, reports=True)
     _check_model(drop, model)
     by_text = _text_filter(drop or tuple(FILTERS), max_words, _make_length_test(max_question_tokens, tokenizer))
@@ -94,18 +96,34 @@ def _text_filter(
     from ansatz.data.hygiene.filters import why_dropped
     from ansatz.data.hygiene.row_filter import unreadable
     from ansatz.data.unfit import UnfitRow, short
-    from ansatz.rewards.math_answer import unreadable_golds
 
     names = [name for name in drop if name not in (GUESSED, UNREADABLE)]
 
     def by_text(problem: Problem) -> dict[str, Any] | None:
-        if UNREADABLE in drop and (golds := unreadable_golds([problem])):
-            return unreadable(UnfitRow(problem.id, golds[0].why, short(problem.answer)))
+        if UNREADABLE in drop and (why := why_unreadable(problem)):
+            return unreadable(UnfitRow(problem.id, why, short(problem.answer)))
         reason = why_dropped(problem, drop=names, max_words=max_words)
         reason = "too_long" if reason is None and too_long(problem.dialogue) else reason
         return {"kind": reason} if reason else None
 
     return by_text
+
+
+def why_unreadable(problem: Problem) -> str:
+    """Return why the gold answer or the tests of a problem cannot be used; empty if they can."""
+    from ansatz_verify.gold import gold_problem
+
+    from ansatz.rewards.code_forms import has_tests, read_forms
+    from ansatz.rewards.code_safety import UnsafeTest
+    from ansatz.rewards.exact_json import is_structure
+
+    if has_tests(problem.meta):
+        try:
+            read_forms(problem.meta, packages=True)
+        except UnsafeTest as error:
+            return str(error)
+        return ""
+    return "" if is_structure(problem.answer) else gold_problem(problem.answer)
 
 
 def _make_length_test(limit: int | None, tokenizer: Path | None) -> Callable[[str], bool]:

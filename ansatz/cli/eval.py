@@ -121,6 +121,8 @@ def _load_suites(names: str, folder: Path | None) -> list[LoadedSuite]:
         if suite.card.name in seen:
             raise ConfigError(f"--suite {names}: two suites are called {suite.card.name!r}. Evaluate them separately.")
         seen.add(suite.card.name)
+    if folder is not None and not any(suite.card.hub for suite in loaded):
+        raise ConfigError(f"--suites {str(folder)!r} has no effect on files and generators. Leave it out.")
     return loaded
 
 

@@ -56,17 +56,16 @@ def results_of(
     files: Path | Sequence[Path], fields: RowFields | None = None
 ) -> Iterator[tuple[Row, Problem | RowError]]:
     """Return the rows of the files, each with its problem or with the reason why it has none. fields: see `rows_of`."""
-    from ansatz.data.files import problem_files, source_name
+    from ansatz.data.files import problem_files, sources_of_files
     from ansatz.data.formats import FORMATS, open_rows
     from ansatz.data.row_problems import RowSettings, rows_with_results
 
     settings = RowSettings(**asdict(fields or RowFields()))
     spelled = {"question_key": "--question-key FIELD", "answer_key": "--answer-key FIELD"} if fields else {}
-    opened = [(file, open_rows(file)) for file in problem_files(files, expected=f"a {', '.join(FORMATS)} file")]
+    paths = problem_files(files, expected=f"a {', '.join(FORMATS)} file")
+    opened = list(zip(sources_of_files(paths), map(open_rows, paths), strict=True))
     return (
-        pair
-        for file, rows in opened
-        for pair in rows_with_results(rows, settings, source=source_name(file), spelled=spelled)
+        pair for source, rows in opened for pair in rows_with_results(rows, settings, source=source, spelled=spelled)
     )
 
 

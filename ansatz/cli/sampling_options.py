@@ -10,7 +10,7 @@ names, defaults and descriptions of `config.sampling.SamplingOptions`, which rec
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -82,6 +82,8 @@ def takes_sampling(**defaults: Any) -> Callable[[Command], Command]:
 
 def _sampling_of(values: dict[str, Any], command_line: typer.Context) -> ModelSampling:
     several = values["samples_per_prompt"] > 1 and _is_left_out("samples_per_prompt", command_line)
+    check_needed(command_line, wait=("min_thinking_budget", "thinking_budgets"))
+    check_needed(command_line, closing=("thinking_budget", "thinking_budgets"))
     if values["temperature"] == 0 and values["samples_per_prompt"] > 1 and _is_left_out("temperature", command_line):
         values["temperature"] = SamplingOptions().temperature  # at 0, which is the default of `ask`, all are the same
     elif values["temperature"] == 0 and several:
@@ -93,6 +95,17 @@ def _sampling_of(values: dict[str, Any], command_line: typer.Context) -> ModelSa
 def given(command_line: typer.Context) -> list[str]:
     """Return the names of the arguments and options that the user gave."""
     return [name for name in command_line.params if not _is_left_out(name, command_line)]
+
+
+def check_needed(command_line: typer.Context, **needs: Sequence[str]) -> None:
+    """Raise ConfigError for an option that was given without any of those that it needs. needs: these, by its name."""
+    names = given(command_line)
+    for name, others in needs.items():
+        if name in names and not set(others) & set(names):
+            flags = [f"--{each.replace('_', '-')}" for each in (name, *others) if each in command_line.params]
+            raise ConfigError(
+                f"{flags[0]} has no effect without {' or '.join(flags[1:])}. Add it, or leave {flags[0]} out."
+            )
 
 
 def _is_left_out(name: str, command_line: typer.Context) -> bool:
@@ -116,6 +129,11 @@ def as_flags(message: str) -> str:
     """Return the message with sampling options as on the command line: top_p becomes --top-p."""
     names = "|".join(SamplingOptions.model_fields)
     return re.sub(rf"(?<![-\w])({names})\b(?= = |:)", lambda match: f"--{match[1].replace('_', '-')}", message)
+
+
+def sampling_names() -> list[str]:
+    """Return the names of the options in the group."""
+    return [*SamplingOptions.model_fields, *_OTHERS]
 
 
 def _group() -> dict[str, tuple[Any, Any]]:

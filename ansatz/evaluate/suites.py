@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,10 +22,12 @@ from ansatz.data.files import source_name
 from ansatz.data.formats import FORMATS, open_rows
 from ansatz.data.row_problems import RowSettings, rows_with_problems
 from ansatz.data.rows import Row
+from ansatz.data.unfit import collect_lost, describe_lost
 from ansatz.errors import ConfigError, DataError, MissingExtraError
 from ansatz.files import file_digest, read_yaml
 from ansatz.registry import suggest
 from ansatz.types import Problem, problem_row
+from ansatz.visible import say
 
 # The first of these that the first row has; otherwise the fields that are recognised in any file. CMATH is published
 # with golden and grade, GPQA with a domain.
@@ -190,8 +193,12 @@ def _problems(rows: Sequence[Row], *, source: str, place: str) -> list[Problem]:
         answer_key=_first(ANSWER_KEYS, keys) or None,
         level_key=_first(LEVEL_KEYS, keys) or None,
     )
-    pairs = rows_with_problems(rows, settings, split="test", source=source, spelled={})
-    problems = [problem for _, problem in pairs]
+    with collect_lost() as lost:
+        problems = [
+            problem for _, problem in rows_with_problems(rows, settings, split="test", source=source, spelled={})
+        ]
+    if lost:
+        say(f"{place}: {describe_lost(lost, total=len(rows))}", file=sys.stderr)
     check_ids(problems, source=place)
     subject = _first(SUBJECT_KEYS, keys)
     return [

@@ -234,6 +234,34 @@ def test_peek_shows_rows_and_asks_the_verifier_before_it_doubts_a_solution(ansat
     assert "the solution ends with a different answer" in out
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("peek", "--template", "chat"), "--template has no effect without --tokenizer."),
+        (("dedup", "--out", "OUT", "--min-cosine", "0.9"), "--min-cosine has no effect without --embeddings."),
+        (("filter", "--out", "OUT", "--temperature", "0.3"), "--temperature has no effect without --model."),
+        (("filter", "--out", "OUT", "--work", "w"), "--work has no effect without --model."),
+    ],
+)
+def test_an_option_that_needs_another_one_is_refused_without_it(ansatz, file, tmp_path, words, sentence):
+    words = [tmp_path / "out.jsonl" if word == "OUT" else word for word in words]
+    code, _, err = ansatz("data", words[0], file, *words[1:])
+    assert code == 2
+    assert sentence in " ".join(err.split())
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_filter_drops_the_tests_of_code_that_check_lists(ansatz, tmp_path):
+    path, out = tmp_path / "code.jsonl", tmp_path / "kept.jsonl"
+    rows = [{"question": "Add.", "answer": "-", "tests": tests} for tests in (["assert f(1) == 2"], ["f(1)"])]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert ansatz("data", "check", path)[0] == 1
+    code, said, _ = ansatz("data", "filter", path, "--out", out, "--drop", "unreadable")
+    assert (code, len(read(out))) == (0, 1)
+    assert "(unreadable 1)" in said
+    assert ansatz("data", "check", out)[0] == 0
+
+
 def test_peek_goes_on_after_rows_that_cannot_be_read_and_other_verbs_say_how_to_leave_them_out(ansatz, file, tmp_path):
     with file.open("a") as rows:
         rows.write(json.dumps({"question": "What is missing here?"}) + "\n" + json.dumps(ROWS[0]) + "\n")

@@ -54,6 +54,31 @@ def test_several_suites_give_one_table_and_a_folder_each(ansatz, model, suites, 
     assert [row["k"] for row in rows] == [1, 2]
 
 
+def test_a_field_that_nothing_uses_is_named_and_a_folder_of_suites_without_use_is_refused(ansatz, model, tmp_path):
+    file = tmp_path / "mine.jsonl"
+    row = {"question": "How many are left?", "context": "There were nine pens, and five are gone.", "answer": "4"}
+    file.write_text(json.dumps(row) + "\n")
+    code, _, err = ansatz("eval", model, "--suite", file, *HOW, "--out", tmp_path / "out")
+    assert code == 0
+    assert f"{file}: nothing uses the field 'context' (1 of 1 rows)" in err
+    code, _, err = ansatz("eval", model, "--suite", file, "--suites", tmp_path, *HOW)
+    assert code == 2
+    assert "has no effect on files and generators. Leave it out." in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--wait", "Hm"), "--wait has no effect without --min-thinking-budget or --thinking-budgets."),
+        (("--closing", "So: </think>"), "--closing has no effect without --thinking-budget or --thinking-budgets."),
+    ],
+)
+def test_an_option_that_needs_another_one_is_refused_without_it(ansatz, model, suites, words, sentence):
+    code, _, err = ansatz("eval", model, "--suite", suites, *HOW, *words)
+    assert code == 2
+    assert sentence in " ".join(err.split())
+
+
 def test_two_suites_of_one_name_are_refused(ansatz, model, suites):
     first = suites.split(",")[0]
     code, _, err = ansatz("eval", model, "--suite", f"{first},{first}", *HOW)

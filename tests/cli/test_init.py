@@ -26,6 +26,7 @@ def test_the_project_trains_from_another_folder_with_its_own_reward(tmp_path, mo
         train={"steps": 2},
         evaluate={"samples_per_prompt": 1, "k": 1},
     )
+    assert (run.folder / "card.json").is_file()
     rows = [json.loads(line) for line in (run.folder / "rl" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [1, 2]
     assert "reward/rewards.py:brief" in rows[0]
