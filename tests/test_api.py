@@ -78,6 +78,20 @@ def test_the_loss_of_a_clipped_step_is_the_one_computed_by_hand():
     assert result.metrics["approx_kl"] == pytest.approx(-1.5 / 5)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_sums_over_long_responses_keep_their_small_terms(dtype: torch.dtype) -> None:
+    """5,000 equal terms: in bfloat16, their sum would stay 256 times a term, and in float16 2,048 times."""
+    policy = torch.full((2, 5000), -1.0, dtype=dtype, requires_grad=True)
+    old = torch.full((2, 5000), -1.0 - 2**-7, dtype=dtype)
+    given = {"groups": torch.zeros(2, dtype=torch.long), "mask": torch.ones(2, 5000, dtype=torch.bool)}
+    result = ansatz.policy_loss(policy, old, torch.tensor([1.0, 0.0]), algorithm="gspo", **given)
+    assert result.metrics["approx_kl"] == pytest.approx(-(2**-7), rel=1e-3)
+    assert result.metrics["ratio_max"] == pytest.approx(torch.tensor(2**-7).exp().item(), rel=1e-3)
+    result.loss.backward()
+    assert policy.grad is not None
+    assert policy.grad.abs().sum() > 0
+
+
 def test_a_kl_to_the_reference_is_added():
     # k3: exp(ref - policy) - (ref - policy) - 1 at every token; with ref = policy + ln 2: 2 - ln 2 - 1. All rows have
     # the same mean, so the term is 0.5 x that.

@@ -40,6 +40,7 @@ def check_rl(config: Config) -> None:
         objective,
         samples_per_prompt=config.rollout.samples_per_prompt,
         rewards_steps=any(map(rewards.gives_steps, config.rewards)),
+        num_rewards=len(config.rewards) if getattr(config, REWARD_MODEL, None) is None else None,
     )
     check_lag(config.rollout, objective)
     workplace_of(config.cluster).check(config)

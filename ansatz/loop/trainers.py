@@ -114,8 +114,11 @@ def _load_critic(path: str) -> Policy:
     key = "train.critic.path"
     architecture = str((read_config(check_folder(path, key=key), key=key).get("architectures") or [""])[0])
     if architecture.endswith("Classification"):
-        return load_attribute(REWARD_MODEL_LOADER, kind="loader of reward models")(path)
-    return load_policy(path)
+        critic: Policy = load_attribute(REWARD_MODEL_LOADER, kind="loader of reward models")(path)
+    else:
+        critic = load_policy(path)
+    use_exact_weights(critic, Path(path), partly=True)
+    return critic
 
 
 def check_digests(path: str) -> None:

@@ -12,7 +12,7 @@ from ansatz.errors import ConfigError
 from ansatz.files import read_yaml
 from ansatz.objectives import token_advantages
 from ansatz.objectives.advantages import ADVANTAGES
-from ansatz.objectives.coefficients import KL_CONTROLS
+from ansatz.objectives.coefficients import HIGHEST_ENTROPY_COEF, KL_CONTROLS
 from ansatz.objectives.components import Component, build_component
 from ansatz.objectives.corrections import CORRECTIONS
 from ansatz.objectives.kl import KLS
@@ -93,6 +93,20 @@ def build_objective(spec: Spec, *, max_response_tokens: int | None = None) -> Ob
         raise ConfigError(
             f"algorithm.reward_whiten is set, but algorithm.advantage = {objective.advantage.name!r} does not see the "
             'rewards of tokens. Use "gae" or "reward_to_go", or leave reward_whiten out.'
+        )
+    in_reward = objective.kl_coef != 0 and objective.kl_in == "reward"
+    if in_reward and (
+        objective.advantage.name == "zero" or not {"reward_N", "token_reward_T"} & {*objective.advantage.inputs}
+    ):
+        raise ConfigError(
+            f"algorithm.kl_in = 'reward', but algorithm.advantage = {objective.advantage.name!r} does not read the "
+            "rewards that the KL is subtracted from. Use kl_in: return, advantage or loss."
+        )
+    coef, target = objective.entropy_coef, objective.entropy_target
+    if target is not None and not 0 <= coef <= HIGHEST_ENTROPY_COEF:
+        raise ConfigError(
+            f"algorithm.entropy_coef = {coef} with entropy_target = {target}: the adapted coefficient stays between 0 "
+            f"and {HIGHEST_ENTROPY_COEF}. Begin with one in this range."
         )
     if objective.kl_control is not None and not objective.needs_ref:
         raise ConfigError(

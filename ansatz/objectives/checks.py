@@ -23,11 +23,19 @@ def missing_inputs(objective: Objective, supplied: Collection[str]) -> list[tupl
     ]
 
 
-def check_recipe(objective: Objective, *, samples_per_prompt: int, rewards_steps: bool = False) -> None:
+def check_recipe(
+    objective: Objective, *, samples_per_prompt: int, rewards_steps: bool = False, num_rewards: int | None = None
+) -> None:
     """Raise ConfigError if a training run lacks an input of the objective, or if every advantage would be 0.
 
-    rewards_steps: whether a reward of the recipe rewards reasoning steps.
+    rewards_steps: whether a reward of the recipe rewards reasoning steps. num_rewards: None if it is not known.
     """
+    weights = objective.advantage.settings.get("component_weights")
+    if weights is not None and num_rewards not in (None, len(weights)):
+        raise ConfigError(
+            f"algorithm.advantage: component_weights = {list(weights)}, expected one for each of the {num_rewards} "
+            "rewards of the recipe."
+        )
     supplied = TRAINING_INPUTS | STEP_INPUTS if rewards_steps else TRAINING_INPUTS
     for component, name in missing_inputs(objective, supplied):
         raise ConfigError(

@@ -54,12 +54,11 @@ def adapt_kl_coef(
     return float(control({name: torch.tensor(value, dtype=torch.float64) for name, value in inputs.items()}))
 
 
-def adapt_entropy_coef(
-    coef: float, entropy: float, *, target: float, step: float = 1e-3, highest: float = 0.02
-) -> float:
-    """Return the coefficient plus `step` while the entropy (nats per token) is below its target, else minus `step`,
-    within [0, highest] (Skywork-OR1, arXiv:2505.22312).
+HIGHEST_ENTROPY_COEF = 0.02
+"""Without an upper bound the bonus can outweigh the reward, and the policy degenerates to noise."""
 
-    Without an upper bound the bonus can outweigh the reward, and the policy degenerates to noise.
-    """
-    return min(max(coef + (step if entropy < target else -step), 0.0), highest)
+
+def adapt_entropy_coef(coef: float, entropy: float, *, target: float, step: float = 1e-3) -> float:
+    """Return the coefficient plus `step` while the entropy (nats per token) is below its target, else minus `step`,
+    within [0, HIGHEST_ENTROPY_COEF] (Skywork-OR1, arXiv:2505.22312)."""
+    return min(max(coef + (step if entropy < target else -step), 0.0), HIGHEST_ENTROPY_COEF)

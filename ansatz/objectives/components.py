@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
@@ -198,8 +199,8 @@ def build_component(registry: Registry[Any], name: str, settings: Mapping[str, A
     checked: Mapping[str, Any] = bound.keywords if isinstance(bound, functools.partial) else {}
     if ":" not in name:  # the settings of a user's function are the user's
         for key, value in checked.items():
-            if not SIGNED & {key, f"{function.__name__}.{key}"}:
-                _check_range(f"algorithm.{registry.kind} = {name!r}", key, value)
+            if not SIGNED & (names := {key, f"{function.__name__}.{key}"}):
+                _check_range(f"algorithm.{registry.kind} = {name!r}", key, value, names)
     known = settings_of(function)
     for key, parameter in known.items():
         if parameter.default is inspect.Parameter.empty and key not in settings:
@@ -208,22 +209,27 @@ def build_component(registry: Registry[Any], name: str, settings: Mapping[str, A
     return Component(registry.kind, function.__name__.rstrip("_"), {**defaults, **checked}, function)  # as in `abs_`
 
 
-POSITIVE = frozenset({"beta", "tau", "tau_pos", "tau_neg", "target", "horizon", "max_tokens", "divisor", "k"})
+POSITIVE = frozenset(
+    {"beta", "tau", "tau_pos", "tau_neg", "target", "horizon", "max_tokens", "divisor", "k", "exo.label_smoothing"}
+)
 FRACTIONS = frozenset({"gamma", "lam", "share", "label_smoothing", "mixing"})
+HALVES = frozenset({"robust.label_smoothing"})
 SIGNED = frozenset({"at_least", "rejection.low", "rejection.high", "simpo.alpha", "cispo.floor"})
 """Settings of components by their range. A name means the same everywhere, unless a component is named before it: the
 bounds of `rejection` are logarithms. All other settings are not negative."""
 
 
-def _check_range(what: str, key: str, value: Any) -> None:
-    """Raise ConfigError for a number, or one of several, outside the range of the setting."""
+def _check_range(what: str, key: str, value: Any, names: Set[str]) -> None:
+    """Raise ConfigError for a number, or one of several, outside the range of the setting. names: of the setting."""
+    most = 0.5 if names & HALVES else 1.0 if names & FRACTIONS else math.inf
+    least = "above 0" if names & POSITIVE else "0 or more"
+    upper = {0.5: " and below 0.5", 1.0: " and at most 1"}.get(most, "")
     several = isinstance(value, list | tuple)
     for number in cast("list[Any]", value) if several else [value]:
         if isinstance(number, bool) or not isinstance(number, int | float):
             continue
-        if number < 0 or (key in POSITIVE and number == 0) or (key in FRACTIONS and number > 1):
-            least = "above 0" if key in POSITIVE else "between 0 and 1" if key in FRACTIONS else "0 or more"
-            raise ConfigError(f"{what}: {key} = {value!r}, expected {least}.")
+        if number < 0 or (number == 0 and names & POSITIVE) or number > most or number == 0.5 == most:
+            raise ConfigError(f"{what}: {key} = {value!r}, expected {least}{upper}.")
 
 
 def _check_inputs(kind: str, name: str, function: Callable[..., Any]) -> None:

@@ -82,6 +82,10 @@ def policy_loss(
     _check_shapes(mask_NL, rewards, groups, policy_logp, old_logp, ref_logp, behavior_logp)
     _check_inputs(objective, has_ref=ref_logp is not None)
 
+    if policy_logp.dtype not in (torch.float32, torch.float64):  # sums of many tokens would lose most of them
+        policy_logp, old_logp = policy_logp.float(), old_logp.float()
+        ref_logp = None if ref_logp is None else ref_logp.float()
+        behavior_logp = None if behavior_logp is None else behavior_logp.float()
     num_rollouts = len(rewards)
     reward_N = rewards.to(policy_logp)
     group_N = renumbered(groups.to(policy_logp.device))[0]

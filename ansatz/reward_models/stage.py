@@ -50,7 +50,7 @@ from ansatz.reward_models.trainer import LanguageLoss, RewardModelTrainer, Rewar
 from ansatz.rewards.reasoning_steps import check_step_end, check_steps, shown_step_end
 from ansatz.track.console import percent
 from ansatz.train.optim import Schedule
-from ansatz.train.placement import ONE_PROCESS, Placement
+from ansatz.train.placement import ONE_PROCESS, Placement, use_exact_weights
 from ansatz.types import Problem, Prompt
 
 AnyTrainer = TypeVar("AnyTrainer", bound=RewardModelTrainer[Any])
@@ -85,6 +85,7 @@ class RewardTrainerSpec:
             extra_width=section.extra_width,
             step_end=_read_at(section),
         )
+        use_exact_weights(model, Path(self.path), partly=True)
         if (add_adapters := bind_adapters(settings.lora, seed=self.seed)) is not None:
             model = add_adapters(model)
         dtype = compute_dtype(settings.dtype, model.device)

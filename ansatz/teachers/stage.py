@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from ansatz.config.schema import Config
+from ansatz.data.generated import LazyProblems
 from ansatz.errors import ConfigError
 from ansatz.loop.context import RunContext
 from ansatz.loop.rendering import PromptRenderer
@@ -17,7 +18,7 @@ from ansatz.loop.trainers import TrainerSpec
 from ansatz.models.load import check_folder
 from ansatz.models.reader import Reader, reader_of
 from ansatz.teachers.prompts import TeacherPrompts, check_prompt
-from ansatz.teachers.settings import ONLY, TeacherSettings, teachers_of
+from ansatz.teachers.settings import ONLY, TeacherSettings, name_of, teachers_of
 from ansatz.teachers.trainer import TaughtSpec, check_tokens
 from ansatz.train.trainer import Trainer
 
@@ -43,6 +44,11 @@ class TaughtRlStage(RlStage):
             )
         if config.model.lora is not None and any(teacher.average for teacher in teachers.values()):
             raise ConfigError("teacher.average with model.lora: only a model without adapters is averaged. Remove one.")
+        if len({teacher.average for teacher in teachers.values() if teacher.path is None}) > 1:
+            raise ConfigError(
+                "teacher.average differs between the teachers without a path, which are one model: the policy at the "
+                "start of the stage, or its average. Give all of them the same."
+            )
         if len(teachers) > 1 and config.cluster.trainers:
             raise ConfigError(
                 "teacher.by_source with cluster.trainers: ranks share a single teacher. Set cluster.trainers to 0."
@@ -61,6 +67,7 @@ class TaughtRlStage(RlStage):
     def check_problems(self, sources: RunSources, reader: Reader) -> None:
         super().check_problems(sources, reader)
         teachers, renderer = teachers_of(sources.config), sources.renderer(reader)
+        _check_names(teachers, sources)
         contexts = dict.fromkeys(teachers, reader.max_context)
         for name, teacher in teachers.items():
             if teacher.path is not None:
@@ -79,6 +86,19 @@ class TaughtRlStage(RlStage):
         teachers, own = teachers_of(context.config), context.start_model
         contexts = {name: reader_of(teacher.path or own).max_context for name, teacher in teachers.items()}
         return _prompts(teachers, contexts, trainer.tokenizer, context.sources.renderer(trainer)).samples
+
+
+def _check_names(teachers: dict[str, TeacherSettings], sources: RunSources) -> None:
+    """Raise ConfigError for a name of `by_source` that no problem of data.train has."""
+    problems = sources.source("train") if len(teachers) > 1 else ()
+    if len(teachers) == 1 or isinstance(problems, LazyProblems):  # of a generator, only some are looked at
+        return
+    used = {name_of(problem, teachers) for problem in problems}
+    for name in sorted(teachers.keys() - used - {ONLY}):
+        raise ConfigError(
+            f"teacher.by_source.{name}: no problem of data.train has this source, topic or level. Correct the name, or "
+            "remove it."
+        )
 
 
 def _check_each(prompts: TeacherPrompts, renderer: PromptRenderer, problems: Iterable[Any]) -> None:

@@ -99,7 +99,8 @@ class TaughtTrainer(LocalTrainer):
         **settings: Any,
     ) -> None:
         is_single = len(teachers) == 1
-        super().__init__(policy, objective, teacher=loaded.get(ONLY) if is_single else None, **settings)
+        needs_own = len(loaded) < len(teachers)  # a copy of the policy at the start of the stage
+        super().__init__(policy, objective, teacher=None if needs_own else loaded[ONLY], **settings)
         self._teachers = teachers
         self._loaded = {} if is_single else loaded  # a single one is the reference, which may be sharded
         self._samples: Sequence[TrainSample] = ()

@@ -154,5 +154,5 @@ def _target_logps(policy: Policy, part: PackedRollouts, temperatures: Sequence[f
 def _predictions(policy: Policy, part: PackedRollouts, target_M: Tensor) -> tuple[Tensor, Tensor]:
     """Return the log-probs of the targets, and whether each is the most likely token."""
     hidden_MH = hidden_before(policy, part)
-    logp_M, _ = chunked_logps(hidden_MH, policy.head.weight, target_M)
+    logp_M, _ = chunked_logps(hidden_MH, policy.head.weight, target_M, softcap=policy.softcap)
     return logp_M, most_likely(hidden_MH, policy.head.weight) == target_M

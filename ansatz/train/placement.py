@@ -139,16 +139,19 @@ def has_exact_weights(checkpoint: Path) -> bool:
     return (folder / f"{EXACT_WEIGHTS}.safetensors").is_file() or (folder / EXACT_WEIGHTS).is_dir()
 
 
-def use_exact_weights(policy: Policy, folder: Path) -> None:
+def use_exact_weights(policy: Policy, folder: Path, *, partly: bool = False) -> None:
     """Give a policy the float32 weights, if it was loaded from a checkpoint with rounded weights in `folder`.
 
-    Without this, a stage would start from other weights than the final weights of the stage before it.
+    Without this, a stage would start from other weights than the final weights of the stage before it. partly: the
+    model is of another kind than the one in the folder, such as a classifier; weights that fit none of it stay.
     """
     if not has_exact_weights(folder):
         return
     try:
         weights = read_tensors(folder / TRAINING, EXACT_WEIGHTS, like={})
         for name, parameter in policy.model.named_parameters():
+            if partly and (name not in weights or weights[name].shape != parameter.shape):
+                continue
             parameter.data.copy_(weights[name])
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise incomplete(folder, error) from error

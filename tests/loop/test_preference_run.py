@@ -114,6 +114,21 @@ def test_pairs_of_a_file_need_no_sampling_and_no_reference_if_the_loss_has_none(
     assert len(json.loads((run / "problems" / "unfit.json").read_text())["preference.pairs"]) == 1
 
 
+def test_the_reference_of_pairs_stays_the_policy_at_the_start(tmp_path) -> None:
+    rows = [{"prompt": f"{n} + 1?", "chosen": str(n + 1), "rejected": str(n + 2)} for n in range(8)]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pairs = {"source": "file", "path": str(tmp_path / "pairs.jsonl")}
+    preference = {"pairs": pairs, "losses": {"dpo": {}}, "steps": 2, "batch_size": 4, "lr": 1e-3}
+    changes = {**ONLINE, "stages": ["preference"], "preference": preference}
+    plain, other = (
+        run_pipeline(
+            toy_config(tmp_path / str(interval), {**changes, "train": {"reference_update_interval": interval}})
+        )
+        for interval in (0, 1)
+    )
+    assert files_of(plain) == files_of(other)
+
+
 UNPAIRED = [
     {"prompt": f"{n} + {n % 3}?", "completion": f"It is {n + n % 3}" if n % 2 else "No idea", "label": bool(n % 2)}
     for n in range(12)

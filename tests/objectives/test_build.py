@@ -9,6 +9,7 @@ from given import build_objective
 
 from ansatz.certify.parity.report import LEFT_OUT
 from ansatz.errors import ConfigError
+from ansatz.objectives.checks import check_recipe
 from ansatz.objectives.explain import explain, formula
 from ansatz.objectives.presets import COMMON, DESCRIPTION, KEYS, PRESETS
 from ansatz.objectives.projects import ALIASES, PROJECTS
@@ -164,8 +165,31 @@ def test_explain_prints_formula_coefficient_and_what_projects_do_otherwise():
     same = build_objective({"defaults_of": "slime"})
     assert "  slime: the same" in list_other_defaults(same, max_response_tokens=1024)
     assert "several per prompt" in explain(same)
-    process = explain(build_objective({"preset": "grpo_process", "kl_in": "reward", "kl_coef": 0.1}))
+    process = explain(build_objective({"preset": "grpo_process", "kl_in": "return", "kl_coef": 0.1}))
     assert "one reward per reasoning step" in process
+
+
+def test_a_kl_in_rewards_that_the_advantage_does_not_read_is_refused():
+    for advantage in ("grpo_process", "gdpo"):
+        with pytest.raises(
+            ConfigError, match=r"kl_in = 'reward', but algorithm\.advantage = '(process|gdpo)' does not"
+        ):
+            build_objective({"preset": advantage, "kl_in": "reward", "kl_coef": 0.1})
+    assert build_objective({"preset": "grpo", "kl_in": "reward", "kl_coef": 0.1}).kl_in == "reward"
+
+
+def test_an_entropy_bonus_that_would_be_cut_in_its_second_step_is_refused():
+    for coef in (0.05, -0.01):
+        with pytest.raises(ConfigError, match=r"entropy_coef = .* with entropy_target = 0\.4: .* between 0 and 0\.02"):
+            build_objective({"preset": "grpo", "entropy_coef": coef, "entropy_target": 0.4})
+    assert build_objective({"preset": "grpo", "entropy_coef": 0.02, "entropy_target": 0.4}).entropy_coef == 0.02
+
+
+def test_weights_of_rewards_are_as_many_as_the_rewards():
+    objective = build_objective({"preset": "gdpo", "advantage": {"component_weights": [1, 1]}})
+    with pytest.raises(ConfigError, match=r"component_weights = .*, expected one for each of the 3 rewards"):
+        check_recipe(objective, samples_per_prompt=4, num_rewards=3)
+    check_recipe(objective, samples_per_prompt=4, num_rewards=2)
 
 
 def test_settings_of_ppo_that_could_have_no_effect_are_refused():

@@ -40,6 +40,14 @@ def pairs() -> list[TrainSample]:
     ]
 
 
+@pytest.mark.parametrize(
+    ("loss", "smoothing"), [("robust", 0.5), ("robust", 0.7), ("exo", 0.0), ("dpo", 1.1), ("exo", -0.1)]
+)
+def test_a_share_of_flipped_labels_that_gives_no_loss_is_refused(loss: str, smoothing: float) -> None:
+    with pytest.raises(ConfigError, match=rf"label_smoothing = {smoothing}, expected (above 0|0 or more) and"):
+        build_preference_objective({loss: {"label_smoothing": smoothing}})
+
+
 def batch_of(losses: dict, samples: list[TrainSample] | None = None) -> tuple:
     objective = build_preference_objective(losses)
     samples = [dataclasses.replace(each, behavior_logps=[0.0] * len(each.token_ids)) for each in samples or pairs()]

@@ -257,6 +257,7 @@ def test_no_privileged_text_reaches_the_policy(tmp_path: Path, teacher: Path, mo
         ({}, {"preset": "grpo"}, "the section teacher has no effect"),
         (None, OPD, 'kl_to = "teacher", but the recipe has no teacher'),
         ({"by_source": {"a": {"by_source": {}}}}, OPD, r"teacher\.by_source\.a\.by_source"),
+        ({"by_source": {"a": {"average": 0.9}}}, OPD, r"teacher\.average differs between the teachers without a path"),
     ],
 )
 def test_a_wrong_teacher_is_refused_before_anything_is_written(
@@ -265,6 +266,23 @@ def test_a_wrong_teacher_is_refused_before_anything_is_written(
     with pytest.raises((ConfigError, ModelError), match=message):
         taught(tmp_path, settings, algorithm)
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_source_that_no_problem_has_is_refused_with_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text("".join(json.dumps({"question": f"{n} + 1?", "answer": str(n + 1)}) + "\n" for n in range(9)))
+    data = {"train": {"source": "jsonl", "split": "train", "path": str(file)}}
+    taught(tmp_path, {"by_source": {f"{tmp_path.name}/mine": {"prompt": HINT}}}, OPD, data=data, train={"steps": 1})
+    with pytest.raises(ConfigError, match=r"teacher\.by_source\.mien: no problem of data\.train"):
+        taught(tmp_path / "again", {"by_source": {"mien": {"prompt": HINT}}}, OPD, data=data, train={"steps": 1})
+
+
+def test_no_model_is_held_besides_the_policy_and_the_teachers() -> None:
+    teachers = {name: TeacherSettings(path=name) for name in (ONLY, "other")}
+    loaded = {name: other_policy() for name in teachers}
+    trainer = trainer_of({"preset": "opd"}, teachers=teachers, loaded=loaded)
+    assert trainer.reference is not None
+    assert trainer.reference.model is loaded[ONLY].model
 
 
 def test_a_teacher_with_another_tokenizer_is_refused(tmp_path: Path, teacher: Path) -> None:

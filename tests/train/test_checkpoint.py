@@ -25,6 +25,7 @@ from ansatz.config.schema import TrainSection
 from ansatz.errors import CheckpointError
 from ansatz.models.load import load_policy
 from ansatz.objectives.build import build_objective
+from ansatz.reward_models.model import load_reward_model
 from ansatz.train import checkpoint, local, placement
 from ansatz.train.local import LocalTrainer
 from ansatz.train.optim import Schedule
@@ -189,6 +190,19 @@ def test_a_stage_that_starts_from_a_rounded_checkpoint_has_the_float32_weights(t
     assert not all(torch.equal(value, masters[name]) for name, value in policy.model.named_parameters())
     placement.use_exact_weights(policy, path)
     assert all(torch.equal(value, masters[name]) for name, value in policy.model.named_parameters())
+
+
+def test_a_classifier_that_starts_from_a_rounded_checkpoint_has_the_float32_weights_below_its_head(
+    tmp_path: Path,
+) -> None:
+    trainer = trainer_of(export_dtype=torch.bfloat16)
+    train(trainer, 1)
+    path = save(trainer, tmp_path, 1)
+    model, masters = load_reward_model(path, reads="response", device="cpu"), trainer.optimizer.weights()
+    placement.use_exact_weights(model, path, partly=True)
+    below = {name: value for name, value in model.model.named_parameters() if name in masters}
+    assert len(below) > 10
+    assert all(torch.equal(value, masters[name]) for name, value in below.items())
 
 
 def test_a_stage_that_starts_from_an_ordinary_folder_has_its_weights(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from tiny_models import prompt, some_sequences, tiny_policy
 from ansatz.models.load import Policy, load_policy
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native import NativeSampler
-from ansatz.train.logps import response_logps
+from ansatz.track.measurements import values
+from ansatz.train.logps import measure_demonstrations, response_logps
 from ansatz.train.packed import pack_rollouts
 from ansatz.train.placement import Placement
 from ansatz.train.sample import TrainSample
@@ -61,6 +62,15 @@ def slow_logp(policy: Policy, sample: TrainSample, temperature: float) -> float:
         total += (logits_V[token] - largest) / temperature - math.log(sum_exp)
         ids.append(token)
     return total
+
+
+def test_the_loss_of_demonstrations_is_of_the_capped_distribution() -> None:
+    policy = sharp_policy("gemma 2, soft caps, sliding window")
+    packed = pack_rollouts(some_samples(), device=torch.device("cpu"))
+    measured = values(measure_demonstrations(policy, packed, tokens_per_microbatch=64))
+    logps = response_logps(policy, packed, temperatures=[1.0], tokens_per_microbatch=64)
+    num_tokens = sum(len(sample.token_ids) for sample in some_samples())
+    assert measured["sft/heldout_loss"] == pytest.approx(-sum(logp for (logp,) in logps) / num_tokens, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", ["qwen3, grouped heads, tied", "gemma 2, soft caps, sliding window"])

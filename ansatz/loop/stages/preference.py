@@ -111,7 +111,8 @@ class PreferenceStage(Stage):
         unpaired = objective_of(config).unpaired
         pairs = with_mismatched(pairs) if unpaired else pairs
         schedule = settings.schedule(num_pairs=len(pairs), is_built=config.model.built)
-        one_update = config.train.model_copy(update={"updates_per_step": 1, "epochs_per_step": 1})
+        of_rl = {"updates_per_step": 1, "epochs_per_step": 1, "reference_update_interval": 0}
+        one_update = config.train.model_copy(update=of_rl)
         objective = partial(_build_objective, settings)
         path = context.start_model
         trainer = context.trainer(folder, path=path, objective=objective, schedule=schedule, updates=one_update)
