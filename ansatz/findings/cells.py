@@ -70,7 +70,8 @@ class Cells:
             key = key if isinstance(key, str) else key.get(arm, "train.lr")
             keys = {**keys, key: times * float(keys.get(key, self._flat.get(key, 0)))}
         cell = Cell(block=block, arm=arm, times=times, config=self._config(block, keys, arm))
-        return self._place(cell, "arm", start.model_dump() if (start := self.sweep.start) else None)
+        begun = self.sweep.start and (self.sweep.start.model_dump(), str(self.branch_of(cell)))
+        return self._place(cell, "arm", begun)
 
     def start(self, block: int) -> Cell:
         """Return the shared start of a block; its sweep has one with stages."""

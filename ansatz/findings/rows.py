@@ -27,10 +27,10 @@ from ansatz.findings.sweep_file import SweepFile, label_of
 from ansatz.findings.verdicts import Rows, describe, find_changes, judge
 from ansatz.track.jsonl import Row, append_jsonl, read_jsonl, write_jsonl
 from ansatz.track.runs import read_pipeline
-from ansatz.track.svg import thin
 from ansatz.track.sweep_rows import NO_DIFFERENCE, is_rounding, read_rows
 
 CURVE_POINTS = 40
+"""Points of a curve in a row, at even distances, so that runs of equal length keep the same steps."""
 REGISTER = "registered.jsonl"
 """In a folder of rows: the digests of each sweep before its first result, which stay when its rows are made again."""
 
@@ -45,8 +45,9 @@ def make_row(sweep: SweepFile, cell: Cell, folder: Path, *, status: str, why: st
         measured["outcomes"] = {label_of(each): _round(bind_outcome(each)(run)) for each in sweep.outcomes}
         measured["guards"] = {name: _round(bind_guard(name)(run)) for name in sweep.measured}
         for name in sweep.curves:
-            points = thin(curve(run, name), value=lambda point: point[1], limit=CURVE_POINTS)
-            curves[name] = [[x, float(f"{y:.5g}")] for x, y in points]
+            points = curve(run, name)
+            kept = {place * (len(points) - 1) // (CURVE_POINTS - 1) for place in range(CURVE_POINTS) if points}
+            curves[name] = [[x, float(f"{y:.5g}")] for x, y in (points[place] for place in sorted(kept))]
     except DataError:
         if status == "done":
             raise

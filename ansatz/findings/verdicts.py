@@ -64,11 +64,12 @@ def variance_interval(first: Sequence[float], second: Sequence[float], *, level:
     covariance = math.fsum((x - a) * (y - b) for x, y in zip(first, second, strict=True)) / (n - 1)
     r = covariance / (stdev(first) * stdev(second))
     value = 2 * math.log(stdev(first) / stdev(second))
-    k = 1 + 2 * (1 - r * r) * t_quantile(level, n - 2) ** 2 / (n - 2)
+    rest = max(0.0, 1 - r * r)  # which rounding makes negative for values that are proportional
+    k = 1 + 2 * rest * t_quantile(level, n - 2) ** 2 / (n - 2)
     half = math.log(k + math.sqrt(k * k - 1))
 
     def p_above(limit: float) -> float:
-        return _upper_tail(math.sinh((value - limit) / 2) * math.sqrt((n - 2) / max(1e-300, 1 - r * r)), n - 2)
+        return _upper_tail(math.sinh((value - limit) / 2) * math.sqrt((n - 2) / max(1e-300, rest)), n - 2)
 
     return Interval(value=value, low=value - half, high=value + half, num_blocks=n, p_above=p_above)
 
@@ -293,7 +294,8 @@ def _needs_tuning(rows: Rows, result: Result) -> bool:
     """Tell whether a rule says which of two algorithms is more accurate before the rate of both has been tuned."""
     arms, named = result.arms, all(isinstance(side, str) for side in result.rule.difference)
     accuracy = rows.sweep.outcome_of(result.rule)["name"] in ACCURACIES
-    if len(arms) < 2 or not named or not accuracy or result.rule.direction == "equal" or rows.tuned.keys() >= {*arms}:
+    about_means = named and result.rule.direction != "equal" and not result.rule.ratio_of_variances
+    if len(arms) < 2 or not about_means or not accuracy or rows.tuned.keys() >= {*arms}:
         return False
     first, second = (flat_keys(rows.sweep.all_arms[arm]) for arm in arms)
     return any(first.get(key) != second.get(key) for key in {*first, *second} if key.startswith(ALGORITHMS))

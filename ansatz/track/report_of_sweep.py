@@ -11,7 +11,7 @@ from typing import Any
 
 from ansatz.track.jsonl import Row
 from ansatz.track.svg import Chart, Series
-from ansatz.track.sweep_rows import is_rounding, mean_and_margin, read_rows
+from ansatz.track.sweep_rows import at_shared_steps, is_rounding, mean_and_margin, read_rows
 
 SHADES = 9
 """Of the heat map, as page.css has them."""
@@ -117,12 +117,10 @@ def _charts(arms: Mapping[str, Cells]) -> list[tuple[str, Chart]]:
     for name, group in itertools.product(names, dict.fromkeys(place[:2] for place in places.values()) or [()]):
         series: list[Series] = []
         for arm, cells in arms.items():
-            at: dict[float, list[float]] = {}
-            for x, y in (point for row in cells.values() for point in row["curves"].get(name, ())):
-                at.setdefault(x, []).append(y)
+            at = at_shared_steps([row["curves"][name] for row in cells.values() if row["curves"].get(name)])
             if at and (not group or places[arm][:2] == group):
-                steps = sorted(at)
-                points, band = [(x, fmean(at[x])) for x in steps], [(x, min(at[x]), max(at[x])) for x in steps]
+                points = [(x, fmean(values)) for x, values in at.items()]
+                band = [(x, min(values), max(values)) for x, values in at.items()]
                 series.append(Series(name=" ".join(places[arm][2:]) if group else arm, points=points, band=band))
         if series:
             chart = Chart(title=name, series=series, is_fraction="pass@" in name)

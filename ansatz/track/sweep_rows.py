@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -55,6 +56,29 @@ class CellRow(BaseModel):
     outcomes: dict[str, FiniteFloat | None]
     guards: dict[str, FiniteFloat | None]
     curves: dict[str, list[Annotated[list[FiniteFloat], Field(min_length=2, max_length=2)]]]
+
+
+def at_shared_steps(curves: Iterable[Iterable[Sequence[float]]]) -> dict[float, list[float]]:
+    """Return the values of several curves at every step of any of them between the first and the last that all have.
+    Between two of its own points, a curve is a straight line.
+
+    Example: `at_shared_steps([[(1, 0.0), (3, 2.0)], [(1, 5.0), (2, 5.0), (3, 5.0)]])[2]` is `[1.0, 5.0]`.
+    """
+    sorted_ones = [sorted((x, y) for x, y in points) for points in curves]
+    if not sorted_ones:
+        return {}
+    first, last = max(points[0][0] for points in sorted_ones), min(points[-1][0] for points in sorted_ones)
+    steps = sorted({x for points in sorted_ones for x, _ in points if first <= x <= last})
+    return {x: [_value_at(x, points) for points in sorted_ones] for x in steps}
+
+
+def _value_at(x: float, points: Sequence[tuple[float, float]]) -> float:
+    place = bisect_left(points, (x, -math.inf))
+    after = points[place]
+    if after[0] == x:
+        return after[1]
+    before = points[place - 1]
+    return before[1] + (after[1] - before[1]) * (x - before[0]) / (after[0] - before[0])
 
 
 def holds_rows(path: Path) -> bool:

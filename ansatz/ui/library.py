@@ -129,7 +129,11 @@ class Library:
         out: dict[str, Path] = {}
         for folder in self.folders:
             for path in _runs_in(folder, depth=_DEPTH):
-                out.setdefault("-".join(path.relative_to(folder).parts[-2:]) or path.name, path)
+                parts = path.relative_to(folder).parts[-2:] or (path.name,)
+                name, above = "-".join(parts), [*path.parts[: -len(parts)]]
+                while out.get(name, path) != path and above:  # a run of another folder has this name
+                    name = f"{above.pop()}-{name}"
+                out.setdefault(name, path)
         return out
 
     def find_sweeps(self) -> dict[str, Path]:

@@ -50,6 +50,20 @@ def verdict(folder: Path, rows: list[dict[str, Any]], **changes: Any) -> Result:
     return result
 
 
+def test_a_rule_about_variances_needs_no_tuning(tmp_path):
+    arms = {"a": {"algorithm.advantage": "center"}, "b": {"algorithm.advantage": "group_zscore"}, "control": {}}
+    spread = {"a": 0.3, "b": 0.001, "control": 0.0}
+    rows = [
+        row(n, arm, 0.5 + by * value, "exact_pass@k")
+        for n, value in enumerate((0.9, -0.7, 0.3, -1.1, 0.6))
+        for arm, by in spread.items()
+    ]
+    for place, one in enumerate(rows):  # not proportional
+        one["outcomes"]["exact_pass@k"] += 1e-4 * (place * 7 % 5)
+    rule = {"ratio_of_variances": [["a", "control"], ["b", "control"]]}
+    assert verdict(tmp_path, rows, arms=arms, rule=rule).verdict == "supported"
+
+
 def test_a_difference_of_the_order_of_rounding_has_no_p_and_no_verdict(tmp_path):
     for direction in ("greater", "less", "equal"):
         rule = {"difference": ["other", "control"], "direction": direction}

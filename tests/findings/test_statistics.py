@@ -61,6 +61,15 @@ def test_the_interval_of_a_ratio_of_variances_is_where_the_correlation_is_just_s
     assert variance_interval(first, [1.0] * 9, level=0.95) is None
 
 
+def test_values_that_are_proportional_have_an_interval_without_width() -> None:
+    rng = random.Random(1)
+    for _ in range(200):  # the correlation is 1 up to rounding, and sometimes more
+        first = [rng.gauss(0, 1) for _ in range(5)]
+        interval = variance_interval(first, [3 * x for x in first], level=0.95)
+        assert interval is not None
+        assert (interval.low, interval.high) == pytest.approx((-math.log(9), -math.log(9)), abs=1e-6)
+
+
 def test_verdicts_follow_from_where_the_interval_lies() -> None:
     def verdict(low: float, high: float, direction: str) -> str:
         interval = Interval(value=(low + high) / 2, low=low, high=high, num_blocks=5, p_above=lambda _: 0.0)

@@ -16,9 +16,31 @@ for _package in ("duckdb", "starlette"):
 from made_up import NASTY, make_pipeline  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402
 
-from ansatz.track.sweep_rows import mean_and_margin  # noqa: E402
+from ansatz.track.sweep_rows import at_shared_steps, mean_and_margin  # noqa: E402
 from ansatz.ui.app import build_app  # noqa: E402
 from ansatz.ui.library import Library  # noqa: E402
+
+
+def test_curves_of_blocks_that_kept_other_steps_are_compared_at_all_of_them() -> None:
+    first, second = [(1.0, 0.0), (4.0, 3.0), (9.0, 8.0)], [(6.0, 2.0), (2.0, 2.0)]
+    assert at_shared_steps([first, second]) == {2.0: [1.0, 2.0], 4.0: [3.0, 2.0], 6.0: [5.0, 2.0]}
+    assert at_shared_steps([first]) == {x: [y] for x, y in first}
+    assert at_shared_steps([first[:1], second]) == at_shared_steps([]) == {}
+
+
+def test_runs_of_one_name_in_several_folders_are_all_found(tmp_path: Path) -> None:
+    for path in ("a/run", "b/run", "c/x/grpo", "d/x/grpo"):
+        (tmp_path / path).mkdir(parents=True)
+        (tmp_path / path / "config.yaml").touch()
+    folders = [tmp_path / "a" / "run", tmp_path / "b" / "run", tmp_path / "c", tmp_path / "d"]
+    found = Library(folders, cache=tmp_path / "cache").find_runs()
+    assert found == dict(
+        zip(
+            ("run", "b-run", "x-grpo", "d-x-grpo"),
+            [*folders[:2], folders[2] / "x/grpo", folders[3] / "x/grpo"],
+            strict=True,
+        )
+    )
 
 
 def row_of(block: int, arm: str, value: object, *, times: float = 1.0, **changes: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from statistics import fmean, stdev
 from ansatz.findings.sweep_file import last_part
 from ansatz.findings.verdicts import Result, Rows
 from ansatz.track.svg import Chart, Series, figure, round_ticks
+from ansatz.track.sweep_rows import at_shared_steps
 from ansatz.track.theme import SERIES_COLOURS, SVG_STYLE
 
 _WIDTH, _PANEL, _LEFT = 560, 84, 24
@@ -66,16 +67,12 @@ def draw_curves(rows: Rows, name: str, *, is_fraction: bool) -> str | None:
     """Draw the mean of each arm over the blocks, with the range as a band; None without a curve."""
     series: list[Series] = []
     for arm, by_block in curves_of(rows, name).items():
-        by_step: dict[float, list[float]] = {}
-        for points in by_block.values():
-            for step, value in points:
-                by_step.setdefault(step, []).append(value)
-        whole = {step: values for step, values in sorted(by_step.items()) if len(values) == len(by_block)}
+        at = at_shared_steps([*by_block.values()])
         series.append(
             Series(
                 name=arm,
-                points=[(step, fmean(values)) for step, values in whole.items()],
-                band=[(step, min(values), max(values)) for step, values in whole.items()],
+                points=[(step, fmean(values)) for step, values in at.items()],
+                band=[(step, min(values), max(values)) for step, values in at.items()],
                 colour=len(series) % SERIES_COLOURS,
             )
         )
