@@ -71,9 +71,9 @@ def _convert(file: Path, folder: Path, *, named: str) -> None:
             f"{install_command('gguf')}"
         ) from error
     try:
-        tensors = _read_tensors(file)
-        same = _write(file, folder, tensors)
-        note = _note(file, folder, tensors)
+        reader = _open(file)
+        same = _write(file, folder, reader)
+        note = _note(file, folder, reader.tensors)
         if not same:
             note += " The tokenizer of its family splits text by other rules than the file names, and is the one used."
         write_text(folder / _NOTE, note + "\n")
@@ -89,8 +89,8 @@ def _convert(file: Path, folder: Path, *, named: str) -> None:
         ) from error
 
 
-def _read_tensors(file: Path) -> Any:
-    """Return the file's descriptions of its tensors. Raise ValueError unless it holds all that it announces."""
+def _open(file: Path) -> Any:
+    """Return the reader of the file's fields and tensors. Raise ValueError unless it holds all that it announces."""
     size = file.stat().st_size
     if size < 24:
         raise ValueError(f"it has only {size} bytes")
@@ -100,12 +100,23 @@ def _read_tensors(file: Path) -> Any:
     if longest > _MOST_TOKEN_BYTES:
         raise ValueError(f"its tokenizer has a token of {longest} characters, expected at most {_MOST_TOKEN_BYTES}")
     try:
-        return importlib.import_module("gguf").GGUFReader(str(file)).tensors
+        return importlib.import_module("gguf").GGUFReader(str(file))
     except ValueError as error:
         raise ValueError(f"its tensors do not fit into its {size} bytes, as in a truncated file ({error})") from error
 
 
-def _write(file: Path, folder: Path, tensors: Any) -> bool:
+def _check_positions(config: Any, reader: Any) -> None:
+    """Raise ValueError if the file scales its positions and the config that transformers made of it does not."""
+    stated = [field.contents() for name, field in reader.fields.items() if name.endswith(".rope.scaling.type")]
+    tensors = [each.name for each in reader.tensors if each.name.startswith(("rope_freqs", "rope_factors"))]
+    scaled = [*(f"rope.scaling.type = {kind}" for kind in stated if kind != "none"), *tensors]
+    rope: Any = getattr(config, "rope_parameters", None) or {}
+    kinds = {part.get("rope_type", "default") for part in (rope, *rope.values()) if isinstance(part, dict)}
+    if scaled and kinds <= {"default"}:
+        raise ValueError(f"it scales its positions ({scaled[0]}), which transformers does not read from such a file")
+
+
+def _write(file: Path, folder: Path, reader: Any) -> bool:
     """Write config, weights and tokenizer. Tell whether the written tokenizer splits text as the one in the file.
 
     While the file is read, only a link to it lies in the folder, so nothing else next to the file counts.
@@ -116,7 +127,8 @@ def _write(file: Path, folder: Path, tensors: Any) -> bool:
     link = folder / "model.gguf"
     link.symlink_to(file)
     source = {"gguf_file": link.name, "local_files_only": True, "trust_remote_code": False}
-    config = transformers.AutoConfig.from_pretrained(folder, **source)
+    config, tensors = transformers.AutoConfig.from_pretrained(folder, **source), reader.tensors
+    _check_positions(config, reader)
     layers = getattr(config, "num_hidden_layers", 0)
     stored = sum(tensor.n_elements for tensor in tensors)
     if layers > len(tensors):

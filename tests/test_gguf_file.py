@@ -44,6 +44,7 @@ def write_gguf(
     kind: str = "gpt2",
     pre: str = "qwen2",
     merge: str = "a b",
+    scaling: str | None = None,
     **changes: Any,
 ) -> dict[str, torch.Tensor]:
     """Write a model whose matrices are rounded to Q4_1, and return the rounded weights under transformers' names."""
@@ -53,6 +54,10 @@ def write_gguf(
         writer.add_uint32(f"{architecture}.{key}", value)
     writer.add_layer_norm_rms_eps(1e-6)
     writer.add_rope_freq_base(1e4)
+    if scaling == "rope_freqs":
+        writer.add_tensor("rope_freqs.weight", np.ones(4, dtype=np.float32))
+    elif scaling is not None:
+        writer.add_string(f"{architecture}.rope.scaling.type", scaling)
     writer.add_tokenizer_model(kind)
     writer.add_tokenizer_pre(pre)
     writer.add_token_list(tokens)
@@ -157,6 +162,8 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "sizes beyond the weights": (lambda file: write_gguf(file, feed_forward_length=1 << 30), "a model of its sizes"),
     "a layer that is missing": (lambda file: write_gguf(file, block_count=3, feed_forward_length=1), "cannot be read"),
     "no heads": (lambda file: write_gguf(file, **{"attention.head_count": 0}), "cannot be read"),
+    "scaled positions": (lambda file: write_gguf(file, scaling="linear"), "rope.scaling.type = linear"),
+    "scaled frequencies": (lambda file: write_gguf(file, scaling="rope_freqs"), "its positions .rope_freqs.weight"),
     "an endless token": (lambda file: write_gguf(file, tokens=[*TOKENS[:-1], "a" * 5000]), "5000 characters"),
 }
 

@@ -12,7 +12,7 @@ from fake_sampler import FakeWeights
 from test_sampling import filtered_probabilities
 from tiny_models import ARCHITECTURES, FlatTokens, packed, prompt, some_prompts, tiny_policy
 
-from ansatz.errors import ModelError
+from ansatz.errors import ConfigError, ModelError
 from ansatz.models import logps
 from ansatz.models.load import Policy
 from ansatz.models.logps import token_logps
@@ -330,6 +330,15 @@ def test_a_resumed_rollout_keeps_the_log_probs_of_the_old_weights(policy: Policy
         assert rollout.behavior_logps[6:] == pytest.approx(new[6:], abs=1e-4)
         assert rollout.behavior_logps[:6] != pytest.approx(new[:6], abs=1e-2)
         assert rollout.token_versions == (0,) * 6 + (1,) * (rollout.num_tokens - 6)
+
+
+@pytest.mark.parametrize("limit", [4, 6])
+def test_a_limit_below_a_response_that_has_begun_is_refused(policy: Policy, limit: int) -> None:
+    sampler = NativeSampler(policy, max_concurrent=8)
+    called = sampler.generate(PROMPTS, dataclasses.replace(SAMPLING, max_call_tokens=6))
+    unfinished = [rollout for rollout in called if rollout.finish is Finish.ABORT]
+    with pytest.raises(ConfigError, match=rf"max_response_tokens = {limit}: .* response of 6 tokens. Set it to 7 or"):
+        sampler.generate([], dataclasses.replace(SAMPLING, max_response_tokens=limit), unfinished=unfinished)
 
 
 def test_resumed_rollouts_do_not_depend_on_new_groups_in_the_batch(policy: Policy) -> None:

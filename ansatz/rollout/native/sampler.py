@@ -10,7 +10,7 @@ import torch
 from ansatz.environments.base import EnvironmentSpec
 from ansatz.environments.calls import EnvironmentCalls, environment_calls
 from ansatz.environments.endings import Endings
-from ansatz.errors import ModelError
+from ansatz.errors import ConfigError, ModelError
 from ansatz.models.load import Policy
 from ansatz.models.weights import LiveWeights, WeightSource
 from ansatz.rollout.base import Sampling, check_prompts
@@ -86,6 +86,12 @@ class NativeSampler:
     ) -> list[Rollout]:
         advice = "Lower rollout.max_response_tokens, or drop long prompts with rollout.max_prompt_tokens."
         check_prompts(prompts, sampling, limit=self.policy.max_context, whose="model's", advice=advice)
+        begun = max((len(rollout.token_ids) for rollout in unfinished), default=0)
+        if begun >= sampling.max_response_tokens:
+            raise ConfigError(
+                f"rollout.max_response_tokens = {sampling.max_response_tokens}: the checkpoint holds an unfinished "
+                f"response of {begun} tokens. Set it to {begun + 1} or more."
+            )
         requests = build_requests(prompts, sampling.num_samples, unfinished)
         sources = [*prompts, *unfinished]
         rollouts: dict[tuple[int, int], Rollout] = {}
