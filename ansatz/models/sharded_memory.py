@@ -27,7 +27,9 @@ def rank_parts(work: Workload, ranks: int) -> tuple[MemoryPart, ...]:
         part("Adam moments", _share(8 * work.num_trained, ranks), "8 P / n", "always"),
         part("gradient sums", _share(4 * work.num_trained, ranks), "4 P / n", "update"),
     ]
-    if work.reference and work.trained is None:
+    if work.trained is not None:  # `Policy.base` keeps the frozen weights, from which checkpoints are merged
+        parts.append(part("whole base", 4 * work.shape.num_parameters, "4 P", "always"))
+    elif work.reference:
         parts.append(part("reference model", _share(work.dtype_bytes * held, ranks), "b P / n", "always"))
     sizes = [work.dtype_bytes * each.num_parameters for each in work.teachers]
     parts += [part("teacher", _share(size, ranks), "b P of it / n", "always") for size in sizes]

@@ -58,6 +58,7 @@ def test_a_reference_and_a_critic_are_sharded_too():
     lora = sizes(dataclasses.replace(WORK, trained=1_000_000, reference=True), 4)
     assert lora["float32 weights"] == SHAPE.num_parameters + 1_000_000  # frozen weights are float32 as well
     assert lora["Adam moments"] == 2_000_000
+    assert lora["whole base"] == 4 * SHAPE.num_parameters
     assert "reference model" not in lora
 
 
