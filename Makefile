@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo real-models test test-slow test-cluster test-gpu test-kernels test-vllm test-peers test-foreign bench bench-curve bench-audit bench-graders bench-gpu docs site release locks workflows check
+.PHONY: env demo real-models test test-slow test-cluster test-gpu test-kernels test-vllm test-peers test-foreign bench bench-curve bench-audit bench-graders bench-learning bench-gpu docs site release locks workflows check
 
 env: .venv/.ready
 
@@ -100,6 +100,10 @@ bench-curve: real-models .venv-peers/llama/.ready .venv-vllm/.ready
 # Bugs that are planted into TRL's running code: which does the audit name? 20 minutes; SMOLLM2=FOLDER adds two runs.
 bench-audit: .venv-peers/.ready
 	.venv-peers/bin/python benchmarks/audit/run.py --out docs/audit.json --page docs/audit.md
+
+# One model trained by Ansatz and by TRL on the same problems: MODEL, TRAIN, HELDOUT are a folder and two files; hours.
+bench-learning: env .venv-peers/.ready
+	$(BIN)/python benchmarks/learning/run.py --model $(MODEL) --train $(TRAIN) --heldout $(HELDOUT) --work runs/learning
 
 # On a machine with a GPU: keep its files in docs/gpu under the card's name.
 bench-gpu: env
