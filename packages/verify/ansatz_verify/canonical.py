@@ -168,7 +168,7 @@ def _repeated(base: Quotient, count: int) -> Quotient:
         if len(base.top) == 1:  # a single term divides: 1/sqrt 3 is sqrt 3 / 3
             (monomial, coefficient), *_ = base.top.items()
             inverse = tuple((atom, -exponent) for atom, exponent in monomial)
-            joined, scale = _joined(inverse, ((("n", "2"), Fraction(0)),))
+            joined, scale = _joined(inverse, ((("n", "2"), Fraction(0)),)) if inverse else ((), _UNIT)
             base = Quotient(times({joined: scale / coefficient}, base.bottom), _ONE, base.pure)
         else:
             base = Quotient(base.bottom, base.top, base.pure)

@@ -106,6 +106,8 @@ def _with_plain_commands(text: str) -> str:
     text = _SIZING.sub("", text)
     if "dfrac" in text or "tfrac" in text or "cfrac" in text:
         text = _FRACTION.sub(r"\\frac", text)
+    if "dbinom" in text or "tbinom" in text:
+        text = text.replace("\\dbinom", "\\binom").replace("\\tbinom", "\\binom")
     return text
 
 

@@ -102,7 +102,8 @@ def named_and_stated(sides: list[Value]) -> tuple[list[Value], list[Value]]:
     first = next((i for i, side in enumerate(sides) if not v.names_in(side) and not is_label(side)), len(sides))
     if first == len(sides):
         return (sides[:1], sides[1:]) if is_label(sides[0]) else ([], sides)
-    if all(is_measure(side) or is_total(side) for side in sides[:first]):
+    # A name, perhaps formulas for it, and then its values: `C = 180 - (A + B) = 44`.
+    if first and (is_measure(sides[0]) or all(is_measure(side) or is_total(side) for side in sides[:first])):
         return sides[:first], sides[first:]
     return [], sides
 

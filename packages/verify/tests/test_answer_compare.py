@@ -54,6 +54,24 @@ def test_the_two_shapes_of_a_greek_letter_are_one_letter(gold: str, answer: str,
     assert bool(equivalent(gold, answer)) is same
 
 
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [  # from solutions of MATH and OlympiadBench
+        (r"\frac{10}{3}", r"\frac{|(2)(2)+(1)(1)+(2)(0)+5|}{\sqrt{2^2+1^2+2^2}} = \frac{10}{3}"),
+        (r"\frac{5}{2}", r"\sqrt{6\frac14}=\frac{\sqrt{25}}{\sqrt{4}}=\frac52"),
+        ("-1", r"i^{-26} = 1/i^{26} = 1/(i^{24}\cdot i^2) = 1/[1\cdot (-1)] = -1"),
+        (r"44^\circ", r"C=180^{\circ}-(A+B)=44^{\circ}"),
+        ("-2", r"m = \dfrac{y_2-y_1}{x_2-x_1} = \dfrac{-5-5}{2-(-3)} = -2"),
+        ("192", r"[ABC] = \frac12\cdot AD\cdot BC = \frac12\cdot12\cdot32 = 192"),
+        ("28", r"\dbinom{8}{2} = \dfrac{8!}{2!6!}=28"),
+    ],
+)
+def test_a_chain_from_a_name_to_its_value_states_the_value(gold: str, answer: str, pool: WorkerPool):
+    assert equivalent(gold, answer, pool=pool)
+    assert not equivalent("17", answer, pool=pool)
+    assert not equivalent(gold, f"{answer} = 17", pool=pool)
+
+
 def test_answers_without_functions_start_no_worker():
     idle = WorkerPool(ALGEBRA_TARGET)
     for gold, answer in [
