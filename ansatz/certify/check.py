@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ansatz.certify.gradients import Gradients, two_rank_gradient
 from ansatz.config.schema import Config, RolloutSection
-from ansatz.loop.builders import model_builder, tokenizer_texts
+from ansatz.loop.builders import built_tokenizer, model_builder
 from ansatz.loop.own_reward_model import rewards_before
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.start_checks import check_start
@@ -67,8 +67,7 @@ def check_recipe(config: Config, folder: Path, *, num_prompts: int) -> Iterator[
     config, path = sources.config, sources.config.model.path
     problems = sources.problems("train")
     if path is None or config.model.built:
-        texts = tokenizer_texts(sources.source(sources.splits[0]), config.data.template)
-        model_builder(config)(folder, texts=texts)
+        model_builder(config)(folder, texts=built_tokenizer(config, sources.source(sources.splits[0])))
         path = folder
     policy = load_policy(path)
     prompts = sources.renderer(policy).prompts(problems[:num_prompts])

@@ -382,7 +382,8 @@ class Config(Section):
     """The objective of RL: a preset, and the components that replace its own."""
     teacher: dict[str, Any] | None = None
     """The teacher of RL with its [settings](settings_models.md#teacher), if `algorithm.kl_to` is teacher: {path:
-    FOLDER}, {prompt: TEXT}, or several by source, {by_source: {SOURCE: {path: FOLDER}}}. null: none."""
+    FOLDER}, {prompt: TEXT}, or several by source, {by_source: {SOURCE: {path: FOLDER}}}. A model that is built gets
+    its tokenizer. null: none."""
     train: TrainSection = TrainSection()
     rewards: dict[str, dict[str, Any]] = Field(default_factory=lambda: {"math_answer": {}})
     """The rewards by name, each with its settings and its `weight` (default 1.0). The reward of a rollout is their

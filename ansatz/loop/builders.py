@@ -12,7 +12,8 @@ from ansatz.data.base import bind_source, load_problems
 from ansatz.errors import ConfigError
 from ansatz.loop.own_reward_model import rewards_before
 from ansatz.models.plan import recipe_shape
-from ansatz.models.tiny import build_random_model, build_tiny_model
+from ansatz.models.reader import reader_of
+from ansatz.models.tiny import build_random_model, build_tiny_model, train_tokenizer
 from ansatz.prompts.chat import spelled_out
 from ansatz.prompts.templates import QUESTION, template_text
 from ansatz.registry import bind
@@ -23,7 +24,8 @@ TOKENIZER_PROBLEMS = 4000  # enough for every name and phrase of a generator; mo
 
 
 def model_builder(config: Config) -> Callable[..., Any]:
-    """Return the function that builds the recipe's model: builder(folder, texts=...). texts: for its tokenizer.
+    """Return the function that builds the recipe's model: builder(folder, texts=...). texts: for its tokenizer, or the
+    tokenizer itself.
 
     The model is `model.tiny`, or with model.toy the architecture of model.path at toy size.
     """
@@ -33,6 +35,17 @@ def model_builder(config: Config) -> Callable[..., Any]:
         recipe_shape(config)  # sizes that do not fit together are refused now, not when the model is built
         return build
     return functools.partial(build_random_model, shape=recipe_shape(config), seed=config.seed)
+
+
+def built_tokenizer(config: Config, problems: Sequence[Problem]) -> Any:
+    """Return the tokenizer of a model that is built: its teacher's, whose tokens it has to share, or one that is
+    trained on the problems."""
+    teacher = (config.teacher or {}).get("path")
+    if teacher is not None:
+        return reader_of(teacher, key="teacher.path").tokenizer
+    shape = recipe_shape(config)
+    texts = tokenizer_texts(problems, config.data.template)
+    return train_tokenizer(texts, vocab_size=shape.vocab_size, max_context=shape.max_context)
 
 
 def tokenizer_texts(problems: Sequence[Problem], template: Template) -> list[str]:

@@ -24,7 +24,7 @@ from ansatz.environments.base import EnvironmentSpec, bind_environment
 from ansatz.errors import ConfigError, DataError
 from ansatz.files import write_text
 from ansatz.json_text import read_object
-from ansatz.loop.builders import model_builder, source_problems, tokenizer_texts
+from ansatz.loop.builders import built_tokenizer, model_builder, source_problems
 from ansatz.loop.lengths import LengthChecker
 from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.run_folder import read_done
@@ -32,7 +32,6 @@ from ansatz.loop.unfit import Check, UnfitProblems
 from ansatz.loop.user_code import file_digests
 from ansatz.models.plan import recipe_shape
 from ansatz.models.reader import Reader, TextReader, reader_of
-from ansatz.models.tiny import train_tokenizer
 from ansatz.rewards.grader import check_golds
 from ansatz.types import Problem
 
@@ -202,10 +201,8 @@ class RunSources:
         if config.model.path is not None and not config.model.built:
             return reader_of(config.model.path)
         model_builder(config)
-        texts = tokenizer_texts(self.source(self.splits[0]), config.data.template)
-        shape = recipe_shape(config)
-        tokenizer = train_tokenizer(texts, vocab_size=shape.vocab_size, max_context=shape.max_context)
-        return TextReader(tokenizer=tokenizer, max_context=shape.max_context)
+        tokenizer = built_tokenizer(config, self.source(self.splits[0]))
+        return TextReader(tokenizer=tokenizer, max_context=recipe_shape(config).max_context)
 
     def renderer(self, source: HasTokenizer, *, template: Template | None = None) -> PromptRenderer:
         """Return the renderer of the run. All policies of a run share one tokenizer; a teacher needs its own. template:

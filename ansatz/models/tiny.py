@@ -42,7 +42,7 @@ MAX_PARAMETERS = 2 * 10**9
 def build_tiny_model(
     folder: str | Path,
     *,
-    texts: Iterable[str],
+    texts: Iterable[str] | transformers.PreTrainedTokenizerBase,
     vocab_size: Annotated[int, Field(ge=258, le=1_000_000)] = 1024,
     hidden_size: Annotated[int, Field(gt=0, le=65_536)] = 128,
     num_layers: Annotated[int, Field(gt=0, le=1000)] = 4,
@@ -56,7 +56,8 @@ def build_tiny_model(
 ) -> int:
     """Create the model and its tokenizer in `folder`, and return the number of parameters.
 
-    texts: the tokenizer learns its tokens from these. Give prompts and solutions as the policy will see them.
+    texts: the tokenizer learns its tokens from these. Give prompts and solutions as the policy will see them; or a
+    tokenizer, which is used as it is, whatever `vocab_size` says.
     vocab_size: the largest number of tokens, at least 258 (every byte, pad and end). Short texts give fewer.
     hidden_size, num_layers, num_heads, num_kv_heads, head_dim, intermediate_size: as in Qwen3's config.json.
     max_context: longest prompt and response together, in tokens.
@@ -111,13 +112,16 @@ def tiny_shape(*, vocab_size: int, num_heads: int, num_kv_heads: int, head_dim: 
 def build_random_model(
     folder: str | Path,
     *,
-    texts: Iterable[str],
+    texts: Iterable[str] | transformers.PreTrainedTokenizerBase,
     shape: ModelShape,
     initializer_range: float | None = None,
     seed: int = 0,
 ) -> int:
-    """Build a model of any shape with random weights. Its vocab_size is the largest number of tokens."""
-    tokenizer = train_tokenizer(texts, vocab_size=shape.vocab_size, max_context=shape.max_context)
+    """Build a model of any shape with random weights. Its vocab_size is the largest number of tokens. texts: for its
+    tokenizer, or the tokenizer itself."""
+    tokenizer = texts
+    if not isinstance(tokenizer, transformers.PreTrainedTokenizerBase):
+        tokenizer = train_tokenizer(tokenizer, vocab_size=shape.vocab_size, max_context=shape.max_context)
     config = transformers.AutoConfig.for_model(
         shape.architecture,
         vocab_size=len(tokenizer),
@@ -130,8 +134,8 @@ def build_random_model(
         max_position_embeddings=shape.max_context,
         initializer_range=shape.hidden_size**-0.5 if initializer_range is None else initializer_range,
         tie_word_embeddings=shape.tied,
-        pad_token_id=SPECIAL_TOKENS.index(PAD),
-        eos_token_id=SPECIAL_TOKENS.index(END),
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
         dtype="float32",
     )

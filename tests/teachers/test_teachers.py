@@ -22,6 +22,7 @@ from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.run_folder import resume_config
 from ansatz.models.load import Policy
 from ansatz.models.reader import reader_of
+from ansatz.models.tiny import build_tiny_model
 from ansatz.objectives.build import build_objective
 from ansatz.teachers.prompts import TaughtSample, _values_of_rollout, filled
 from ansatz.teachers.settings import ONLY, TeacherSettings
@@ -286,9 +287,23 @@ def test_no_model_is_held_besides_the_policy_and_the_teachers() -> None:
 
 
 def test_a_teacher_with_another_tokenizer_is_refused(tmp_path: Path, teacher: Path) -> None:
+    build_tiny_model(tmp_path / "student", texts=["12+3=15"], hidden_size=16, num_layers=1, max_context=300)
     with pytest.raises(ConfigError, match=r"its tokens are not those of the policy.*rejection"):
-        taught(tmp_path, {"path": str(teacher)}, model={"tiny": {"vocab_size": 300}})
+        taught(
+            tmp_path,
+            {"path": str(teacher)},
+            model={"path": str(tmp_path / "student")},
+            data={"unfit": "drop"},
+            rollout={"max_response_tokens": 64, "max_prompt_tokens": 200},
+        )
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_student_that_is_built_has_the_tokens_of_its_teacher(tmp_path: Path, teacher: Path) -> None:
+    run = taught(tmp_path, {"path": str(teacher)}, OPD, model={"tiny": {"vocab_size": 300}}, train={"steps": 1})
+    own, teachers = (reader_of(path).tokenizer.get_vocab() for path in (run / "model", teacher))
+    assert own == teachers
+    assert len(own) > 300
 
 
 def test_a_problem_has_the_teacher_of_its_source(

@@ -11,7 +11,7 @@ from ansatz.config.schema import FIRST_STAGES, Config
 from ansatz.environments.base import bind_environment, check_environment_reward
 from ansatz.errors import ConfigError
 from ansatz.links import check_no_links
-from ansatz.loop.builders import model_builder, tokenizer_texts
+from ansatz.loop.builders import built_tokenizer, model_builder
 from ansatz.loop.context import RunContext
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.plan import folder_names
@@ -64,9 +64,9 @@ class ModelStage(Stage):
     def run(self, context: RunContext, folder: Path) -> Path:
         config, path = context.config, str(context.config.model.path)
         if config.model.built:
-            texts = tokenizer_texts(context.sources.problems(context.sources.splits[0]), config.data.template)
+            tokenizer = built_tokenizer(config, context.sources.problems(context.sources.splits[0]))
             check_no_links(folder)  # libraries write into it
-            model_builder(config)(folder, texts=texts)
+            model_builder(config)(folder, texts=tokenizer)
             path = str(folder)
         elif (adapter := _get_adapter(config)) is not None:
             _write_continued(context, folder, adapter)
