@@ -36,9 +36,9 @@ def read_any(path: Path) -> list[Bundle]:
     if (path / TEXT).is_file():
         return [read_bundle(path)]
     if path.is_dir():
-        inner = [
-            each for each in list_folder(path) if (each / TEXT).is_file() or each.suffix in (".jsonl", ".parquet")
-        ][:MAX_FILES]
+        inner = [each for each in list_folder(path) if (each / TEXT).is_file() or each.suffix in (".jsonl", ".parquet")]
+        if len(inner) > MAX_FILES:
+            raise DataError(f"{path} has {len(inner)} files, expected at most {MAX_FILES}. Give a folder with fewer.")
         if not inner:
             raise DataError(f"{path} has no step bundle, and no .jsonl or .parquet file of a run.")
         return [bundle for each in inner for bundle in read_any(each)]

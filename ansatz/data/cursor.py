@@ -98,8 +98,9 @@ class ProblemStream:
 
     def inherit(self, state: Mapping[str, Any]) -> None:
         """Begin with the knowledge of a finished stream's curriculum over the same problems. No effect if one of the
-        two has no curriculum."""
-        if self._curriculum is not None and "curriculum" in state:
+        two has no curriculum, or if the problems are others."""
+        same = all(state.get(key) == self._identity()[key] for key in ("size", "first_id", "last_id"))
+        if self._curriculum is not None and "curriculum" in state and same:
             self._curriculum.inherit(state["curriculum"])
 
     def _identity(self) -> dict[str, Any]:

@@ -62,8 +62,12 @@ def read_as(file: Path, kind: str) -> str:
 
 def source_name(file: Path, *, num_folders: int = 1) -> str:
     """Return FOLDER/NAME without the extension: the `source` of the problems in a file."""
-    name = Path(file.stem if file.suffix in (".gz", ".zst") else file.name).stem
-    return "/".join([*file.resolve().parent.parts[-num_folders:], name])
+    return "/".join([*file.resolve().parent.parts[-num_folders:], name_of_file(file)])
+
+
+def name_of_file(file: Path) -> str:
+    """Return the name of a file without its extension, as in `part.00` for part.00.jsonl.gz."""
+    return Path(file.stem if file.suffix in (".gz", ".zst") else file.name).stem
 
 
 def sources_of_files(files: Sequence[Path]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ansatz.data.keyed_random import KeyedRandom
 from ansatz.environments.base import Environment
+from ansatz.environments.tool_calls import without_end
 from ansatz.errors import ConfigError, MissingExtraError, install_command
 from ansatz.trust import refuse_found
 from ansatz.types import Problem
@@ -33,7 +34,7 @@ class OpenEnv(Environment):
         return self._read(self._client.reset(seed=seed)) or None
 
     def step(self, response: str) -> str | None:
-        result = self._client.step({self._action: response})
+        result = self._client.step({self._action: without_end(response)})
         text = self._read(result)
         return None if result.done else text or "(no observation)"
 
@@ -51,8 +52,8 @@ class OpenEnv(Environment):
             )
         return str(fields[self._shown])
 
-    def reward(self) -> float | None:
-        return sum(self._rewards) if self._rewards else None
+    def reward(self) -> float:
+        return sum(self._rewards)
 
     def close(self) -> None:
         if self._client is not None:

@@ -152,9 +152,12 @@ class ChatClient:
     def _content(self, data: bytes) -> str:
         try:
             reply: Any = parse_json(data)
-            content = reply["choices"][0]["message"]["content"]
+            choice = reply["choices"][0]
+            content = choice["message"]["content"]
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise _Retry(ChatFailed(f"no chat completion: {self._beginning(data)}")) from error
+        if content is None and choice.get("finish_reason") == "length":
+            return ""  # a thought that used up all tokens; another attempt would be as long
         if not isinstance(content, str):
             raise _Retry(ChatFailed(f"the reply has no text: {self._beginning(data)}"))
         return content

@@ -146,7 +146,7 @@ def _of_mapping(test: Mapping[str, Any], meta: Mapping[str, Any]) -> Iterator[Te
     name = test.get("fn_name") or (meta.get("entry_point") if test.get("testtype") == "functional" else None)
     if given is None or wanted is None:
         raise UnsafeTest(f'the test {test!r:.80} has no {{"stdin": text, "stdout": text}}')
-    several = "inputs" in test and isinstance(given, list | tuple) and isinstance(wanted, list | tuple)
+    several = "inputs" in test and all(isinstance(each, list | tuple) for each in (given, wanted))
     pairs = list(zip(given, wanted, strict=False)) if several else [(given, wanted)]
     if not pairs or (several and len(given) != len(wanted)):
         raise UnsafeTest(f"the test {test!r:.80} needs as many outputs as inputs")

@@ -82,7 +82,9 @@ def refuse_missing_modules(trees: Sequence[ast.Module], test: str, *, packages: 
             modules = [node.module or ""]
         for module in (module.partition(".")[0] for module in modules):
             if module not in sys.stdlib_module_names and not (packages and _exists(module)):
-                raise UnsafeTest(f"the test {test!r:.80} imports {module}, which needs packages: true and the package")
+                raise UnsafeTest(
+                    f"the test {test!r:.80} imports {module}, which needs packages: true of the reward, and the package"
+                )
 
 
 def refuse_channels(tree: ast.Module, test: str) -> None:

@@ -288,10 +288,11 @@ def code_tests(
     return grade_distinct(rollouts, grade, key=key, parallel=parallel)
 
 
-def check_golds(problems: Iterable[Problem]) -> None:
-    """Raise DataError, with the problem's id, for the first problem without readable tests."""
+def check_golds(problems: Iterable[Problem], *, packages: bool = True) -> None:
+    """Raise DataError, with the problem's id, for the first problem without readable tests. packages: see
+    `code_tests`."""
     for problem in problems:
-        read_tests(problem, packages=True)
+        read_tests(problem, packages=packages)
 
 
 def _result(value: float, reason: Reason) -> RewardResult:

@@ -17,7 +17,7 @@ from ansatz.rewards.base import RewardResult
 from ansatz.types import Problem, Reason, Rollout, Verdict
 
 _LONGEST = 50_000  # characters at the end of a response in which its answer is looked for
-_MOST_STARTS = 200  # brackets that are tried; text of a policy is read in linear time
+_MOST_FAILURES = 200  # brackets that are tried and begin no value; text of a policy is read in linear time
 _CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 
 
@@ -73,14 +73,15 @@ def _values(text: str) -> Iterator[Any]:
     if _is_json(text):
         yield parse_json(text)
         return
-    decoder, end = json.JSONDecoder(), 0
-    for start in [match.start() for match in re.finditer(r"[\[{]", text)][-_MOST_STARTS:]:
-        if start < end:
+    decoder, end, num_failures = json.JSONDecoder(), 0, 0
+    for start in [match.start() for match in re.finditer(r"[\[{]", text)]:
+        if start < end or num_failures > _MOST_FAILURES:
             continue
         try:
             value, end = decoder.raw_decode(text, start)
             json.dumps(value)  # a value that is nested too deeply to be written
         except (ValueError, RecursionError):
+            num_failures += 1
             continue
         yield value
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import math
 import traceback
 from collections import defaultdict
@@ -121,6 +122,8 @@ def check_golds(recipe: Mapping[str, Mapping[str, Any]], problems: Sequence[Prob
     for name, settings in recipe.items():
         if (check := rewards.gold_check(name)) is not None:
             sources = sources_of(name, settings)
+            if "packages" in inspect.signature(check).parameters:  # which decides about tests of programs
+                check = functools.partial(check, packages=settings.get("packages", False))
             check(problems if sources is None else [each for each in problems if sources & each.origins])
 
 

@@ -28,7 +28,7 @@ from ansatz.config.load import parse_section
 from ansatz.errors import ConfigError, RewardUnavailable, UnreachableError
 from ansatz.rewards.base import RewardResult
 from ansatz.rewards.chat_client import ChatClient, ChatFailed, ChatTimeout
-from ansatz.rewards.judge_prompt import JudgePrompt, template_text
+from ansatz.rewards.judge_prompt import JudgePrompt, in_quotes, template_text
 from ansatz.special_tokens import broken
 from ansatz.trust import refuse_found
 from ansatz.types import Reason, Rollout, Verdict
@@ -254,7 +254,7 @@ def _read(reply: str) -> float | str:
 def _messages(question: str, gold: str, answer: str, response: str = "") -> list[dict[str, str]]:
     # The server's tokenizer makes tokens of markers: an answer could end the judge's turn and begin its reply.
     question, gold, answer = map(broken, (question, gold, answer))
-    case = f"Question:\n{question}\n\nReference answer:\n{gold}\n\nCandidate answer:\n{json.dumps(answer)}"
+    case = f"Question:\n{question}\n\nReference answer:\n{gold}\n\nCandidate answer:\n{in_quotes(answer)}"
     return [{"role": "system", "content": _RULES}, {"role": "user", "content": case}]
 
 

@@ -49,7 +49,7 @@ class JudgePrompt(Section):
         begins and no marker is whole."""
         case = {"question": broken(question), "reference": broken(reference)}
         for name, text in (("answer", answer), ("response", response)):
-            case[name] = _TAG.sub(r"\\u003c", json.dumps(broken(text)))
+            case[name] = _TAG.sub(r"\\u003c", in_quotes(broken(text)))
         user = _PLACE.sub(lambda place: case[place[1]], template_text(self.template))
         return [{"role": "system", "content": FRAME}, {"role": "user", "content": user}]
 
@@ -68,6 +68,12 @@ class JudgePrompt(Section):
         low, high = self.scale
         good = high if self.good is None else self.good
         return fraction >= (good - low) / (high - low)
+
+
+def in_quotes(text: str) -> str:
+    """Return the text as a JSON text on one line. Letters of all scripts stay letters, which judges read best."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return re.sub("[\x85\u2028\u2029]", lambda match: f"\\u{ord(match[0]):04x}", quoted)
 
 
 @functools.cache

@@ -121,14 +121,15 @@ _MATHEMATICS = re.compile(
 _TAG = re.compile(r"</?[A-Za-z_]{1,20}>|<\|[^|<>]{1,40}\|>")
 _COMMAND = re.compile(r"\\[A-Za-z]{1,30}")
 _SENTENCE = re.compile(r"[.!?;:\n。！？；：]+")
-_WORD = re.compile(r"[^\W\d_]+")
+_MARKS = r"\u0300-\u036f\u0900-\u0dff"  # accents and vowel signs, which are part of a word
+_WORD = re.compile(rf"(?:[^\W\d_]|[{_MARKS}])+")
 _UNSPACED = (
     r"\u3040-\u30ff"  # hiragana, katakana
     r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Chinese characters
     r"\u0e00-\u0eff"  # Thai, Lao
     r"\u1780-\u17ff\u1000-\u109f"  # Khmer, Burmese
 )
-_UNIT = re.compile(rf"[{_UNSPACED}]|[^\W\d_{_UNSPACED}]{{2,}}")
+_UNIT = re.compile(rf"[{_UNSPACED}]|(?:[^\W\d_{_UNSPACED}]|[{_MARKS}]){{2,}}")
 
 
 def prose_only(text: str) -> str:

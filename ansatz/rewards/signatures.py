@@ -96,10 +96,12 @@ def _response_call(function: Callable[..., Any], rollouts: Sequence[Rollout], va
 
 def _verl_call(function: Callable[..., Any], rollouts: Sequence[Rollout], values: dict[str, Any], name: str) -> Any:
     problem = rollouts[0].prompt.problem
+    own = problem.meta.get("extra_info")  # the row's, as verl passes it
+    info = {**problem.meta, "split": problem.split, "question": problem.question, "id": problem.id}
     known = {
         **columns(problem),
         "data_source": problem.origin,
-        "extra_info": {**problem.meta, "split": problem.split, "question": problem.question, "id": problem.id},
+        "extra_info": {**info, **(cast(Mapping[str, Any], own) if isinstance(own, Mapping) else {})},
     }
     results = [
         function(**_arguments(function, {**known, "solution_str": rollout.said}, name), **values)

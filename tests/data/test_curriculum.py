@@ -240,6 +240,18 @@ def test_a_stream_takes_what_its_curriculum_selects_and_saves_its_state() -> Non
     assert [problem.id for problem in other.take(4)] == [f"p{i}" for i in expected.take(4)]
 
 
+def test_a_stream_over_other_problems_inherits_nothing() -> None:
+    options = CurriculumSettings(sampler="variance")
+    first = ProblemStream(problems(6), seed=0, curriculum=options)
+    taken = first.take(3)
+    first.observe([ProblemOutcome(id=problem.id, correct=1, responses=2) for problem in taken])
+    for same, number in ((True, 6), (False, 3)):
+        stream = ProblemStream(problems(number), seed=5, curriculum=options)
+        before = stream.metrics()
+        stream.inherit(first.state())
+        assert (stream.metrics() != before) is same
+
+
 def test_a_stream_without_a_curriculum_has_no_dynamic_sampling_and_no_metrics() -> None:
     stream = ProblemStream(problems(6), seed=0)
     stream.observe([])

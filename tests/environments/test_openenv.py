@@ -78,6 +78,8 @@ def test_an_episode_has_the_observations_and_the_sum_of_rewards_of_the_server(ur
     assert opening.startswith("Guess.\nseed ")
     assert answers == ["you said 1", "you said 2", None]
     assert reward.value == pytest.approx(0.75)  # 0.25 for each turn
+    assert play(spec, "1<|im_end|>", "done<|im_end|>\n")[1] == ["you said 1", None]
+    assert play(spec)[2].value == 0  # cut off in its first turn
     again = play(spec, "done")[0]
     other = play(spec, "done", problem=PROBLEMS[1])[0]
     assert opening == again

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from ansatz.errors import DataError
@@ -43,6 +45,12 @@ def graded(gold: str, said: str) -> Reason:
 )
 def test_a_call_is_equal_in_every_form(said: str) -> None:
     assert graded(CALL, said) is Reason.EQUAL
+
+
+def test_a_list_of_many_objects_is_one_value_in_a_fence_too() -> None:
+    gold = json.dumps([{"n": number} for number in range(300)])
+    assert graded(gold, f"Here it is:\n```json\n{gold}\n```") is Reason.EQUAL
+    assert graded(gold, f"{'[' * 150} no value\n```json\n{gold}\n```") is Reason.EQUAL
 
 
 @pytest.mark.parametrize(

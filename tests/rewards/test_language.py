@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import unicodedata
 
 import pytest
 
@@ -30,6 +31,14 @@ CHINESE = "首先我们计算三角形的面积，然后减去小正方形的面
 )
 def test_the_share_is_that_of_the_target_language(rollout, text, target, value):
     assert language([rollout(text)], target=target)[0].value == pytest.approx(value, abs=0.05)
+
+
+def test_vowel_signs_and_accents_are_parts_of_words():
+    assert words("यह सही है") == ["यह", "सही", "है"]
+    assert words(unicodedata.normalize("NFD", "tiếng Việt")) == [
+        unicodedata.normalize("NFD", word) for word in ("tiếng", "Việt")
+    ]
+    assert words("x = 2y, area") == ["area"]
 
 
 def test_a_foreign_word_inside_a_sentence_counts_by_its_writing(rollout):

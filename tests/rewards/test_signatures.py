@@ -49,6 +49,14 @@ FORMS = {
 }
 
 
+def test_a_function_of_verl_gets_the_extra_info_of_the_row_as_it_is(tmp_path, rollout: MakeRollout):
+    code = "def reward(solution_str, ground_truth, extra_info):\n    return float(extra_info['index'] == 7)\n"
+    row = {"extra_info": {"index": 7, "split": "train"}, "hint": "h"}
+    assert values(tmp_path, code, [rollout("5", meta=row)]) == [1.0]
+    with_id = "def reward(solution_str, ground_truth, extra_info):\n    return float(extra_info['id'] is not None)\n"
+    assert values(tmp_path, with_id, [rollout("5", meta=row)]) == [1.0]
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_function_in_any_form_grades_the_responses(tmp_path, rollout: MakeRollout, form: str):
     pair = [rollout("5", meta={"hint": "h"}), rollout("6", meta={"hint": "h"})]
