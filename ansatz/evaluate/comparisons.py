@@ -143,7 +143,7 @@ def _settings(run: PipelineRun) -> dict[str, Any]:
     return {
         **SamplingOptions().model_dump(mode="json"),
         **section("evaluate"),
-        "template": section("data").get("template"),
+        "template": section("evaluate").get("template") or section("data").get("template"),
         "dtype": section("model").get("dtype"),
         "rewards": section("rewards"),
     }

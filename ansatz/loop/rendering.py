@@ -41,7 +41,7 @@ class PromptRenderer:
         self.template = prompt_template(template, environment)
         self._opened: dict[str, tuple[Problem, Problem]] = {}
         self._prompts: dict[str, tuple[Problem, Prompt]] = {}
-        self._demonstrations: dict[str, tuple[Problem, Demonstration]] = {}
+        self._demonstrations: dict[bool, dict[str, tuple[Problem, Demonstration]]] = {}  # by every_response
 
     def prompt(self, problem: Problem) -> Prompt:
         return _kept(self._prompts, problem, self._render)
@@ -69,8 +69,9 @@ class PromptRenderer:
             )
 
     def demonstration(self, problem: Problem, *, every_response: bool = False) -> Demonstration:
-        """Render a demonstration. every_response: see `render_demonstration`; always the same for one problem."""
-        return _kept(self._demonstrations, problem, partial(self._render_demonstration, every_response))
+        """Render a demonstration. every_response: see `render_demonstration`."""
+        render_one = partial(self._render_demonstration, every_response)
+        return _kept(self._demonstrations.setdefault(every_response, {}), problem, render_one)
 
     def _render(self, problem: Problem) -> Prompt:
         return render(self.opened(problem), self.template, self._tokenizer, max_prompt_tokens=self.max_prompt_tokens)

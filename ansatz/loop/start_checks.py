@@ -13,6 +13,7 @@ from functools import partial
 from itertools import chain
 
 from ansatz.config.schema import Config
+from ansatz.environments.base import bind_environment
 from ansatz.errors import (
     AnsatzError,
     ConfigError,
@@ -32,6 +33,8 @@ from ansatz.loop.shown_texts import note_texts
 from ansatz.loop.stages.plan import PlannedStage, find_stage, planned_stages
 from ansatz.loop.stages.stage import Stage
 from ansatz.models.load import text_part
+from ansatz.rollout.engines import check_engine
+from ansatz.train.optimizers import bind_optimizer
 
 ELSEWHERE = (MissingFileError, MissingModelError, MissingExtraError, UnreachableError)
 """Errors about this machine, and not about a recipe that is meant for another one."""
@@ -59,6 +62,9 @@ def _check_entry(problems: Stage, entry: PlannedStage, config: Config) -> None:
     try:
         if (entry.config.data, entry.config.rewards) != (config.data, config.rewards):
             problems.check(entry.config)
+        bind_optimizer(entry.config.train.optimizer)
+        environment = bind_environment(entry.config.environment, template=entry.config.data.template)
+        check_engine(entry.config.rollout, environment)
         entry.stage.check(entry.config)
     except ConfigError as error:
         raise ConfigError(f"stages, {entry.title}: {error}") from error

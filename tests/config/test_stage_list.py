@@ -9,6 +9,7 @@ from ansatz.config.load import check, dump, parse_yaml
 from ansatz.config.stage_list import stage_entries
 from ansatz.config.toy import toy_layer
 from ansatz.errors import ConfigError
+from ansatz.loop.start_checks import check_recipe
 
 
 def test_without_a_list_the_sections_decide_and_the_recipe_is_the_run_s(tmp_path) -> None:
@@ -63,6 +64,19 @@ def test_a_wrong_list_is_refused_in_a_sentence(tmp_path, changes, sentence) -> N
         stage_entries(toy_config(tmp_path, changes))
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"rollout": {"engine": {"name": "nativ"}}}, "'nativ' is unknown"),
+        ({"train": {"optimizer": {"name": "adamx"}}}, "'adamx' is unknown"),
+    ],
+)
+def test_what_an_entry_names_is_looked_up_before_the_run(tmp_path, changes, sentence) -> None:
+    with pytest.raises(ConfigError, match=r"stages, .*rl.*: ") as error:
+        check_recipe(toy_config(tmp_path, {"stages": ["sft", {"stage": "rl", **changes}]}))
+    assert sentence in str(error.value)
 
 
 def test_a_toy_run_caps_what_the_entries_change(tmp_path) -> None:

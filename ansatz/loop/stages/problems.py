@@ -66,7 +66,8 @@ class ProblemsStage(Stage):
                 yield partial(_check_shots, of_entry)
         yield partial(_check_sources_of_rewards, sources)
         for entry in stage_entries(sources.config):
-            if entry.config.rewards != sources.config.rewards:
+            own, of_run = entry.config, sources.config
+            if (own.rewards, own.data.train) != (of_run.rewards, of_run.data.train):
                 yield partial(_check_sources_of_rewards, sources.at(entry.config))
                 yield sources.at(entry.config).check_rewards
         if isinstance(sources.config.save.best, str):

@@ -38,7 +38,7 @@ from ansatz.loop.selection import (
     selection_metrics,
     write_selection,
 )
-from ansatz.loop.stages.sft import explain_fine_tuning, fine_tune, objective_of
+from ansatz.loop.stages.sft import explain_fine_tuning, fine_tune, heldout_samples, objective_of
 from ansatz.loop.stages.stage import Stage
 from ansatz.models.load import check_folder, load_policy
 from ansatz.models.reader import Reader, reader_of
@@ -89,6 +89,8 @@ class RejectionStage(Stage):
             lengths = LengthChecker(_renderer(sources, teacher), max_context=teacher.max_context)
         limit = rejection_options(config).max_response_tokens
         sources.drop_unfit("train", partial(lengths.check_prompts, max_response_tokens=limit))
+        if fine_tuning_config(config).section(SftSection).heldout_every:
+            heldout_samples(sources, reader)
 
     def run(self, context: RunContext, folder: Path) -> Path:
         settings = context.config.section(RejectionSection)

@@ -50,7 +50,7 @@ class SftStage(Stage):
         if section.objective == "response":
             sources.drop_unfit("sft", partial(check, every_response=section.responses == "all"))
         if section.heldout_every:
-            _heldout_samples(sources, reader)
+            heldout_samples(sources, reader)
 
     def run(self, context: RunContext, folder: Path) -> Path:
         start, problems = context.start_model, context.sources.problems("sft")
@@ -107,7 +107,7 @@ def fine_tune(
     stage = training_stage(context, config, folder, trainer=trainer, problems=problems, total_steps=section.steps)
     heldout: list[TrainSample] = []
     if section.heldout_every:
-        heldout = _heldout_samples(context.sources, trainer.policy or context.policy(model_path))
+        heldout = heldout_samples(context.sources, trainer.policy or context.policy(model_path))
     with closing(trainer), stage as running:
         if first_metrics is not None and running.first_step == 1:
             running.tracker.resume(-1)  # without this, step 0 of a run that was killed early would be logged twice
@@ -178,7 +178,7 @@ def evaluate_output(context: RunContext, stage: TrainingStage) -> Path:
     return stage.output
 
 
-def _heldout_samples(sources: RunSources, reader: Reader) -> list[TrainSample]:
+def heldout_samples(sources: RunSources, reader: Reader) -> list[TrainSample]:
     """Return the worked solutions of the evaluations' held-out problems, if they exist and fit the limits.
 
     Raise DataError if there is none.
