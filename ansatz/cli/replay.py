@@ -35,7 +35,7 @@ def replay(
         raise DataError(f"{folder} has no expected value that could be computed again.")
     wrong = 0
     for name, (expected, again) in found.items():
-        differs = abs(expected - again) > tolerance * max(abs(expected), abs(again), 1e-6)
+        differs = not abs(expected - again) <= tolerance * max(abs(expected), abs(again), 1e-6)  # also for nan
         wrong += differs
         say(f"{name}: expected {expected:.9g}, again {again:.9g}{', which differs' if differs else ''}")
     if wrong:

@@ -76,7 +76,9 @@ def score(
 
 def default_out(files: Sequence[Path]) -> Path:
     """Return FILE.scored.jsonl, next to the first file."""
-    return files[0].with_name(f"{files[0].name.partition('.')[0]}.scored.jsonl")
+    from ansatz.data.files import name_of_file
+
+    return files[0].with_name(f"{name_of_file(files[0])}.scored.jsonl")
 
 
 def score_file(

@@ -93,7 +93,8 @@ def _prepare(
 
     from ansatz.ui.app import build_app
 
-    app = build_app(library, token=token, hosts=[host])
+    name = "localhost" if host == "127.0.0.1" else f"[{host}]" if ":" in host else host
+    app = build_app(library, token=token, hosts=[host, name])
     if port:
         port = next((each for each in range(port, min(port + 20, 65536)) if _is_free(host, each)), port)
     config = uvicorn.Config(app, host=host, port=port, log_level="error", access_log=False, server_header=False)
@@ -102,7 +103,6 @@ def _prepare(
     except SystemExit as error:
         raise ConfigError(f"port {port} of {host} cannot be used. Choose another one with --port, or 0.") from error
     bound.listen()  # so that a browser that comes before the server waits for it
-    name = "localhost" if host == "127.0.0.1" else host
     address = f"http://{name}:{bound.getsockname()[1]}/{path}" + (f"?token={token}" if token else "")
     return uvicorn.Server(config), bound, address
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import math
 import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ansatz import own_clock
 from ansatz.cluster.actor import ProcessId, this_machine
@@ -28,7 +28,7 @@ class RayAlive:
     head: tuple[str, int]
     patience_s: float
     _looked_at: float = -math.inf
-    _reached_at: float = field(default_factory=own_clock.now)
+    _failing_since: float | None = None
     _cause: str = ""
 
     def cause(self, *, max_age_s: float = 0.0) -> str:
@@ -45,9 +45,10 @@ class RayAlive:
         try:
             socket.create_connection(self.head, timeout=_CONNECT_S).close()
         except OSError as error:
-            quiet_s = own_clock.now() - self._reached_at
+            self._failing_since = now if self._failing_since is None else self._failing_since
+            quiet_s = own_clock.now() - self._failing_since
             return f"its head at {self.head[0]}:{self.head[1]} is gone ({error})" if quiet_s >= self.patience_s else ""
-        self._reached_at = now
+        self._failing_since = None
         return ""
 
 

@@ -92,6 +92,9 @@ def _count_shared(rows: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _draw_wide(chart: Chart) -> Markup:
-    """Return a wide drawing and one for a phone, so that the text stays readable. The style shows one of them."""
+    """Return a wide drawing and one for a phone, so that the text stays readable. The style shows one of them. Nothing
+    of a chart without a point."""
+    if not any(each.points for each in chart.series):
+        return Markup("")
     wide, narrow = line_chart(chart, width=960, height=360), line_chart(chart, width=400, height=320)
     return Markup(f'<div class="wide">{wide}</div><div class="narrow">{narrow}</div>')

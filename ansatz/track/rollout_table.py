@@ -125,8 +125,8 @@ def _number_groups(rows: Sequence[Row]) -> Iterator[Row]:
     """Add `group` to the rows of a store: a new one begins where the problem changes or a sample repeats."""
     group, problem, seen = -1, None, set[int]()
     for row in rows:
-        if "verdicts" not in row:
-            yield row
+        if "verdicts" not in row or "id" not in row or not isinstance(row.get("sample"), int):
+            yield row  # the last two are of no store, which `convert_row` says
             continue
         if row["id"] != problem or row["sample"] in seen:
             group, problem, seen = group + 1, row["id"], set()
@@ -164,7 +164,7 @@ def convert_row(row: Row, file: RolloutFile) -> Row:
             "text": str(flat["text"]),
             "asked": flat.get("asked"),
         }
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
         raise DataError(f"{file.path}: a row that nothing writes ({type(error).__name__}: {error}).") from error
     return out
 

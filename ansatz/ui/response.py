@@ -57,7 +57,8 @@ def read_strip(row: Mapping[str, Any], run: Path, colour: str, *, first: int = 0
     if not row["tokens_at"]:
         return None
     records = read_tokens(tokens_path(run / row["file"]), *map(int, row["tokens_at"]))
-    known = [name for name, field in _FIELDS.items() if (records[field] == records[field]).any()]  # others are nan
+    sampled = records[records["sampled"] != 0]  # forced tokens have 0 where the others are not known, which is nan
+    known = [name for name, field in _FIELDS.items() if (sampled[field] == sampled[field]).any()]
     colour = colour if colour in known else "after"
     values = [float(value) for value in records[_FIELDS[colour]]]
     shown = mark_tokens(row["text"], map(int, records["end"]), values, colour)[first : first + MAX_TOKENS]

@@ -73,7 +73,7 @@ class ResponsePages:
             "all": index.count(),
             "facets": [(field, values) for field, values in facets if len(values) > 1],
             "histograms": [
-                (field, draw_bins(parts), f"{parts[0][0]:.4g}", f"{parts[-1][1]:.4g}")
+                (field, draw_bins(parts), f"{parts[0][0]!r}", f"{parts[-1][1]!r}")
                 for field, parts in found.bins.items()
                 if sum(count > 0 for *_, count in parts) > 1
             ],
@@ -275,7 +275,9 @@ def _narrow(text: str, field: str, value: Any) -> str:
         test = field if value else f"not {field}"
     else:
         test = f"{field} = {json.dumps(str(value), ensure_ascii=False) if KINDS[field] == 'text' else f'{value:g}'}"
-    return f"({text}) and {test}" if " or " in text else f"{text} and {test}" if text.strip() else test
+    sorts = [word for word in text.split() if word.startswith("sort:")]
+    rest = " ".join(word for word in text.split() if word not in sorts) if sorts else text.strip()
+    return " ".join([f"({rest}) and {test}" if rest else test, *sorts])
 
 
 def _facet(values: list[tuple[Any, int]], text: str, field: str) -> list[tuple[str, int, float, str]]:

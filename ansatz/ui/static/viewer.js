@@ -50,10 +50,11 @@ for (const box of document.querySelectorAll(".histogram[data-field]")) {
     const [from, to] = [start, at(event)].sort((a, b) => a - b);
     start = null;
     if (to - from < 0.01) return;
-    const value = (share) => +(+low + share * (high - low)).toPrecision(4);
-    const address = new URL(location.href), old = address.searchParams.get("q")?.trim();
+    const value = (share) => share <= 0 ? low : share >= 1 ? high : +(+low + share * (high - low)).toPrecision(4);
+    const address = new URL(location.href), words = (address.searchParams.get("q") ?? "").trim().split(/\s+/);
+    const sorts = words.filter((word) => word.startsWith("sort:")), old = words.filter((word) => !word.startsWith("sort:")).join(" ");
     const test = `${field} ${value(from)}..${value(to)}`;
-    address.searchParams.set("q", old ? `(${old}) and ${test}` : test);
+    address.searchParams.set("q", [old ? `(${old}) and ${test}` : test, ...sorts].join(" "));
     address.searchParams.delete("page");
     location.assign(address);
   });
