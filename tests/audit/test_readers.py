@@ -11,6 +11,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from ansatz.audit import readers
 from ansatz.audit.bundle import write_bundle
 from ansatz.audit.claims import audit
 from ansatz.audit.readers import read_any
@@ -115,3 +116,13 @@ def test_a_log_with_an_odd_value_still_gets_every_claim(tmp_path: Path, value: A
 def test_a_path_that_does_not_exist_is_named(tmp_path: Path):
     with pytest.raises(DataError, match="nothing does not exist"):
         read_any(tmp_path / "nothing")
+
+
+def test_a_folder_with_too_many_files_is_refused_instead_of_read_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "MAX_FILES", 2)
+    for number in range(3):
+        (tmp_path / f"{number}.jsonl").touch()
+    with pytest.raises(DataError, match=r"has 3 files, expected at most 2\. Give a folder with fewer"):
+        read_any(tmp_path)

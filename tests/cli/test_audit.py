@@ -38,6 +38,16 @@ def status(call: Any) -> int:
     return 0
 
 
+def test_nan_is_no_value_that_was_expected(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    (tmp_path / "bundle").mkdir()
+    write_bundle(tmp_path / "bundle", made())
+    monkeypatch.setattr("ansatz.cli.replay._from_logps", lambda bundle: {"loss": (0.53, float("nan"))})
+    assert status(lambda: replay(tmp_path / "bundle", tolerance=1e-6, trust_code=False)) == 1
+    assert "again nan, which differs" in capsys.readouterr().out
+
+
 def test_the_named_steps_are_stored_and_keep_their_promise(
     bundles: list[Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ):

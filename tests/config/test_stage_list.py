@@ -69,13 +69,13 @@ def test_a_wrong_list_is_refused_in_a_sentence(tmp_path, changes, sentence) -> N
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"rollout": {"engine": {"name": "nativ"}}}, "'nativ' is unknown"),
-        ({"train": {"optimizer": {"name": "adamx"}}}, "'adamx' is unknown"),
+        ({"stage": "rl", "rollout": {"engine": {"name": "nativ"}}}, "'nativ' is unknown"),
+        ({"stage": "sft", "train": {"optimizer": {"name": "adamx"}}}, "'adamx' is unknown"),
     ],
 )
 def test_what_an_entry_names_is_looked_up_before_the_run(tmp_path, changes, sentence) -> None:
-    with pytest.raises(ConfigError, match=r"stages, .*rl.*: ") as error:
-        check_recipe(toy_config(tmp_path, {"stages": ["sft", {"stage": "rl", **changes}]}))
+    with pytest.raises(ConfigError, match=r"stages, .*: ") as error:
+        check_recipe(toy_config(tmp_path, {"stages": ["sft", changes]}))
     assert sentence in str(error.value)
 
 

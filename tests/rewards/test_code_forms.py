@@ -9,6 +9,7 @@ from ansatz.rewards import sandbox
 from ansatz.rewards.code_forms import CheckedTest, CompareTest, read_forms
 from ansatz.rewards.code_safety import UnsafeTest
 from ansatz.rewards.code_tests import check_golds, code_tests
+from ansatz.rewards.grader import check_golds as check_recipe_golds
 from ansatz.types import Reason
 
 SQUARE = """
@@ -335,6 +336,14 @@ def test_a_test_that_could_be_forged_or_not_be_run_is_refused_with_the_reason(ro
     if reason != "packages: true":  # which the recipe's setting decides
         with pytest.raises(DataError, match=f"'p3'.*{reason}"):
             check_golds([problem])
+    with pytest.raises(DataError, match=f"'p3'.*{reason}"):  # as before a run
+        check_recipe_golds({"code_tests": {}}, [problem])
+
+
+def test_packages_that_the_recipe_allows_are_no_reason_to_stop(rollout):
+    meta = {"tests": ["import numpy as np\nassert np.allclose(f(2), 4)"]}
+    problem = rollout("", problem="p3", meta=meta).prompt.problem
+    check_recipe_golds({"code_tests": {"packages": True}}, [problem])
 
 
 def test_only_a_call_is_compared_without_a_process_for_the_test():

@@ -9,7 +9,7 @@ import pytest
 from ansatz_verify.pool import WorkerPool
 from toy_runs import REPOSITORY
 
-from ansatz.cli.score import score_file
+from ansatz.cli.score import default_out, score_file
 from ansatz.errors import ConfigError, DataError
 
 
@@ -58,6 +58,13 @@ def test_standard_input_is_scored_to_standard_output_and_a_file_says_where_its_r
     done = subprocess.run(command, input=lines, capture_output=True, text=True, check=True, cwd=REPOSITORY)
     assert [json.loads(line)["verdict"]["correct"] for line in done.stdout.splitlines()] == [True, False]
     assert "no_answer" in done.stderr
+
+
+def test_files_whose_names_begin_alike_have_results_of_their_own():
+    names = ["Qwen2.5-0.5B.jsonl", "Qwen2.5-7B.jsonl.gz", "plain.csv"]
+    assert [default_out([Path("a", name)]).name for name in names] == [
+        "Qwen2.5-0.5B.scored.jsonl", "Qwen2.5-7B.scored.jsonl", "plain.scored.jsonl",
+    ]  # fmt: skip
 
 
 def test_the_default_place_of_the_rows_is_printed(ansatz, tmp_path: Path):

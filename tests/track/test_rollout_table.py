@@ -85,6 +85,15 @@ def test_a_line_that_was_cut_off_is_left_out_and_a_row_that_nothing_writes_is_na
     path.write_text('{"id": "rl/1/0/0", "group": 0, "finish": 3}\n')
     with pytest.raises(DataError, match=r"step-000001\.jsonl: a row that nothing writes"):
         read_all(run)
+    for row in (
+        '{"id": "a", "verdicts": {}}',
+        '{"verdicts": {"strict": {}}}',
+        '{"id": [], "sample": 0, "verdicts": {}}',
+    ):
+        (tmp_path / "store").mkdir(exist_ok=True)
+        (tmp_path / "store" / "rollouts.jsonl").write_text(row + "\n")
+        with pytest.raises(DataError, match=r"rollouts\.jsonl: a row that nothing writes"):
+            read_all(tmp_path / "store")
 
 
 def test_a_folder_without_responses_is_refused(tmp_path: Path):

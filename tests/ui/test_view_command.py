@@ -142,3 +142,10 @@ def test_a_port_that_is_taken_leads_to_the_next_free_one(tmp_path: Path):
             number = bound.getsockname()[1]
             assert port < number < port + 20
             assert address == f"http://localhost:{number}/run/x"
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
+def test_an_address_of_ipv6_is_in_brackets(tmp_path: Path):
+    _, bound, address = _prepare(Library([tmp_path]), port=0, host="::1", token="", path="")
+    with bound:
+        assert address == f"http://[::1]:{bound.getsockname()[1]}/"

@@ -26,6 +26,7 @@ from starlette.testclient import TestClient  # noqa: E402
 
 from ansatz.data.pairs import pair_of  # noqa: E402
 from ansatz.data.store import write_problems  # noqa: E402
+from ansatz.evaluate import comparisons  # noqa: E402
 from ansatz.evaluate.comparisons import compare_sides  # noqa: E402
 from ansatz.track.jsonl import write_jsonl  # noqa: E402
 from ansatz.track.rollout_rows import rollout_row  # noqa: E402
@@ -37,6 +38,7 @@ from ansatz.ui import response_pages  # noqa: E402
 from ansatz.ui.app import COOKIE, build_app  # noqa: E402
 from ansatz.ui.demo import DemoRun  # noqa: E402
 from ansatz.ui.library import Library  # noqa: E402
+from ansatz.ui.response_pages import _narrow  # noqa: E402
 
 HOSTILE = f"\x1b[31m\u202e\x00{NASTY}{{{{7*7}}}}\ud800 \"'&<b>"
 
@@ -168,6 +170,27 @@ def test_facets_speak_in_words_and_narrow_the_filter(viewer: TestClient):
     link = unescape(narrowed.partition('href="')[2].partition('"')[0])
     found = viewer.get(f"/run/whole/rollouts{link}").text
     assert f"<b>{counted['different']}</b> of" in found
+
+
+@pytest.mark.parametrize(
+    ("text", "narrowed"),
+    [
+        ("", 'level = "5"'),
+        ("correct OR truncated", '(correct OR truncated) and level = "5"'),
+        ("sort:-tokens", 'level = "5" sort:-tokens'),
+        ("correct sort:-tokens", '(correct) and level = "5" sort:-tokens'),
+    ],
+)
+def test_a_facet_narrows_the_whole_filter_and_keeps_its_order(text: str, narrowed: str):
+    assert _narrow(text, "level", "5") == narrowed
+
+
+def test_the_winner_of_a_comparison_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(comparisons, "conclusion", lambda numbers: "A is better: +10.0 points.")
+    for number, name in ((1, "qwen-0.5B"), (5, "qwen-1.5B")):
+        DemoRun(tmp_path / "runs" / name, steps=8, prompts=number).write()
+    page = open_viewer(tmp_path / "runs", tmp_path / "cache").get("/compare?runs=qwen-0.5B,qwen-1.5B").text
+    assert "<p>qwen-0.5B is better: +10.0 points." in page
 
 
 def test_an_export_that_would_be_cut_off_is_refused(viewer: TestClient, monkeypatch: pytest.MonkeyPatch):
@@ -367,7 +390,15 @@ def test_the_tokens_of_a_response_show_what_the_update_did_to_them(tmp_path: Pat
     assert 'title="token 1: +1.5"' in viewer.get("/run/run/rollout/rl/5/0/0?color=entropy").text
     assert "color=reference" not in page  # the run has none
     assert "<dt>largest mismatch</dt><dd>1.25</dd>" in page
-    (line,) = viewer.get("/run/run/rollouts.jsonl?q=mismatch_max > 1 and clip_share = 0.25").text.splitlines()
+    forced = facts._replace(sampled=[True, False, True])
+    Tracker(run / "rl", console=None, tensorboard=False, total_steps=9).samples(6, [replace(stored, tokens=[forced])])
+    page = open_viewer(tmp_path / "runs", tmp_path / "again").get("/run/run/rollout/rl/6/0/0?color=reference")
+    assert page.status_code == 200
+    assert "against the reference" not in page.text
+    assert "nan" not in page.text
+    (line,) = viewer.get(
+        "/run/run/rollouts.jsonl?q=mismatch_max > 1 and clip_share = 0.25 and step = 5"
+    ).text.splitlines()
     assert json.loads(line)["id"] == "rl/5/0/0"
     (run / "rl" / "samples" / "step-000005.tokens.npy").write_bytes(b"\x93NUMPY rubbish")
     answer = viewer.get("/run/run/rollout/rl/5/0/0")
