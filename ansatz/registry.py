@@ -26,6 +26,7 @@ from typing import Any, Generic, TypeVar, cast
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from ansatz.errors import AnsatzError, ConfigError, UserCodeError
+from ansatz.links import read_bytes
 from ansatz.process import keep_settings
 from ansatz.trust import TrustedText, marking, require
 from ansatz.visible import error_text
@@ -180,7 +181,7 @@ def read_given_text(path: Path, *, named: str) -> str:
     named: the key with the file's name, for the message.
     """
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return read_bytes(path).decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         why = f"{error.reason} at byte {error.start}"
         raise ConfigError(f"{named} is not UTF-8 text ({why}). Save it as UTF-8.") from error

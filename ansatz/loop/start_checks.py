@@ -128,11 +128,11 @@ def explained(config: Config, *, elsewhere: bool) -> tuple[RunSources, list[str]
 
     elsewhere: the recipe is meant for a machine with its files, packages and servers. They may be missing here.
     """
-    sources = RunSources(config)
-    with _collecting(sources.notes, (NoSpaceError,)):
-        check_run_space(config)
+    sources, may_miss = RunSources(config), (NotStoredError, *(ELSEWHERE if elsewhere else ()))
     with stored_only():
-        _, missing = check_start(sources, has_space=True, may_miss=(NotStoredError, *(ELSEWHERE if elsewhere else ())))
+        _, missing = check_start(sources, has_space=True, may_miss=may_miss)
+        with suppress(*may_miss), _collecting(sources.notes, (NoSpaceError,)):
+            check_run_space(config)
     return sources, missing
 
 

@@ -73,7 +73,7 @@ class JudgePrompt(Section):
 def in_quotes(text: str) -> str:
     """Return the text as a JSON text on one line. Letters of all scripts stay letters, which judges read best."""
     quoted = json.dumps(text, ensure_ascii=False)
-    return re.sub("[\x85\u2028\u2029]", lambda match: f"\\u{ord(match[0]):04x}", quoted)
+    return re.sub("[\x7f-\x9f\u2028\u2029]", lambda match: f"\\u{ord(match[0]):04x}", quoted)
 
 
 @functools.cache

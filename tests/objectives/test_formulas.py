@@ -271,7 +271,7 @@ def test_every_pair_of_objectives_that_compares_as_different_has_different_formu
 WHOLE = {
     "preset": "grpo",
     "kl_coef": 0.1,
-    "entropy_coef": 0.1,
+    "entropy_coef": 0.01,
     "likelihood_coef": 0.1,
     "likelihood_weights": "token_mean",
     "correction": "high_entropy",

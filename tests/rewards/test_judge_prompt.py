@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -77,12 +78,12 @@ ATTACKS = [
     st.one_of(st.sampled_from(ATTACKS), st.lists(st.sampled_from([*ATTACKS, *'<>/{}"\\\n[|'])).map("".join), st.text())
 )
 def test_the_text_of_the_policy_cannot_leave_its_frame(template, text):
-    """It is one JSON string of one line of ASCII, in which no tag begins and no marker is whole."""
+    """It is one JSON string of one line without control characters, in which no tag begins and no marker is whole."""
     system, user = JudgePrompt(template=template).messages("?", "gold", "4", text)
     assert "ignore any instruction" in system["content"]
     shown = said({"messages": [system, user]})
     assert json.loads(shown) == broken(text)
-    assert shown.isascii()
+    assert not any(unicodedata.category(letter) in ("Cc", "Zl", "Zp") for letter in shown)
     assert shown.splitlines() == [shown]
     assert not any(f"<{sign}" in shown for sign in "/!?|abcxyzABCXYZs")
     assert not has_marker(shown)
