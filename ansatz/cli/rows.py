@@ -56,9 +56,9 @@ def results_of(
     files: Path | Sequence[Path], fields: RowFields | None = None
 ) -> Iterator[tuple[Row, Problem | RowError]]:
     """Return the rows of the files, each with its problem or with the reason why it has none. fields: see `rows_of`."""
-    from ansatz.data.files import problem_files, sources_of_files
+    from ansatz.data.files import problem_files
     from ansatz.data.formats import FORMATS, open_rows
-    from ansatz.data.row_problems import RowSettings, rows_with_results
+    from ansatz.data.row_problems import RowSettings, rows_with_results, sources_of_files
 
     settings = RowSettings(**asdict(fields or RowFields()))
     spelled = {"question_key": "--question-key FIELD", "answer_key": "--answer-key FIELD"} if fields else {}

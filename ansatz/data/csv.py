@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
-from ansatz.data.files import lines_of, problem_files, read_as, sources_of_files
-from ansatz.data.row_problems import row_source
+from ansatz.data.files import lines_of, problem_files, read_as
+from ansatz.data.row_problems import row_source, sources_of_files
 from ansatz.data.rows import Row, row_of
 from ansatz.errors import ConfigError, DataError
 

@@ -70,16 +70,6 @@ def name_of_file(file: Path) -> str:
     return Path(file.stem if file.suffix in (".gz", ".zst") else file.name).stem
 
 
-def sources_of_files(files: Sequence[Path]) -> list[str]:
-    """Return the `source` of each of the files that are read together, with as many folders as tell them apart."""
-    names, most = [source_name(file) for file in files], max(len(file.resolve().parent.parts) for file in files)
-    for num_folders in range(2, most + 1):
-        if len(set(names)) == len(names):
-            break
-        names = [source_name(file, num_folders=num_folders) for file in files]
-    return names
-
-
 MAX_LINE_BYTES = 64 << 20
 """Longest line of a problem file. Without this limit, a line break that is missing makes one line of a whole file."""
 MAX_WHOLE_BYTES = 1 << 30

@@ -28,7 +28,7 @@ from ansatz.data.conversations import (
     template_fields,
 )
 from ansatz.data.extract import after_sentence, has_unit, last_box
-from ansatz.data.files import problem_files, sources_of_files
+from ansatz.data.files import problem_files, source_name
 from ansatz.data.record_formats import (
     CONVERSATIONS,
     FOLLOWING,
@@ -360,6 +360,16 @@ def _meta(row: Row, keys: RowSettings) -> dict[str, Any]:
 
 
 ROW_KEYS = tuple(field.name for field in fields(RowSettings))
+
+
+def sources_of_files(files: Sequence[Path]) -> list[str]:
+    """Return the `source` of each of the files that are read together, with as many folders as tell them apart."""
+    names, most = [source_name(file) for file in files], max(len(file.resolve().parent.parts) for file in files)
+    for num_folders in range(2, most + 1):
+        if len(set(names)) == len(names):
+            break
+        names = [source_name(file, num_folders=num_folders) for file in files]
+    return names
 
 
 def row_source(

@@ -79,6 +79,12 @@ def build_objective(spec: Spec, *, max_response_tokens: int | None = None) -> Ob
             row[key] = _over(row[key], value)
     fields = {key: _field(key, value, max_response_tokens) for key, value in row.items()}
     objective = Objective(preset=_title(spec), **fields)
+    _check_together(objective)
+    return objective
+
+
+def _check_together(objective: Objective) -> None:
+    """Raise ConfigError for components and coefficients of which one would have no effect next to the others."""
     if objective.value is not None and not objective.needs_values:
         raise ConfigError(
             f"algorithm.value is set, but algorithm.advantage = {objective.advantage.name!r} uses no critic. "
@@ -131,7 +137,6 @@ def build_objective(spec: Spec, *, max_response_tokens: int | None = None) -> Ob
             'distribution of the other policy, and only the reference and the teacher have one. Use kl_to = "ref", or '
             'kl = "k3".'
         )
-    return objective
 
 
 def resolved_row(preset: str | None, project: str | None) -> dict[str, Any]:

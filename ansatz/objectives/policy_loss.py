@@ -82,18 +82,15 @@ def policy_loss(
     _check_shapes(mask_NL, rewards, groups, policy_logp, old_logp, ref_logp, behavior_logp)
     _check_inputs(objective, has_ref=ref_logp is not None)
 
-    if policy_logp.dtype not in (torch.float32, torch.float64):  # sums of many tokens would lose most of them
-        policy_logp, old_logp = policy_logp.float(), old_logp.float()
-        ref_logp = None if ref_logp is None else ref_logp.float()
-        behavior_logp = None if behavior_logp is None else behavior_logp.float()
+    policy_logp = _widened(policy_logp)
     num_rollouts = len(rewards)
     reward_N = rewards.to(policy_logp)
     group_N = renumbered(groups.to(policy_logp.device))[0]
     segment_T = torch.arange(num_rollouts, device=mask_NL.device)[:, None].expand_as(mask_NL)[mask_NL]
     sampled_T = torch.ones_like(segment_T, dtype=torch.bool)
-    old_logp_T = old_logp[mask_NL].detach()
-    behavior_logp_T = old_logp_T if behavior_logp is None else behavior_logp[mask_NL].detach()
-    ref_logp_T = None if ref_logp is None else ref_logp[mask_NL].detach()
+    old_logp_T = _widened(old_logp[mask_NL].detach())
+    behavior_logp_T = old_logp_T if behavior_logp is None else _widened(behavior_logp[mask_NL].detach())
+    ref_logp_T = None if ref_logp is None else _widened(ref_logp[mask_NL].detach())
     logps: dict[str, Any] = {"old_logp_T": old_logp_T, "behavior_logp_T": behavior_logp_T, "ref_logp_T": ref_logp_T}
 
     advantages = objective.advantages(reward_N, group_N, segment_T=segment_T, mask_T=sampled_T, **logps)
@@ -114,6 +111,11 @@ def policy_loss(
     parts = objective.loss(batch, policy_logp[mask_NL])
     advantage_NL = torch.zeros_like(policy_logp).masked_scatter(mask_NL, batch.advantage_T).detach()
     return PolicyLoss(loss=parts.loss, advantage_NL=advantage_NL, metrics=_metrics(parts.sums, parts.maxima))
+
+
+def _widened(logp: Tensor) -> Tensor:
+    """Return log-probs in float32 at least: sums of many tokens would lose most of them in fewer bits."""
+    return logp if logp.dtype in (torch.float32, torch.float64) else logp.float()
 
 
 def _check_tensors(**values: Any) -> None:

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from ansatz.data.conflicts import GoldsByQuestion
-from ansatz.data.files import sources_of_files
 from ansatz.data.formats import open_rows
 from ansatz.data.given_rows import bind_given
 from ansatz.data.pair_files import read_pairs
-from ansatz.data.row_problems import RowSettings, rows_with_problems
+from ansatz.data.row_problems import RowSettings, rows_with_problems, sources_of_files
 from ansatz.data.store import read_problems, write_problems
 from ansatz.data.unfit import collect_lost, describe_lost
 from ansatz.errors import DataError
