@@ -93,7 +93,8 @@ def _pair(row: Row, chosen: Any, rejected: Any, source: str) -> Problem:
             f"the row has no prompt (its fields: {', '.join(map(repr, row.values))}). Expected {PROMPTS[0]!r}, or "
             "messages in 'chosen' that begin with the user's turn."
         )
-    check_turns_after(row, key, ("chosen",))
+    if not implicit:
+        check_turns_after(row, key, ())
     for name in ("chosen", "rejected") if row.first(("chosen",)) is not None else ():
         check_one_turn(row, name, after_question=implicit)
     texts = {name: worked_text(value) for name, value in (("chosen", chosen), ("rejected", rejected))}

@@ -261,7 +261,7 @@ def no_text_of(turn: Any) -> str | None:
 
 
 def _kind_of_part(part: Any) -> str:
-    """Return the type of a part of a turn; of one without a type, such as {"image": ...}, the field that is no text."""
+    """Return the type of a part of a turn. If it has none, as {"image": ...}, return its first field besides text."""
     if not isinstance(part, dict):
         return type(part).__name__
     fields = {str(name): value for name, value in cast("dict[Any, Any]", part).items() if value is not None}

@@ -199,9 +199,9 @@ class ProblemResult:
 
     origin: see `Problem.origin`. votes: see `vote`. lengths: response tokens. greedy: whether the response at
     temperature 0 is correct, None if there is none. is_graded: whether a reward said which responses are correct;
-    if not, there is no pass@1. rewards: by the name of a reward, its values for the samples that it applies to; by "",
-    the weighted sums. solution_logp: the log-prob of the worked solution at the temperature of the samples; None
-    without a worked solution.
+    if not, there is no pass@1. rewards: for each reward by its name, its values for the samples that it applies to; for
+    the name "", the weighted sums. solution_logp: the log-prob of the worked solution at the temperature of the
+    samples; None without a worked solution.
     """
 
     level: str

@@ -38,11 +38,12 @@ def model_builder(config: Config) -> Callable[..., Any]:
 
 
 def built_tokenizer(config: Config, problems: Sequence[Problem]) -> Any:
-    """Return the tokenizer of a model that is built: its teacher's, whose tokens it has to share, or one that is
-    trained on the problems."""
-    teacher = (config.teacher or {}).get("path")
-    if teacher is not None:
-        return reader_of(teacher, key="teacher.path").tokenizer
+    """Return the tokenizer of a model that is built: its teacher's, because both must have the same tokens, or one that
+    is trained on the problems."""
+    teacher = config.teacher or {}
+    paths = (each.get("path") for each in (teacher, *(teacher.get("by_source") or {}).values()))
+    if (path := next(filter(None, paths), None)) is not None:
+        return reader_of(path, key="teacher.path").tokenizer
     shape = recipe_shape(config)
     texts = tokenizer_texts(problems, config.data.template)
     return train_tokenizer(texts, vocab_size=shape.vocab_size, max_context=shape.max_context)

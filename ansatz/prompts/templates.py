@@ -62,7 +62,8 @@ def read_shots(path: str, *, num_shots: int) -> list[tuple[str, str]]:
     if not file.is_file():
         raise ConfigError(f"shots {path!r} {describe_missing_file(file)}. {fields}.")
     shots = list[tuple[str, str]]()
-    lines = read_given_text(file, named=f"shots {path!r}").splitlines()
+    text = read_given_text(file, named=f"shots {path!r}")
+    lines = text.removesuffix("\n").split("\n") if text else []
     for number, line in enumerate(lines[: num_shots + 1], start=1):
         try:
             row = parse_json(line)

@@ -17,7 +17,7 @@ from ansatz.rewards.base import RewardResult
 from ansatz.types import Problem, Reason, Rollout, Verdict
 
 _LONGEST = 50_000  # characters at the end of a response in which its answer is looked for
-_MOST_FAILURES = 200  # brackets that are tried and begin no value; text of a policy is read in linear time
+_MOST_STARTS = 200  # brackets that begin no value, and then the last ones: text of a policy is read in linear time
 _CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 
 
@@ -74,8 +74,9 @@ def _values(text: str) -> Iterator[Any]:
         yield parse_json(text)
         return
     decoder, end, num_failures = json.JSONDecoder(), 0, 0
-    for start in [match.start() for match in re.finditer(r"[\[{]", text)]:
-        if start < end or num_failures > _MOST_FAILURES:
+    starts = [match.start() for match in re.finditer(r"[\[{]", text)]
+    for start in starts:
+        if start < end or (num_failures > _MOST_STARTS and start < starts[-_MOST_STARTS]):
             continue
         try:
             value, end = decoder.raw_decode(text, start)

@@ -37,7 +37,7 @@ CAN_HANG = True
 """The judge is another machine, and the reward waits for it as long as its patience lasts."""
 
 Mark = float | str | Reason
-"""The judge's mark from 0 to 1; a sentence if its reply holds no readable mark; the reason if there is no reply."""
+"""The judge's mark from 0 to 1, or a sentence that says why its reply has no readable mark, or why there is none."""
 Judged = tuple[Verdict, float | None]
 """The verdict on an answer, and its value; None without a reply."""
 _STAGE = "judge"

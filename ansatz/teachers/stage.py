@@ -90,9 +90,8 @@ class TaughtRlStage(RlStage):
 
 def _check_names(teachers: dict[str, TeacherSettings], sources: RunSources) -> None:
     """Raise ConfigError for a name of `by_source` that no problem of data.train has."""
-    problems = sources.source("train") if len(teachers) > 1 else ()
-    if len(teachers) == 1 or isinstance(problems, LazyProblems):  # of a generator, only some are looked at
-        return
+    if len(teachers) == 1 or isinstance(problems := sources.source("train"), LazyProblems):
+        return  # a generator has too many problems to look at each
     used = {name_of(problem, teachers) for problem in problems}
     for name in sorted(teachers.keys() - used - {ONLY}):
         raise ConfigError(

@@ -49,9 +49,9 @@ def test_a_text_of_the_user_has_no_byte_order_mark_and_is_utf_8(tmp_path: Path) 
     mark = "\ufeff".encode()
     (tmp_path / "mine.txt").write_bytes(mark + b"Solve {question}")
     assert template_text(str(tmp_path / "mine.txt")) == "Solve {question}"
-    shot = json.dumps({"question": "1 + 1?", "solution": "2"}).encode()
-    (tmp_path / "shots.jsonl").write_bytes(mark + shot + b"\n")
-    assert read_shots(str(tmp_path / "shots.jsonl"), num_shots=1) == [("1 + 1?", "2")]
+    shot = json.dumps({"question": "1 +\u2028\x85 1?", "solution": "2"}, ensure_ascii=False).encode()
+    (tmp_path / "shots.jsonl").write_bytes(mark + shot + b"\r\n")
+    assert read_shots(str(tmp_path / "shots.jsonl"), num_shots=1) == [("1 +\u2028\x85 1?", "2")]
     for name in ("mine.txt", "shots.jsonl"):
         (tmp_path / name).write_bytes("Löse {question}".encode("latin-1"))
     with pytest.raises(ConfigError, match=r"mine\.txt' is not UTF-8 text .* Save it as UTF-8"):

@@ -51,6 +51,8 @@ def test_a_list_of_many_objects_is_one_value_in_a_fence_too() -> None:
     gold = json.dumps([{"n": number} for number in range(300)])
     assert graded(gold, f"Here it is:\n```json\n{gold}\n```") is Reason.EQUAL
     assert graded(gold, f"{'[' * 150} no value\n```json\n{gold}\n```") is Reason.EQUAL
+    formulas = r"\frac{a}{b} in [a, b), " * 300
+    assert graded(CALL, f"{formulas}\n```json\n{CALL}\n```") is Reason.EQUAL
 
 
 @pytest.mark.parametrize(

@@ -303,6 +303,9 @@ def test_a_student_that_is_built_has_the_tokens_of_its_teacher(tmp_path: Path, t
     run = taught(tmp_path, {"path": str(teacher)}, OPD, model={"tiny": {"vocab_size": 300}}, train={"steps": 1})
     own, teachers = (reader_of(path).tokenizer.get_vocab() for path in (run / "model", teacher))
     assert own == teachers
+    by_source = {"by_source": {"word_problems": {"path": str(teacher)}}}
+    other = taught(tmp_path / "other", by_source, OPD, model={"tiny": {"vocab_size": 300}}, train={"steps": 1})
+    assert reader_of(other / "model").tokenizer.get_vocab() == teachers
     assert len(own) > 300
 
 
