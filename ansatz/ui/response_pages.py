@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -73,7 +74,7 @@ class ResponsePages:
             "all": index.count(),
             "facets": [(field, values) for field, values in facets if len(values) > 1],
             "histograms": [
-                (field, draw_bins(parts), f"{parts[0][0]!r}", f"{parts[-1][1]!r}")
+                (field, draw_bins(parts), parts[0][0], parts[-1][1])
                 for field, parts in found.bins.items()
                 if sum(count > 0 for *_, count in parts) > 1
             ],
@@ -275,8 +276,7 @@ def _narrow(text: str, field: str, value: Any) -> str:
         test = field if value else f"not {field}"
     else:
         test = f"{field} = {json.dumps(str(value), ensure_ascii=False) if KINDS[field] == 'text' else f'{value:g}'}"
-    sorts = [word for word in text.split() if word.startswith("sort:")]
-    rest = " ".join(word for word in text.split() if word not in sorts) if sorts else text.strip()
+    sorts, rest = re.findall(r"(?<!\S)sort:\S+", text), re.sub(r"(?<!\S)sort:\S+", "", text).strip()
     return " ".join([f"({rest}) and {test}" if rest else test, *sorts])
 
 

@@ -179,6 +179,7 @@ def test_facets_speak_in_words_and_narrow_the_filter(viewer: TestClient):
         ("correct OR truncated", '(correct OR truncated) and level = "5"'),
         ("sort:-tokens", 'level = "5" sort:-tokens'),
         ("correct sort:-tokens", '(correct) and level = "5" sort:-tokens'),
+        ('sort:-tokens text ~ "a  b"', '(text ~ "a  b") and level = "5" sort:-tokens'),
     ],
 )
 def test_a_facet_narrows_the_whole_filter_and_keeps_its_order(text: str, narrowed: str):

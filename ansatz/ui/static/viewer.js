@@ -51,8 +51,8 @@ for (const box of document.querySelectorAll(".histogram[data-field]")) {
     start = null;
     if (to - from < 0.01) return;
     const value = (share) => share <= 0 ? low : share >= 1 ? high : +(+low + share * (high - low)).toPrecision(4);
-    const address = new URL(location.href), words = (address.searchParams.get("q") ?? "").trim().split(/\s+/);
-    const sorts = words.filter((word) => word.startsWith("sort:")), old = words.filter((word) => !word.startsWith("sort:")).join(" ");
+    const address = new URL(location.href), q = address.searchParams.get("q") ?? "", sort = /(?<!\S)sort:\S+/g;
+    const sorts = q.match(sort) ?? [], old = q.replace(sort, "").trim();
     const test = `${field} ${value(from)}..${value(to)}`;
     address.searchParams.set("q", [old ? `(${old}) and ${test}` : test, ...sorts].join(" "));
     address.searchParams.delete("page");
