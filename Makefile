@@ -17,7 +17,7 @@ demo: env
 
 test: env
 	$(BIN)/python -m pytest -m 'not slow and not vllm and not cluster' --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 15 --junitxml=.pytest_cache/times.xml
-	$(BIN)/python -m tools.test_times check .pytest_cache/times.xml
+	$(BIN)/python -m tools.test_times compare .pytest_cache/times.xml
 
 # SmolLM2-135M-Instruct and Gemma 3 270M in ~/.cache/ansatz/real-models, for slow tests and benchmarks: 1.7 GB.
 real-models: env
