@@ -82,7 +82,10 @@ class Policy:
         if self.sharded is not None or getattr(self.model, ONE_AT_A_TIME, False):  # ranks gather weights in one order
             return 1
         return parallel_microbatches(
-            self.num_parameters, on_cpu=self.device.type == "cpu", threads=torch.get_num_threads()
+            self.num_parameters,
+            dtype_bytes=self.dtype.itemsize,
+            on_cpu=self.device.type == "cpu",
+            threads=torch.get_num_threads(),
         )
 
     def microbatch_tokens(self, limit: int) -> int:

@@ -6,11 +6,18 @@ Axes: T flat tokens, M the tokens whose log-probs are computed, C tokens of a ch
 
 The backward pass computes each chunk's logits again, except on a CPU those of the first `KEPT_LOGITS`:
 d logp / dz = (onehot_y - p) / t and d entropy / dz = -p (log p + entropy) / t.
+
+Torch needs a pass over memory for each operation. On a CPU with a compiler, logits of a large vocabulary are therefore
+read by kernels (`logp_kernels.cpp`), and stay in the model's type unless the temperature divides them.
 """
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -18,14 +25,20 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from ansatz.models.load import Policy, head_logits
+from ansatz.models.compiled import TYPES, call, load_kernels
+from ansatz.models.load import Policy, finish_logits, head_logits
 from ansatz.models.packing import round_up
 from ansatz.objectives.kl import Divergence, exact_kl
 
 CHUNK_LOGITS = 2**23  # logits of a chunk: 32 MB in float32
 CHUNK_ROWS = 128  # at least: each chunk also adds to the gradient of the whole output embedding
 KEPT_LOGITS = 2**27  # of a microbatch, on a CPU: 512 MB in float32
+KERNEL_VOCABULARY = 2**14  # the smallest whose logits kernels read, with torch's results but for rounding
+GRADIENT_ROWS = 2**11  # of the output embedding: its gradient of a chunk is added up in parts that fit into a cache
 GPU_CHUNK_LOGITS = 2**26  # 256 MB. Products of fewer rows would leave most of a GPU idle
+
+
+_LOCK = threading.Lock()
 
 
 class PackedTokens(Protocol):
@@ -76,14 +89,21 @@ class _ChunkedLogps(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         logp_M = hidden_MH.new_empty(len(target_M), dtype=torch.float32)
         entropy_M = torch.empty_like(logp_M)
-        ctx.kept = list[Tensor]()
+        ctx.kept, ctx.total_M = list[Tensor](), torch.empty_like(logp_M)
+        ctx.in_kernels = num_candidates_M is None and settings.softcap is None and _has_kernels(weight_VH)
         for rows in _chunks(len(target_M), weight_VH):
+            keeps = settings.keeps and rows.stop <= kept_rows(len(weight_VH), on_gpu=weight_VH.is_cuda)
+            if ctx.in_kernels:
+                logits_CV = _plain_logits(hidden_MH[rows], weight_VH, no_eos_M, settings, rows)
+                results = logp_M[rows], entropy_M[rows], ctx.total_M[rows]
+                call(_library(), "measure", logits_CV, logits_CV, target_M[rows], *results, *logits_CV.shape)
+                ctx.kept += [logits_CV] if keeps else []
+                continue
             logits_CV = head_logits(hidden_MH[rows], weight_VH, settings.temperature, settings.softcap)
             logp_CV = _chunk_logps(logits_CV, target_M, num_candidates_M, no_eos_M, settings.end_ids, rows)
             logp_M[rows] = logp_CV.gather(-1, target_M[rows, None]).squeeze(-1)
             entropy_M[rows] = torch.special.entr(logp_CV.exp()).sum(-1)
-            if settings.keeps and rows.stop <= kept_rows(len(weight_VH), on_gpu=weight_VH.is_cuda):
-                ctx.kept.append(logp_CV)
+            ctx.kept += [logp_CV] if keeps else []
         ctx.save_for_backward(hidden_MH, weight_VH, target_M, num_candidates_M, no_eos_M, entropy_M)
         ctx.settings = settings
         return logp_M, entropy_M
@@ -91,35 +111,88 @@ class _ChunkedLogps(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None, None, None, None]:
-        grad_logp_M, grad_entropy_M = grads
-        hidden_MH, weight_VH, target_M, num_candidates_M, no_eos_M, entropy_M = ctx.saved_tensors
-        settings: _Settings = ctx.settings
-        temperature, softcap = settings.temperature, settings.softcap
+        hidden_MH, weight_VH, target_M, *_ = ctx.saved_tensors
         grad_hidden_MH = torch.empty_like(hidden_MH)
         grad_sum_VH = torch.zeros_like(weight_VH, dtype=torch.float32) if ctx.needs_input_grad[1] else None
-        has_entropy_grad = bool(grad_entropy_M.any())
+        has_entropy_grad = bool(grads[1].any())
         for number, rows in enumerate(_chunks(len(target_M), weight_VH)):
-            if number < len(ctx.kept):
-                logits_CV, logp_CV = None, ctx.kept[number]
+            kept_CV = ctx.kept[number] if number < len(ctx.kept) else None
+            if ctx.in_kernels:
+                grad_CV = _grad_by_kernel(ctx, kept_CV, rows, *grads)
             else:
-                logits_CV = head_logits(hidden_MH[rows], weight_VH, temperature, softcap)
-                logp_CV = _chunk_logps(logits_CV, target_M, num_candidates_M, no_eos_M, settings.end_ids, rows)
-            p_CV = logp_CV.exp()
-            grad_CV = p_CV * -grad_logp_M[rows, None]
-            grad_CV.scatter_add_(-1, target_M[rows, None], grad_logp_M[rows, None])
-            if has_entropy_grad:
-                surprise_CV = p_CV * entropy_M[rows, None] - torch.special.entr(p_CV)
-                grad_CV -= surprise_CV * grad_entropy_M[rows, None]
-            if softcap is not None and logits_CV is not None:  # d (c tanh(z / c)) / dz = 1 - tanh^2
-                grad_CV *= 1 - (logits_CV * (temperature / softcap)).square_()
-            grad_CV = (grad_CV if temperature == 1.0 else grad_CV / temperature).to(weight_VH.dtype)
+                grad_CV = _grad_by_torch(ctx, kept_CV, rows, grads[0], grads[1] if has_entropy_grad else None)
+            if ctx.settings.temperature != 1.0:
+                grad_CV = grad_CV / ctx.settings.temperature
+            grad_CV = grad_CV.to(weight_VH.dtype)
             grad_hidden_MH[rows] = grad_CV @ weight_VH
             if grad_sum_VH is not None and grad_CV.dtype == grad_sum_VH.dtype:
                 grad_sum_VH.addmm_(grad_CV.t(), hidden_MH[rows])
             elif grad_sum_VH is not None:
-                grad_sum_VH += grad_CV.t() @ hidden_MH[rows]
+                for some in _slices(len(weight_VH), GRADIENT_ROWS):
+                    grad_sum_VH[some] += grad_CV[:, some].t() @ hidden_MH[rows]
         grad_weight_VH = None if grad_sum_VH is None else grad_sum_VH.to(weight_VH.dtype)
         return grad_hidden_MH, grad_weight_VH, None, None, None, None
+
+
+def _grad_by_torch(
+    ctx: Any, logp_CV: Tensor | None, rows: slice, grad_logp_M: Tensor, grad_entropy_M: Tensor | None
+) -> Tensor:
+    """Return the gradient of a chunk's logits over the temperature. logp_CV: None if it was not kept."""
+    hidden_MH, weight_VH, target_M, num_candidates_M, no_eos_M, entropy_M = ctx.saved_tensors
+    settings: _Settings = ctx.settings
+    logits_CV = None
+    if logp_CV is None:
+        logits_CV = head_logits(hidden_MH[rows], weight_VH, settings.temperature, settings.softcap)
+        logp_CV = _chunk_logps(logits_CV, target_M, num_candidates_M, no_eos_M, settings.end_ids, rows)
+    p_CV = logp_CV.exp()
+    grad_CV = p_CV * -grad_logp_M[rows, None]
+    grad_CV.scatter_add_(-1, target_M[rows, None], grad_logp_M[rows, None])
+    if grad_entropy_M is not None:
+        surprise_CV = p_CV * entropy_M[rows, None] - torch.special.entr(p_CV)
+        grad_CV -= surprise_CV * grad_entropy_M[rows, None]
+    if settings.softcap is not None and logits_CV is not None:  # d (c tanh(z / c)) / dz = 1 - tanh^2
+        grad_CV *= 1 - (logits_CV * (settings.temperature / settings.softcap)).square_()
+    return grad_CV
+
+
+def _grad_by_kernel(
+    ctx: Any, logits_CV: Tensor | None, rows: slice, grad_logp_M: Tensor, grad_entropy_M: Tensor
+) -> Tensor:
+    """Return the gradient of a chunk's logits over the temperature. logits_CV: None if they were not kept."""
+    hidden_MH, weight_VH, target_M, _, no_eos_M, entropy_M = ctx.saved_tensors
+    if logits_CV is None:
+        logits_CV = _plain_logits(hidden_MH[rows], weight_VH, no_eos_M, ctx.settings, rows)
+    grad_CV, each = torch.empty_like(logits_CV), (target_M, entropy_M, ctx.total_M, grad_logp_M, grad_entropy_M)
+    of_rows = (value_M[rows].contiguous() for value_M in each)
+    call(_library(), "differentiate", logits_CV, logits_CV, *of_rows, grad_CV, *logits_CV.shape)
+    return grad_CV
+
+
+def _plain_logits(
+    hidden_CH: Tensor, weight_VH: Tensor, no_eos_M: Tensor | None, settings: _Settings, rows: slice
+) -> Tensor:
+    """Compute a chunk's logits over the temperature, in the model's type if the temperature is 1."""
+    logits_CV = nn.functional.linear(hidden_CH, weight_VH)
+    if settings.temperature != 1.0:
+        logits_CV = finish_logits(logits_CV, settings.temperature)
+    return (
+        logits_CV if no_eos_M is None else mask_end_tokens(logits_CV, no_eos_M[rows], settings.end_ids, in_place=True)
+    )
+
+
+def _has_kernels(weight_VH: Tensor) -> bool:
+    is_large = len(weight_VH) >= KERNEL_VOCABULARY and weight_VH.device.type == "cpu" and weight_VH.dtype in TYPES
+    return is_large and _library() is not None
+
+
+def _library() -> ctypes.CDLL | None:
+    with _LOCK:  # microbatches run in threads, and one of them compiles
+        return _load_library()
+
+
+@functools.cache
+def _load_library() -> ctypes.CDLL | None:
+    return load_kernels(Path(__file__).with_name("logp_kernels.cpp"))
 
 
 def _chunk_logps(
@@ -272,5 +345,8 @@ def kept_rows(vocab_size: int, *, on_gpu: bool) -> int:
 
 
 def _chunks(num_tokens: int, weight_VH: Tensor) -> list[slice]:
-    size = rows_per_chunk(len(weight_VH), on_gpu=weight_VH.is_cuda)
-    return [slice(start, start + size) for start in range(0, num_tokens, size)]
+    return _slices(num_tokens, rows_per_chunk(len(weight_VH), on_gpu=weight_VH.is_cuda))
+
+
+def _slices(count: int, size: int) -> list[slice]:
+    return [slice(start, start + size) for start in range(0, count, size)]

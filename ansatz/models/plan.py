@@ -107,7 +107,9 @@ def workload_of(config: Config, objective: Any, *, hardware: Hardware | None) ->
     minibatch = -(-rollout.rollouts_per_step // train.updates_per_step) * span
     threads = config.threads or usable_cores()
     is_threaded = hardware is None and not model.compile
-    num_parallel = parallel_microbatches(shape.num_parameters, on_cpu=is_threaded, threads=threads)
+    num_parallel = parallel_microbatches(
+        shape.num_parameters, dtype_bytes=dtype_bytes, on_cpu=is_threaded, threads=threads
+    )
     limit = tokens_of_each(train.tokens_per_microbatch, shape.num_parameters, num_parallel)
     microbatch_tokens = minibatch if objective.whole_minibatch else min(max(limit, span), minibatch)
     as_many_as_fit = 256 if hardware is None else rollout.rollouts_per_step  # what max_concurrent: 0 stands for

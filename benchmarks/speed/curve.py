@@ -4,8 +4,8 @@
 
 Models from 1 to 30 M parameters have random weights; SmolLM2-135M and Gemma 3 270M have those of `make real-models`.
 1 to 128 rows of 64 tokens are sampled, then a GRPO step is made of 8 prompts x 8 samples x 64 tokens, in the faster of
-bfloat16 and float32. The sides take turns. A size that has been measured is kept in the JSON file, and is measured
-again if it is named (`--sizes 135`).
+bfloat16 and float32. The sides take turns. The JSON file keeps what has been measured, by the kind of the processor
+and the size. A size is measured again if it is named (`--sizes 135`).
 
 The floor is the least time that this machine needs: the weights read once per token at the measured bandwidth, or 2
 FLOP per weight and row at the measured rate of matrix products, whichever is longer; for a step, the matrix products of
@@ -45,8 +45,15 @@ SHAPES = {
 }
 REAL = {"135": "SmolLM2-135M-Instruct.Q4_1", "270": "gemma-3-270m-q4_k_m"}
 SIZES = (*SHAPES, *REAL)  # millions of parameters
+PROCESSORS = {"amx_bf16": "AMX", "avx512_bf16": "AVX512-BF16", "avx512_f": "AVX-512", "avx2": "AVX2"}  # the best first
 LLAMA = Path(".venv-peers/llama")  # what `make .venv-peers/llama/.ready` builds
 START, END = "<!-- written by benchmarks/speed/curve.py -->", "<!-- end of benchmarks/speed/curve.py -->"
+
+
+def processor() -> str:
+    """Return the best instructions of this processor for matrix products."""
+    has = torch.cpu.get_capabilities()
+    return next((name for key, name in PROCESSORS.items() if has.get(key)), "other")
 
 
 def measure(work: Work, size: str, rounds: int) -> dict[str, Any]:
@@ -67,8 +74,9 @@ def measure(work: Work, size: str, rounds: int) -> dict[str, Any]:
         }
         for side in sides
     }
-    steps = step_sides(work, folder, dtype, options if size in SHAPES else ({},))  # two of TRL's do not fit 24 GB
-    rates += alternate(steps, rounds=rounds, warm=1 if size in SHAPES else 0)
+    fits = size in SHAPES or dtype == "bfloat16"  # in float32, two of TRL's do not fit 24 GB
+    steps = step_sides(work, folder, dtype, options if fits else ({},))
+    rates += alternate(steps, rounds=rounds)
     return {
         "parameters": parameters(folder),
         "dtype": dtype,
@@ -179,6 +187,20 @@ def best(result: dict[str, Any], start: str) -> dict[int, float]:
     return {rows: max(values[str(rows)] for values in sides) for rows in ROWS} if sides else {}
 
 
+def tables(measured: dict[str, dict[str, Any]]) -> str:
+    """Return the figure and the tables of each kind of processor, the best first."""
+    kinds = [name for name in (*PROCESSORS.values(), "other") if name in measured]
+    return "\n\n".join(
+        f"**Two cores with {kind}**\n\n![By how much Ansatz is ahead over the size of the model, {kind}]"
+        f"(figures/{figure_name(kind)})\n\n{table(measured[kind])}"
+        for kind in kinds
+    )
+
+
+def figure_name(kind: str) -> str:
+    return f"speed_curve_{kind.lower().replace('-', '_')}.svg"
+
+
 def table(results: dict[str, Any]) -> str:
     head = "| weights | rows | Ansatz, tokens/s | of the floor | ahead of `generate` | of vLLM | of llama.cpp |"
     lines = [head, "|---|---|---|---|---|---|---|"]
@@ -245,21 +267,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--page", type=Path, help="a page that gets the table; the figure is put into figures/ next to it"
     )
     asked = parser.parse_args(arguments)
-    results = json.loads(asked.out.read_text(encoding="utf-8")) if asked.out.exists() else {}
+    measured = json.loads(asked.out.read_text(encoding="utf-8")) if asked.out.exists() else {}
+    results = measured.setdefault(processor(), {})
     sizes = asked.sizes.split(",") if asked.sizes else [size for size in SIZES if size not in results]
     with tempfile.TemporaryDirectory() as folder:
         work = Work(Path(folder), {"trl": asked.trl, "vllm": asked.vllm}, None)
         work.make()
         for size in sizes:
             results[size] = measure(work, size, asked.rounds)
-            asked.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+            asked.out.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
             print(size, json.dumps(results[size], indent=1), flush=True)
     if asked.page:
         text = asked.page.read_text(encoding="utf-8")
         before, _, rest = text.partition(START)
-        page = f"{before}{START}\n\n{table(results)}\n\n{END}{rest.partition(END)[2]}"
+        page = f"{before}{START}\n\n{tables(measured)}\n\n{END}{rest.partition(END)[2]}"
         asked.page.write_text(page, encoding="utf-8")
-        (asked.page.parent / "figures" / "speed_curve.svg").write_text(draw(results), encoding="utf-8")
+        for kind, sized in measured.items():
+            (asked.page.parent / "figures" / figure_name(kind)).write_text(draw(sized), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -52,6 +52,16 @@ def assert_close(got: tuple[Tensor, ...], expected: tuple[Tensor, ...], *, rel: 
         assert gap < rel
 
 
+@pytest.fixture(params=["by torch", "by kernels"])
+def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logits are read by torch's operations or by the kernels for a large vocabulary."""
+    if request.param == "by kernels":
+        if logps._library() is None:
+            pytest.skip("there is no compiler")
+        monkeypatch.setattr(logps, "KERNEL_VOCABULARY", 1)
+
+
+@pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("temperature", [1.0, 0.6, 1.7])
 @pytest.mark.parametrize("scale", [1.0, 20.0])
 def test_log_probs_entropies_and_both_gradients_equal_the_plain_float64_ones(scale: float, temperature: float) -> None:
@@ -59,6 +69,7 @@ def test_log_probs_entropies_and_both_gradients_equal_the_plain_float64_ones(sca
     assert_close(computed(*arguments, temperature), reference(*arguments, temperature))
 
 
+@pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("chunk_logits", [1, VOCAB, 3 * VOCAB, 3 * VOCAB + 7, 10**6])
 def test_the_chunk_size_changes_no_result(monkeypatch: pytest.MonkeyPatch, chunk_logits: int) -> None:
     """This includes a vocabulary that is larger than a chunk: then a chunk is one token."""
@@ -83,6 +94,7 @@ def test_soft_capped_logits_have_the_gradients_of_autograd(temperature: float) -
     assert_close((chunked[0].grad, chunked[1].grad), (plain[0].grad, plain[1].grad))
 
 
+@pytest.mark.usefixtures("either")
 def test_log_probs_and_entropies_are_differentiable_on_their_own() -> None:
     hidden_MH, weight_VH, target_M = inputs()
     for output in (0, 1):
@@ -137,6 +149,30 @@ def test_end_tokens_are_left_out_where_a_response_cannot_end(monkeypatch: pytest
     got = chunked_logps(*chunked, target_M, num_candidates_M=num_candidates_M, no_eos_M=no_eos_M, end_ids=end_ids)
     mixed(*got).backward()
     assert_close((*got, chunked[0].grad, chunked[1].grad), (logp_M, entropy_M, plain[0].grad, plain[1].grad))
+
+
+@pytest.mark.usefixtures("either")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_end_tokens_that_are_left_out_have_no_part_and_no_gradient(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    """The parts of the output embedding's gradient are smaller than the vocabulary, so they must add up to it."""
+    monkeypatch.setattr(logps, "GRADIENT_ROWS", 8)
+    hidden_MH, weight_VH, target_M = inputs()
+    end_ids, no_eos_M = (4, 50), torch.arange(TOKENS) % 3 > 0
+    target_M[torch.isin(target_M, torch.tensor(end_ids))] = 5
+    leaves = [value.to(dtype).requires_grad_() for value in (hidden_MH, weight_VH)]
+    plain = [value.detach().double().requires_grad_() for value in leaves]
+    got = chunked_logps(*leaves, target_M, no_eos_M=no_eos_M, end_ids=end_ids, temperature=1.0)
+    logits_MV = plain[0] @ plain[1].t()
+    is_left_out_MV = no_eos_M[:, None] & torch.isin(torch.arange(VOCAB), torch.tensor(end_ids))
+    log_p_MV = logits_MV.masked_fill(is_left_out_MV, -1e9).log_softmax(-1)
+    expected = log_p_MV[torch.arange(TOKENS), target_M], -(log_p_MV.exp() * log_p_MV).sum(-1)
+    for logp_M, entropy_M in (got, expected):
+        mixed(logp_M, entropy_M).backward()
+    found = (*(value.detach() for value in got), *(leaf.grad for leaf in leaves))
+    rel = 2e-5 if dtype == torch.float32 else 0.02
+    assert_close(found, (*(value.detach() for value in expected), *(leaf.grad for leaf in plain)), rel=rel)
 
 
 def test_of_tied_tokens_those_with_smaller_ids_are_candidates() -> None:
@@ -232,6 +268,7 @@ def values_and_gradients() -> list[Tensor]:
     return [*(value.detach() for value in values), *(leaf.grad for leaf in leaves if leaf.grad is not None)]
 
 
+@pytest.mark.usefixtures("either")
 def test_no_tokens_give_empty_results_and_zero_gradients() -> None:
     hidden_MH, weight_VH = torch.zeros(0, HIDDEN).requires_grad_(), inputs()[1].requires_grad_()
     logp_M, entropy_M = chunked_logps(hidden_MH, weight_VH, torch.zeros(0, dtype=torch.long))
@@ -286,6 +323,7 @@ def test_token_log_probs_equal_those_of_transformers_forward_pass(temperature: f
     assert not entropy_T[~mask_T].any()
 
 
+@pytest.mark.usefixtures("either")
 def test_bfloat16_weights_give_float32_log_probs_close_to_float64() -> None:
     hidden_MH, weight_VH, target_M = inputs(0.3)
     arguments = hidden_MH.bfloat16(), weight_VH.bfloat16(), target_M

@@ -45,11 +45,16 @@ def test_a_single_item_has_all_threads() -> None:
 
 
 def test_only_microbatches_of_a_small_model_on_a_cpu_run_in_parallel() -> None:
-    assert parallel_microbatches(SMALL_MODEL - 1, on_cpu=True, threads=3) == 3
-    assert parallel_microbatches(SMALL_MODEL - 1, on_cpu=True, threads=1000) == 1000
-    assert parallel_microbatches(PARALLEL_GRADIENTS // 3, on_cpu=True, threads=3) == 3
-    assert parallel_microbatches(PARALLEL_GRADIENTS // 3 + 1, on_cpu=True, threads=3) == 1
-    assert parallel_microbatches(1, on_cpu=False, threads=3) == 1
+    def parallel(num_parameters: int, *, dtype_bytes: int = 4, on_cpu: bool = True, threads: int = 3) -> int:
+        return parallel_microbatches(num_parameters, dtype_bytes=dtype_bytes, on_cpu=on_cpu, threads=threads)
+
+    assert parallel(SMALL_MODEL - 1) == 3
+    assert parallel(SMALL_MODEL - 1, threads=1000) == 1000
+    assert parallel(SMALL_MODEL - 1, dtype_bytes=2) == 3
+    assert parallel(SMALL_MODEL, dtype_bytes=2) == 1
+    assert parallel(PARALLEL_GRADIENTS // 3) == 3
+    assert parallel(PARALLEL_GRADIENTS // 3 + 1) == 1
+    assert parallel(1, on_cpu=False) == 1
 
 
 def test_parallel_microbatches_of_a_larger_model_share_the_limit_of_tokens() -> None:

@@ -49,23 +49,6 @@ template <class T> inline Floats all_rounded(Floats values) {
     return sizeof(T) == sizeof(float) ? values : (Floats)(to_halves(values) << 16);
 }
 
-// exp(x) to two units in the last place, with x cut to what a float can hold. nan stays nan.
-inline Floats exponential(Floats x) {
-    x = x < -87.0f ? Floats{} - 87.0f : x;
-    x = x > 88.0f ? Floats{} + 88.0f : x;
-    Floats whole = x * 1.44269504f + 12582912.0f;  // adding 1.5 x 2^23 rounds to a whole number
-    Words power = (Words)whole << 23;
-    whole -= 12582912.0f;
-    Floats rest = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
-    Floats sum = rest * 1.9875691500e-4f + 1.3981999507e-3f;
-    sum = sum * rest + 8.3334519073e-3f;
-    sum = sum * rest + 4.1665795894e-2f;
-    sum = sum * rest + 1.6666665459e-1f;
-    sum = sum * rest + 5.0000001201e-1f;
-    sum = sum * rest * rest + rest + 1.0f;
-    return (Floats)((Words)sum + power);
-}
-
 template <class T> inline float inverse_rms(const T* value, int64_t size, float epsilon) {
     float total = 0.0f;
 #pragma omp simd reduction(+ : total)
@@ -95,7 +78,7 @@ void add_and_normalise(T* hidden, const T* delta, const T* weight, T* out, float
 
 template <class T> inline void gate_lanes(T* gates, const T* ups) {
     Floats x = load(gates);
-    store(gates, x / (exponential(-x) + 1.0f));
+    store(gates, x / (exponential<Words>(-x) + 1.0f));
     store(gates, load(gates) * load(ups));
 }
 
@@ -291,7 +274,7 @@ template <class T> inline void turn_into_weights(float* score, int64_t count) {
     float most = largest[0], sum = 0.0f;
     for (int i = 1; i < LANES; ++i) most = largest[i] > most ? largest[i] : most;
     for (int64_t i = 0; i < count; i += LANES) {
-        Floats weight = exponential(load(score + i) - most);
+        Floats weight = exponential<Words>(load(score + i) - most);
         total += weight;
         store(score + i, weight);
     }
@@ -531,7 +514,7 @@ void find_winners(const float* logits, const uint32_t* seeds, int64_t* winners, 
                     std::fill(last, last + LANES, nothing);
                     from = (std::copy(from, logit + vocab, last), last);
                 }
-                Floats values = load(from), mass = exponential(values - highest);
+                Floats values = load(from), mass = exponential<Words>(values - highest);
                 mass = values == nothing ? Floats{} : mass;
                 totals += mass;
                 Words high = noise_bits(lane + uint32_t(i), seed, 0) & 0x7FFFFFFF;
