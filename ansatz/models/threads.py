@@ -23,8 +23,8 @@ _Result = TypeVar("_Result")
 SMALL_MODEL = 2**24
 """Models with fewer parameters are small: one operation is not enough work for several threads."""
 PARALLEL_GRADIENTS = 2**29
-"""Microbatches of a larger model run in parallel only in float32, and if their gradients together have at most this many
-values, which take 2 GiB."""
+"""Microbatches of a larger model run in parallel only in float32, and if their gradients have at most this many values
+together, which take 2 GiB."""
 
 
 def usable_cores() -> int:

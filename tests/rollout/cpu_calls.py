@@ -60,7 +60,7 @@ def rotate_and_write(
     rows, heads, head = key_BKD.shape
     sizes = rows, heads, query_BQD.shape[1] // heads, head, cache[0].shape[2]
     tensors = query_BQD, key_BKD, value_BKD, *rotation, *(norms or (None, None))
-    _call("rotate_and_write", query_BQD, *tensors, epsilon, absolute_B, place_B, *cache, *sizes)
+    _call("rotate_and_write", query_BQD, *tensors, epsilon, absolute_B, torch.arange(rows), place_B, *cache, *sizes)
 
 
 def attend(
@@ -85,6 +85,7 @@ def attend(
         query_BQD,
         *cache,
         *prompts,
+        torch.arange(rows),
         place_B,
         prompt_B,
         shared_B,

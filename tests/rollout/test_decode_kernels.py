@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from ansatz.models.load import Policy, cast
 from ansatz.rollout.base import Sampling
-from ansatz.rollout.native import NativeSampler, cpu_kernels, equal_rows, step_choice
+from ansatz.rollout.native import NativeSampler, cpu_kernels, equal_rows, fused, step_choice
 from ansatz.rollout.native.forward import FastDecodeStep
 from ansatz.rollout.native.fused import CompiledDecodeStep, _join
 from ansatz.rollout.sampling import draw_noise, draw_seeds
@@ -205,17 +205,25 @@ def test_a_row_has_the_same_bits_alone_and_with_another_number_of_threads(head: 
 
 @pytest.mark.parametrize("dtype", KINDS)
 @pytest.mark.parametrize("name", ["qwen3, grouped heads, tied", "qwen2, biases, untied"])
-def test_the_compiled_step_samples_what_the_plain_one_does(name: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("is_large", "num_samples"), [(False, 3), (True, 3), (True, 1)])
+def test_the_compiled_step_samples_what_the_plain_one_does(
+    monkeypatch: pytest.MonkeyPatch, name: str, dtype: torch.dtype, is_large: bool, num_samples: int
+) -> None:
+    """is_large: the step also computes the prompts, those of groups and those of single rows."""
+    if is_large:
+        monkeypatch.setattr(fused, "SMALL_MODEL", 0)
     policy = dataclasses.replace(tiny_policy(name, dtype=dtype, device="cpu"), end_ids=(END_ID, 5, 9))
     rollouts = []
     for step in (CompiledDecodeStep(policy), FastDecodeStep(policy)):
         sampler = NativeSampler(policy, max_concurrent=30)
         sampler._step = step
         rollouts.append(
-            sampler.generate(some_prompts(40), Sampling(num_samples=3, max_response_tokens=60, seed=7, step=4))
+            sampler.generate(
+                some_prompts(40), Sampling(num_samples=num_samples, max_response_tokens=60, seed=7, step=4)
+            )
         )
     same = [pair for pair in zip(*rollouts, strict=True) if pair[0].token_ids == pair[1].token_ids]
-    assert len(same) > (0.98 if dtype == torch.float32 else 0.4) * 120
+    assert len(same) > (0.98 if dtype == torch.float32 else 0.4) * 40 * num_samples
     for compiled, fast in same:
         gap = 1e-4 if dtype == torch.float32 else 0.3
         assert compiled.behavior_logps == pytest.approx(fast.behavior_logps, abs=gap)

@@ -8,7 +8,7 @@ from torch import nn
 
 from ansatz.models.load import cast, load_policy
 from ansatz.rollout.base import Sampling
-from ansatz.rollout.native import cpu_kernels, equal_rows
+from ansatz.rollout.native import cpu_kernels, equal_rows, fused
 from ansatz.rollout.native.equal_rows import in_blocks
 
 SIZES = (1, 31, 48, 64, 96, 200)
@@ -37,8 +37,12 @@ def test_a_row_of_a_product_in_blocks_does_not_depend_on_the_others():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("sizes", LONG_SUMS)
-def test_log_probs_are_equal_in_every_batch(tmp_path, sizes, dtype):
-    """On a processor with AMX, 33 of 640 responses in bfloat16 differ without blocks of rows."""
+@pytest.mark.parametrize("is_large", [False, True])
+def test_log_probs_are_equal_in_every_batch(tmp_path, monkeypatch, sizes, dtype, is_large):
+    """On a processor with AMX, 33 of 640 responses in bfloat16 differ without blocks of rows. is_large: the prompts are
+    computed by the kernels of the decode step."""
+    if is_large:
+        monkeypatch.setattr(fused, "SMALL_MODEL", 0)
     policy = load_policy(tiny_folder(tmp_path, **sizes))
     cast(policy, dtype)
     prompts, sampling = some_prompts(80), Sampling(num_samples=8, max_response_tokens=24, seed=7, step=4)

@@ -6,7 +6,8 @@
 // in every batch. The products are those of packed_products.h, or torch's own where no weights are packed.
 //
 // Sizes: rows, heads = key/value heads, group = query heads per key/value head, head = head size, span = cached
-// positions of a slot, columns = cached positions of a shared prompt.
+// positions of a slot, columns = cached positions of a shared prompt. A row is one token: the next one of its slot, or
+// in a prefill one of several tokens of its slot, which sees those before it.
 
 #include "packed_products.h"
 
@@ -115,8 +116,8 @@ inline void rotate(const T* source, T* target, const T* cosine, const T* sine, c
 
 template <class T>
 void rotate_and_write(T* query, const T* key, const T* value, const T* cosine, const T* sine, const T* query_norm,
-                      const T* key_norm, float epsilon, const int64_t* absolute, const int64_t* place, T* cached_key,
-                      T* cached_value, int64_t rows, int64_t heads, int64_t group, int64_t head, int64_t span,
+                      const T* key_norm, float epsilon, const int64_t* absolute, const int64_t* slot,
+                      const int64_t* place, T* cached_key, T* cached_value, int64_t rows, int64_t heads, int64_t group, int64_t head, int64_t span,
                       int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t row = 0; row < rows; ++row) {
@@ -124,7 +125,7 @@ void rotate_and_write(T* query, const T* key, const T* value, const T* cosine, c
         for (int64_t i = row * heads * group; i < (row + 1) * heads * group; ++i)
             rotate(query + i * head, query + i * head, cosines, sines, query_norm, epsilon, head);
         for (int64_t i = row * heads; i < (row + 1) * heads; ++i) {
-            int64_t cell = (i * span + place[row]) * head;
+            int64_t cell = ((slot[row] * heads + i - row * heads) * span + place[row]) * head;
             rotate(key + i * head, cached_key + cell, cosines, sines, key_norm, epsilon, head);
             std::memcpy(cached_value + cell, value + i * head, head * sizeof(T));
         }
@@ -284,20 +285,20 @@ template <class T> inline void turn_into_weights(float* score, int64_t count) {
 
 template <class T, int HEAD>
 void attend(const T* query, const T* key, const T* value, const T* prompt_key, const T* prompt_value,
-            const int64_t* place, const int64_t* prompt, const int64_t* shared, T* out, float scale, int64_t rows,
-            int64_t heads, int64_t group, int64_t size, int64_t span, int64_t columns, int threads) {
+            const int64_t* slot, const int64_t* place, const int64_t* prompt, const int64_t* shared, T* out,
+            float scale, int64_t rows, int64_t heads, int64_t group, int64_t size, int64_t span, int64_t columns, int threads) {
     const int64_t head = HEAD ? HEAD : size;
 #pragma omp parallel num_threads(threads)
     {
         std::vector<T> asked(head);
         std::vector<float> sum(head), scores;
-#pragma omp for schedule(static)
+#pragma omp for schedule(dynamic, 32)  // the tokens of a prompt see more and more
         for (int64_t pair = 0; pair < rows * heads; ++pair) {
             int64_t row = pair / heads, num_own = place[row] + 1;
             // A row that only rounds the batch up may still hold the length of a prompt that is gone.
             int64_t num_shared = prompt[row] < 0 ? 0 : std::min(shared[row], columns), num_seen = num_shared + num_own;
             const int64_t common = (std::max<int64_t>(prompt[row], 0) * heads + pair % heads) * columns * head;
-            const int64_t own = pair * span * head;
+            const int64_t own = (slot[row] * heads + pair % heads) * span * head;
             const Seen<T> seen[2] = {{prompt_key + common, prompt_value + common, num_shared},
                                      {key + own, value + own, num_own}};
             scores.resize(std::max<size_t>(scores.size(), num_seen + LANES));
@@ -366,7 +367,7 @@ template <class T> struct Step {
     const Torch* torch;
     const Layer<T>* layers;
     const T *embedding, *norm, *cosine, *sine;
-    const int64_t *token, *absolute, *place, *prompt, *shared;
+    const int64_t *token, *absolute, *slot, *place, *prompt, *shared;
     T* out;
     double epsilon, head_epsilon, scale;
     int64_t rows, num_layers, hidden, heads, group, head, intermediate, span, columns, block, min_terms;
@@ -401,7 +402,6 @@ template <class T> struct Step {
         T *gates = take(intermediate), *ups = take(intermediate);
         for (int64_t row = 0; row < count; ++row)
             std::memcpy(state + row * hidden, embedding + token[first + row] * hidden, hidden * sizeof(T));
-        const int64_t own = first * keys * span;
         add_and_normalise<T>(state, nullptr, layers[0].norm_before, normed, epsilon, count, hidden, threads);
         for (int64_t index = 0; index < num_layers; ++index) {
             const Layer<T>& layer = layers[index];
@@ -410,11 +410,11 @@ template <class T> struct Step {
                 !linear(layer.value, normed, value, count, hidden, keys, threads))
                 return false;
             rotate_and_write<T>(query, key, value, cosine, sine, layer.query_norm, layer.key_norm, head_epsilon,
-                                absolute + first, place + first, layer.cached_key + own, layer.cached_value + own, count,
-                                heads, group, head, span, threads);
-            attend_for<T>(head)(query, layer.cached_key + own, layer.cached_value + own, layer.prompt_key, layer.prompt_value,
-                        place + first, prompt + first, shared + first, seen, scale, count, heads, group, head, span,
-                        columns, threads);
+                                absolute + first, slot + first, place + first, layer.cached_key, layer.cached_value,
+                                count, heads, group, head, span, threads);
+            attend_for<T>(head)(query, layer.cached_key, layer.cached_value, layer.prompt_key, layer.prompt_value,
+                                slot + first, place + first, prompt + first, shared + first, seen, scale, count, heads,
+                                group, head, span, columns, threads);
             if (!linear(layer.output, seen, delta, count, queries, hidden, threads)) return false;
             add_and_normalise<T>(state, delta, layer.norm_after, normed, epsilon, count, hidden, threads);
             if (!linear(layer.gate, normed, gates, count, hidden, intermediate, threads) ||
@@ -559,18 +559,19 @@ extern "C" void noise_float32(const uint32_t* seeds, double* out, int64_t rows, 
     }                                                                                                                  \
     extern "C" void rotate_and_write_##NAME(T* query, const T* key, const T* value, const T* cosine, const T* sine,    \
                                             const T* query_norm, const T* key_norm, double epsilon,                    \
-                                            const int64_t* absolute, const int64_t* place, T* cached_key,              \
-                                            T* cached_value, int64_t rows, int64_t heads, int64_t group, int64_t head, \
-                                            int64_t span, int threads) {                                               \
-        rotate_and_write<T>(query, key, value, cosine, sine, query_norm, key_norm, float(epsilon), absolute, place,    \
-                            cached_key, cached_value, rows, heads, group, head, span, threads);                        \
+                                            const int64_t* absolute, const int64_t* slot, const int64_t* place,        \
+                                            T* cached_key, T* cached_value, int64_t rows, int64_t heads,               \
+                                            int64_t group, int64_t head, int64_t span, int threads) {                  \
+        rotate_and_write<T>(query, key, value, cosine, sine, query_norm, key_norm, float(epsilon), absolute, slot,     \
+                            place, cached_key, cached_value, rows, heads, group, head, span, threads);                 \
     }                                                                                                                  \
     extern "C" void attend_##NAME(const T* query, const T* key, const T* value, const T* prompt_key,                   \
-                                  const T* prompt_value, const int64_t* place, const int64_t* prompt,                  \
-                                  const int64_t* shared, T* out, double scale, int64_t rows, int64_t heads,            \
-                                  int64_t group, int64_t head, int64_t span, int64_t columns, int threads) {           \
-        attend_for<T>(head)(query, key, value, prompt_key, prompt_value, place, prompt, shared, out, float(scale),     \
-                            rows, heads, group, head, span, columns, threads);                                        \
+                                  const T* prompt_value, const int64_t* slot, const int64_t* place,                    \
+                                  const int64_t* prompt, const int64_t* shared, T* out, double scale, int64_t rows,    \
+                                  int64_t heads, int64_t group, int64_t head, int64_t span, int64_t columns,           \
+                                  int threads) {                                                                       \
+        attend_for<T>(head)(query, key, value, prompt_key, prompt_value, slot, place, prompt, shared, out,             \
+                            float(scale), rows, heads, group, head, span, columns, threads);                           \
     }                                                                                                                  \
     extern "C" void pack_##NAME(const T* weight, T* panels, int64_t columns, int64_t terms, int threads) {             \
         pack<T>(weight, panels, columns, terms, threads);                                                              \

@@ -16,7 +16,7 @@ from ansatz.models.load import Policy
 from ansatz.models.packing import round_up
 from ansatz.models.threads import SMALL_MODEL
 from ansatz.rollout.native import cpu_kernels
-from ansatz.rollout.native.cache import ROW_STEP, SlotCache
+from ansatz.rollout.native.cache import ROW_STEP, SPAN_STEP, PrefillCache, SlotCache
 from ansatz.rollout.native.equal_rows import blocks_of, panels_of
 from ansatz.rollout.native.forward import RotaryTable
 
@@ -96,22 +96,56 @@ class CompiledDecodeStep:
         self.policy, self.base = policy, policy.model.base_model
         self._rotary = RotaryTable(self.base)
         self._is_small = sum(each.numel() for each in policy.model.parameters()) < SMALL_MODEL
+        self._has_long_operations = not self._is_small
 
     def __call__(self, token_B: Tensor, position_B: Tensor, cache: SlotCache, mask_B11X: Tensor | None) -> Tensor:
         """Compute the last hidden states of one token per row. mask_B11X is not needed, as for `FusedDecodeStep`."""
-        base, rows = self.base, cache.rows
+        rows, slot_B = cache.rows, torch.arange(len(token_B))
+        places = token_B, position_B, slot_B, rows.place_B, rows.prompt_B, rows.shared_B
+        stored = [
+            (*cache.stored(index), *(cache.stored_prompts(index) or cache.stored(index)))
+            for index in range(len(self.base.layers))
+        ]
+        share = -(-len(token_B) // torch.get_num_threads()) if self._is_small else 0
+        return self._run(places, stored, share=share, position_bound=cache.position_bound)
+
+    @property
+    def prefills(self) -> bool:
+        """Tell whether `prefill` can be used: weights are packed, and operations are long enough for all threads."""
+        return self._has_long_operations and panels_of(self.base.layers[0].self_attn.q_proj) is not None
+
+    def prefill(self, contexts: Sequence[Sequence[int]]) -> tuple[Tensor, PrefillCache]:
+        """Compute the last hidden state of each context [R, H], and all keys and values, without padding."""
+        length_R = torch.tensor([len(context) for context in contexts])
+        token_B = torch.tensor([token for context in contexts for token in context])
+        slot_B = torch.arange(len(contexts)).repeat_interleave(length_R)
+        end_R = length_R.cumsum(0)
+        position_B = torch.arange(len(token_B)) - (end_R - length_R)[slot_B]
+        prefill, attention = PrefillCache(), self.base.layers[0].self_attn
+        shape = len(contexts), attention.k_proj.out_features // attention.head_dim
+        shape = *shape, round_up(int(length_R.max()), SPAN_STEP), attention.head_dim
+        weight = self.base.embed_tokens.weight
+        prefill.layers_kv = [(weight.new_zeros(shape), weight.new_zeros(shape)) for _ in self.base.layers]
+        places = token_B, position_B, slot_B, position_B, torch.full_like(slot_B, -1), torch.zeros_like(slot_B)
+        stored = [(*pair, *pair) for pair in prefill.layers_kv]
+        hidden_BH = self._run(places, stored, share=0, position_bound=shape[2])
+        return hidden_BH[end_R - 1], prefill
+
+    def _run(
+        self, places: Sequence[Tensor], stored: Sequence[Sequence[Tensor]], *, share: int, position_bound: int
+    ) -> Tensor:
+        """Compute the last hidden states [B, H]. places: the tokens and what `Step` of `cpu_kernels.cpp` says about
+        them. stored: of each layer the keys and values of the slots, and those of the shared prompts."""
+        base, rows = self.base, len(places[0])
         embedding_VH, first = base.embed_tokens.weight, base.layers[0]
-        out_BH = embedding_VH.new_empty(len(token_B), embedding_VH.shape[1])
-        rotation = self._rotary.tables(cache.position_bound, embedding_VH)
-        layers = [_tensors_of(layer, cache, index) for index, layer in enumerate(base.layers)]
-        places = token_B, position_B, rows.place_B, rows.prompt_B, rows.shared_B
-        _, heads, span, head = cache.stored(0)[0].shape
-        columns = (cache.stored_prompts(0) or cache.stored(0))[0].shape[2]
-        attention = first.self_attn
-        sizes = len(token_B), len(layers), out_BH.shape[1], heads, attention.q_proj.out_features // (heads * head), head
+        out_BH = embedding_VH.new_empty(rows, embedding_VH.shape[1])
+        rotation = self._rotary.tables(position_bound, embedding_VH)
+        layers = [_tensors_of(layer, pairs) for layer, pairs in zip(base.layers, stored, strict=True)]
+        _, heads, span, head = stored[0][0].shape
+        columns, attention = stored[0][2].shape[2], first.self_attn
+        sizes = rows, len(layers), out_BH.shape[1], heads, attention.q_proj.out_features // (heads * head), head
         is_packed = panels_of(first.self_attn.q_proj) is not None
         blocks = (0, 0) if is_packed else blocks_of(self.policy)
-        share = -(-len(token_B) // torch.get_num_threads()) if self._is_small else 0
         cpu_kernels.decode(
             layers,
             (embedding_VH, base.norm.weight, *rotation, *places, out_BH),
@@ -123,9 +157,9 @@ class CompiledDecodeStep:
         return out_BH
 
 
-def _tensors_of(layer: Any, cache: SlotCache, index: int) -> list[Tensor | None]:
+def _tensors_of(layer: Any, stored: Sequence[Tensor]) -> list[Tensor | None]:
     """Return a layer's weights and its caches, in the order of the struct `Layer` of `cpu_kernels.cpp`."""
-    attention, mlp, stored = layer.self_attn, layer.mlp, cache.stored(index)
+    attention, mlp = layer.self_attn, layer.mlp
     norms = [getattr(getattr(attention, name, None), "weight", None) for name in ("q_norm", "k_norm")]
     projections = [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj]
     mlps = [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
@@ -134,7 +168,7 @@ def _tensors_of(layer: Any, cache: SlotCache, index: int) -> list[Tensor | None]
         *(each for linear in projections for each in (linear.weight, linear.bias, panels_of(linear))),
         *(*norms, layer.post_attention_layernorm.weight),
         *(each for linear in mlps for each in (linear.weight, linear.bias, panels_of(linear))),
-        *(*stored, *(cache.stored_prompts(index) or stored)),
+        *stored,
     ]
 
 

@@ -149,20 +149,10 @@ class Slots:
 
     def admit(self, requests: Sequence[SampleRequest]) -> None:
         """Prefill each request once, and sample the next token of each of its rows."""
-        device = self.policy.device
-        length_R = torch.tensor([len(request.context_ids) for request in requests], device=device)
-        shape = round_up(len(requests), self.prefill_step), round_up(int(length_R.max()), SPAN_STEP)
-        token_RL = torch.zeros(shape, dtype=torch.long)
-        for row, request in enumerate(requests):
-            token_RL[row, : len(request.context_ids)] = torch.tensor(request.context_ids)
-        token_RL = token_RL.to(device)
-        position_RL = torch.arange(token_RL.shape[1], device=device).expand_as(token_RL)
-        prefill = PrefillCache()
-        hidden_RLH = self.policy.hidden(token_RL, position_RL, cache=prefill, use_cache=True)
-        # Rows that only round the prefill up stay until the logits: products of one or two rows round differently.
-        last_R = torch.zeros(len(hidden_RLH), dtype=torch.long, device=device)
-        last_R[: len(requests)] = length_R - 1
-        hidden_RH = hidden_RLH[torch.arange(len(hidden_RLH), device=device), last_R]
+        device, contexts = self.policy.device, [request.context_ids for request in requests]
+        length_R = torch.tensor([len(context) for context in contexts], device=device)
+        in_kernels = isinstance(self.step, CompiledDecodeStep) and self.step.prefills
+        hidden_RH, prefill = self.step.prefill(contexts) if in_kernels else self._prefill(contexts)
 
         rows_R = torch.tensor([request.num_rows for request in requests], device=device)
         source_B = torch.arange(len(requests), device=device).repeat_interleave(rows_R)
@@ -173,6 +163,21 @@ class Slots:
         self._read_rules()
         self._sample(slot_B, hidden_RH, source_B)
         self._follow_rules(first)
+
+    def _prefill(self, contexts: Sequence[Sequence[int]]) -> tuple[Tensor, PrefillCache]:
+        """Return the last hidden state of each context, and of rows that only round their number up: products of one or
+        two rows would round differently."""
+        length_R = torch.tensor([len(context) for context in contexts])
+        shape = round_up(len(contexts), self.prefill_step), round_up(int(length_R.max()), SPAN_STEP)
+        token_RL, last_R = torch.zeros(shape, dtype=torch.long), torch.zeros(shape[0], dtype=torch.long)
+        for row, context in enumerate(contexts):
+            token_RL[row, : len(context)] = torch.tensor(context)
+        last_R[: len(contexts)] = length_R - 1
+        token_RL, last_R = token_RL.to(self.policy.device), last_R.to(self.policy.device)
+        position_RL = torch.arange(token_RL.shape[1], device=token_RL.device).expand_as(token_RL)
+        prefill = PrefillCache()
+        hidden_RLH = self.policy.hidden(token_RL, position_RL, cache=prefill, use_cache=True)
+        return hidden_RLH[torch.arange(len(hidden_RLH), device=last_R.device), last_R], prefill
 
     def _store_prefill(
         self, prefill: PrefillCache, slot_B: Tensor, source_B: Tensor, rows_R: Tensor, length_R: Tensor
