@@ -146,7 +146,7 @@ def response_of(rollout: Rollout, verdicts: Mapping[str, Verdict]) -> Response:
 def fields_of(problem: Problem) -> dict[str, Any]:
     """Return the fields of a `Response` that describe its problem."""
     fields = {name: getattr(problem, name) for name in ("id", "level", "question", "answer", "earlier_turns")}
-    return fields | {"subject": str(problem.meta.get("subject", ""))}
+    return fields | {"subject": str(problem.meta.get("subject") or "")}
 
 
 def graded_again(response: Response, *, pool: WorkerPool) -> Response:

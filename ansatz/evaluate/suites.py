@@ -12,9 +12,9 @@ import json
 import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ansatz.data import hub
 from ansatz.data.base import load_problems
@@ -26,7 +26,7 @@ from ansatz.data.unfit import collect_lost, describe_lost
 from ansatz.errors import ConfigError, DataError, MissingExtraError
 from ansatz.files import file_digest, read_yaml
 from ansatz.registry import suggest
-from ansatz.types import Problem, problem_row
+from ansatz.types import Problem, problem_from_json, problem_row
 from ansatz.visible import say
 
 # The first of these that the first row has; otherwise the fields that are recognised in any file. CMATH is published
@@ -39,6 +39,7 @@ GENERATED = 500  # problems in a suite that a program generates
 REWARDS = {"countdown": "countdown", "code_tasks": "code_tests"}
 """The reward that grades a suite whose answers the verifier cannot compare, by the suite's name."""
 _COMPRESSED = (".gz", ".zst")
+_STORED = {field.name for field in fields(Problem)} - {"answers"} | {"answer"}
 _FILE_OF_FOLDER = re.compile(r"(test|validation|data)(-\d+-of-\d+)?")
 
 
@@ -186,12 +187,14 @@ def check_ids(problems: Sequence[Problem], *, source: str) -> None:
 
 
 def _problems(rows: Sequence[Row], *, source: str, place: str) -> list[Problem]:
-    """Return the rows as problems. place: the file, for errors."""
+    """Return the rows as problems. Those of a run are restored as they were. place: the file, for errors."""
+    if rows and all(map(_is_stored, rows)):
+        stored = [problem_from_json(row.values) for row in rows]
+        check_ids(stored, source=place)
+        return stored
     keys = set(rows[0].values) if rows else set[str]()
     settings = RowSettings(
-        question_key=_first(QUESTION_KEYS, keys) or None,
-        answer_key=_first(ANSWER_KEYS, keys) or None,
-        level_key=_first(LEVEL_KEYS, keys) or None,
+        question_key=_first(QUESTION_KEYS, keys) or None, answer_key=_first(ANSWER_KEYS, keys) or None
     )
     with collect_lost() as lost:
         problems = [
@@ -200,11 +203,25 @@ def _problems(rows: Sequence[Row], *, source: str, place: str) -> list[Problem]:
     if lost:
         say(f"{place}: {describe_lost(lost, total=len(rows))}", file=sys.stderr)
     check_ids(problems, source=place)
-    subject = _first(SUBJECT_KEYS, keys)
+    subject, level = _first(SUBJECT_KEYS, keys), _first(LEVEL_KEYS, keys)
     return [
-        replace(problem, meta={**problem.meta, "subject": str(row.values.get(subject) or "")})
+        replace(
+            problem,
+            level=row.optional_text(level) or problem.level,
+            meta={**problem.meta, "subject": str(row.values.get(subject) or "")},
+        )
         for problem, row in zip(problems, rows, strict=True)
     ]
+
+
+def _is_stored(row: Row) -> bool:
+    """Return whether the row has the fields of a problem in a run folder (`data.store`), and no others."""
+    values = row.values
+    if set(values) != _STORED or not isinstance(values["meta"], dict):
+        return False
+    answers = cast("list[Any]", values["answer"]) if isinstance(values["answer"], list) else [values["answer"]]
+    texts = [*answers, *(values[name] for name in ("id", "question", "source", "split", "level"))]
+    return all(isinstance(text, str) for text in texts) and isinstance(values["solution"], str | None)
 
 
 def _first(names: Sequence[str], keys: Collection[str]) -> str:

@@ -13,8 +13,10 @@ from ansatz_verify.grade import verify
 
 from ansatz.config import load_recipe
 from ansatz.data.base import load_problems
+from ansatz.data.store import write_problems
 from ansatz.errors import ConfigError, DataError, MissingExtraError
 from ansatz.evaluate.suites import SUITES, load_suite
+from ansatz.types import Problem
 
 MADE = [
     "word_problems",
@@ -69,6 +71,23 @@ def test_any_jsonl_file_is_a_suite_by_its_path(tmp_path: Path) -> None:
         ("1+1?", "2", "", ""),
         ("2+1?", "3", "", ""),
     ]
+
+
+def test_the_held_out_file_of_a_run_is_read_as_the_run_reads_it(tmp_path: Path) -> None:
+    system = [{"role": "system", "content": "Be brief."}]
+    meta = {"subject": "Algebra", "earlier_turns": system, "nums": [1, 2], "target": 3, "line": 7}
+    stored = [
+        Problem(id="a", question="1+2?", answers=("3", "3.0"), source="mine", split="heldout", meta=meta),
+        Problem(id="b", question="Write a poem.", source="other", split="heldout", solution="Roses", level="2"),
+    ]
+    write_problems(tmp_path / "heldout.jsonl", stored)
+    assert load_suite(str(tmp_path / "heldout.jsonl")).problems == stored
+
+
+def test_rows_of_a_suite_can_lack_a_level(tmp_path: Path) -> None:
+    levels = ["5", None, "", 4]
+    path = write(tmp_path / "a.jsonl", [{"question": f"{i}?", "answer": "1", "level": levels[i]} for i in range(4)])
+    assert [problem.level for problem in load_suite(str(path)).problems] == ["5", "", "", "4"]
 
 
 def test_the_digest_changes_with_the_file(tmp_path: Path) -> None:
