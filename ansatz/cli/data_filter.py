@@ -156,7 +156,6 @@ def _correct_guesses(
         model,
         problems,
         sampling,
-        about={"data": source},
         source=source,
         to_prompt=render_guess,
         make_grader=answer_only_grader,

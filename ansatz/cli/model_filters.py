@@ -50,7 +50,7 @@ def difficulty(
     check_range(min_rate, max_rate)
     store = response_store(work, out)
     problems = [problem for _, problem in rows_of(files, fields)]
-    sample_into(store, model, problems, sampling, about={"data": named(files)}, source=named(files))
+    sample_into(store, model, problems, sampling, source=named(files))
     about = {"verb": "difficulty", "min_rate": min_rate, "max_rate": max_rate, **store.settings()}
     about |= {"file": named(files), "before": history_of(files)}
     num_samples = sampling.options.samples_per_prompt

@@ -47,12 +47,14 @@ def sample_into(
     source: str,
     **others: Any,
 ) -> None:
-    """Open the model and `fill` the folder with its responses to the problems. others: see there."""
-    from ansatz.evaluate.suites import check_ids
+    """Open the model and `fill` the folder with its responses to the problems. source: their files. others: see
+    `fill`."""
+    from ansatz.evaluate.suites import check_ids, problems_digest
 
     check_ids(problems, source=source)
+    about = {"data": source, "data_sha256": problems_digest(problems)}
     with open_model(model, sampling) as opened:
-        fill(folder, opened, problems, sampling, source=source, **others)
+        fill(folder, opened, problems, sampling, about=about, source=source, **others)
 
 
 def fill(

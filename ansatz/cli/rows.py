@@ -99,7 +99,7 @@ def run_row_filter(
 def response_store(work: Path | None, out: Path) -> ResponseStore:
     from ansatz.evaluate.response_store import ResponseStore
 
-    return ResponseStore(work or out.with_suffix(".responses"))
+    return ResponseStore(work or out.with_suffix(".responses"), option="--work")
 
 
 def correct_responses(store: ResponseStore, mode: str) -> dict[str, int]:

@@ -40,7 +40,7 @@ def sample(
     for model, name in zip(models, model_names(models, trust_code=sampling.trust_code), strict=True):
         default = Path("samples") / name / data.name.partition(".")[0]
         folder = ResponseStore(default if out is None else out if len(models) == 1 else out / name)
-        sample_into(folder, model, problems, sampling, about={"data": str(data)}, source=str(data))
+        sample_into(folder, model, problems, sampling, source=str(data))
         say(summary(folder))
 
 

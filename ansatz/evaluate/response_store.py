@@ -36,9 +36,10 @@ LEFT_OVER = (LOCK_FILE, ".settings.json.draft")
 
 @dataclass(frozen=True, slots=True)
 class ResponseStore:
-    """The files of one sampling."""
+    """The files of one sampling. option: of the command, with which the user chooses another folder."""
 
     path: Path
+    option: str = "--out"
 
     def __post_init__(self) -> None:
         hold(self.path)
@@ -57,7 +58,7 @@ class ResponseStore:
         if not file.exists():
             if self.path.exists() and any(path.name not in LEFT_OVER for path in list_folder(self.path)):
                 raise ConfigError(
-                    f"{self.path} holds other files. Give the responses a folder of their own: --out DIR."
+                    f"{self.path} holds other files. Give the responses a folder of their own: {self.option} DIR."
                 )
             write_json(file, {"format_version": FORMAT_VERSION, **settings})
             return
@@ -66,7 +67,7 @@ class ResponseStore:
             if settings.get(key) != existing.get(key):
                 raise ConfigError(
                     f"{self.path} holds responses with {key} = {existing.get(key)!r}; this command has "
-                    f"{settings.get(key)!r}. Choose another folder (--out DIR), or the same settings to resume."
+                    f"{settings.get(key)!r}. Choose another folder ({self.option} DIR), or the same settings to resume."
                 )
 
     def check_writable(self) -> None:
@@ -74,13 +75,15 @@ class ResponseStore:
         check_ordinary_files(self.path)
         try:
             if self.path.exists() and not self.path.is_dir():
-                raise ConfigError(f"{self.path} is a file, expected a folder. Choose another one with --out DIR.")
+                raise ConfigError(
+                    f"{self.path} is a file, expected a folder. Choose another one with {self.option} DIR."
+                )
             for name in ("settings.json", "rollouts.jsonl", "results.json"):
                 if (self.path / name).is_symlink() or (self.path / name).exists():
                     open_file(self.path / name, "a").close()
         except OSError as error:
             raise ConfigError(
-                f"{str(self.path)[:200]!r} cannot be written ({error}). Choose another folder with --out DIR."
+                f"{str(self.path)[:200]!r} cannot be written ({error}). Choose another folder with {self.option} DIR."
             ) from error
 
     def settings(self) -> dict[str, Any]:
@@ -91,12 +94,12 @@ class ResponseStore:
             raise ConfigError(
                 f"{self.path} was not written by `ansatz eval` or `ansatz sample` (settings.json is missing)."
             )
-        advice = "Give another folder with --out, or restore the file."
+        advice = f"Give another folder with {self.option}, or restore the file."
         settings = read_object(file, error=ConfigError, advice=advice)
         if (version := settings.pop("format_version", None)) != FORMAT_VERSION:
             raise ConfigError(
                 f"{file} has format version {version}; this version of Ansatz reads {FORMAT_VERSION}. Use the version "
-                "that wrote it, or sample again into another folder (--out DIR)."
+                f"that wrote it, or sample again into another folder ({self.option} DIR)."
             )
         return settings
 

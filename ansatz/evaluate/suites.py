@@ -120,7 +120,7 @@ def load_suite(name: str, *, folder: Path | None = None) -> LoadedSuite:
     if not card.file:
         generator, settings = _GENERATORS.get(name, (name, {}))
         problems = load_problems(generator, split="heldout", settings={"count": card.size, **settings})
-        return LoadedSuite(card=card, problems=problems, sha256=_digest(problems))
+        return LoadedSuite(card=card, problems=problems, sha256=problems_digest(problems))
     loaded = _from_hub(card) if folder is None else _from_file(card, _file_in(folder, card))
     if len(loaded.problems) != card.size:
         raise DataError(
@@ -149,7 +149,8 @@ def _file_in(folder: Path, card: Suite) -> Path:
     return next((path for path in candidates if path.is_file()), folder / card.file)
 
 
-def _digest(problems: Sequence[Problem]) -> str:
+def problems_digest(problems: Sequence[Problem]) -> str:
+    """Return the SHA-256 of everything in the problems, in their order."""
     rows = [json.dumps({**problem_row(problem), "answer": problem.answer}, sort_keys=True) for problem in problems]
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()
 
@@ -172,7 +173,7 @@ def _from_hub(card: Suite) -> LoadedSuite:
     except (DataError, MissingExtraError) as error:
         raise type(error)(f"--suite {card.name} is read from the hub: {error} Or {other}") from error
     problems = _problems(rows, source=card.name, place=card.hub)
-    return LoadedSuite(card=card, problems=problems, sha256=_digest(problems))
+    return LoadedSuite(card=card, problems=problems, sha256=problems_digest(problems))
 
 
 def check_ids(problems: Sequence[Problem], *, source: str) -> None:

@@ -128,6 +128,18 @@ def test_difficulty_writes_the_pass_rate_to_each_row(ansatz, model, file, right,
     assert [row["n"] for row in read(out)] == [1]
 
 
+def test_responses_to_other_problems_are_not_used_again(ansatz, model, file, tmp_path):
+    verb = ("data", "difficulty", file, "--out", tmp_path / "rated.jsonl", "--model", model, *HOW)
+    verb += ("--samples-per-prompt", 1, "--max-response-tokens", 4)
+    assert ansatz(*verb)[0] == 0
+    assert ansatz(*verb)[0] == 0
+    file.write_text(file.read_text().replace('"answer": "2"', '"answer": "3"'))
+    code, _, err = ansatz(*verb)
+    assert code == 2
+    assert "holds responses with data_sha256 = " in err
+    assert "Choose another folder (--work DIR)" in err
+
+
 def test_at_temperature_0_the_default_is_one_response_per_problem(ansatz, model, file, tmp_path):
     out = tmp_path / "greedy"
     arguments = ("--temperature", 0, "--max-response-tokens", 4, *HOW, "--out", out)
