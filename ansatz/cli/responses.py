@@ -87,19 +87,7 @@ def fill(
     prompts = [(to_prompt or render)(problem, opened.template, tokenizer) for problem in opened.with_openings(problems)]
     options = fitting_options(sampling, prompts, opened.policy, source=source)
     sampler = opened.sampler_for(sampling)
-    settings = {
-        **about,
-        "num_problems": len(prompts),
-        "model": str(opened.path),
-        "model_sha256": model_digest(Path(opened.policy.path)),
-        "template": opened.template if isinstance(opened.template, str) else opened.template.model_dump(),
-        **options.model_dump(mode="json"),
-        "seed": sampling.seed,
-        "batch": sampling.batch,
-        **opened.settings(),
-        **({"opening": THOUGHT_START} if _opens_thoughts(prompts) else {}),
-        **({"min_thinking_budget": least, "wait": sampling.wait} if (least := sampling.min_thinking_budget) else {}),
-    }
+    settings = _settings(opened, prompts, sampling, options, about)
     with closing(WorkerPool(ALGEBRA_TARGET)) as pool, folder_lock(folder.path):
         grader = (make_grader or all_modes_grader)(pool)
         folder.open_or_check(settings)
@@ -113,6 +101,35 @@ def fill(
         )
     if count := getattr(sampler, "num_forced", 0):
         say(f"{sampling.wait!r} made thoughts go on {count} times")
+
+
+def _settings(
+    opened: OpenedModel,
+    prompts: Sequence[Prompt],
+    sampling: ModelSampling,
+    options: SamplingOptions,
+    about: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return everything that the responses and their verdicts depend on, with the digests of the user's own files."""
+    from ansatz.loop.user_code import file_digests
+
+    template = opened.template if isinstance(opened.template, str) else opened.template.model_dump()
+    templates = [template, *(prompt.problem.template for prompt in prompts)]
+    files = file_digests({"template": templates, "rewards": about.get("rewards"), "environment": opened.environment})
+    return {
+        **about,
+        "num_problems": len(prompts),
+        "model": str(opened.path),
+        "model_sha256": model_digest(Path(opened.policy.path)),
+        "template": template,
+        **options.model_dump(mode="json"),
+        "seed": sampling.seed,
+        "batch": sampling.batch,
+        **opened.settings(),
+        **({"opening": THOUGHT_START} if _opens_thoughts(prompts) else {}),
+        **({"min_thinking_budget": least, "wait": sampling.wait} if (least := sampling.min_thinking_budget) else {}),
+        **({"files": files} if files else {}),
+    }
 
 
 def fitting_options(

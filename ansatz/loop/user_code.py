@@ -24,7 +24,7 @@ _FILE = re.compile(r"(.+\.py):\w+")
 _MODULE = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*):[^\W\d]\w*")
 _TEXTS = (".yaml", ".yml", ".txt", ".jsonl")
 """Endings of the presets, prompt templates and worked problems that a recipe can name."""
-_TEXT_KEYS = ("preset", "template", "user", "shots")
+_TEXT_KEYS = ("preset", "template", "name", "user", "shots")
 _MODEL_KEYS = ("path", "model", "teacher")
 """The keys whose value is a file of such a kind, or the folder of a model. A word of a recipe, such as `model`, may
 also be the name of a folder that has nothing to do with it."""

@@ -188,6 +188,27 @@ def test_a_file_of_rewards_grades_what_the_verifier_cannot(ansatz, model, suites
     assert "the file 'none.yaml' does not exist" in ansatz(*arguments, "--rewards", "none.yaml")[2]
 
 
+def test_responses_of_an_edited_template_or_reward_are_not_used_again(ansatz, model, suites, tmp_path):
+    template, shots, reward, out = (tmp_path / name for name in ("my.txt", "shots.jsonl", "mine.py", "out"))
+    template.write_text("{question} Say 1.\n")
+    shots.write_text(json.dumps({"question": "2 caps?", "solution": "1"}) + "\n")
+    reward.write_text("def all_right(rollouts):\n    return [1.0 for _ in rollouts]\n")
+    few_shot = f"{{name: '{template}', shots: '{shots}', num_shots: 1}}"
+    arguments = ("eval", model, "--suite", suites.split(",")[1], *HOW, "--out", out)
+    arguments += ("--template", few_shot, "--rewards", f"{reward}:all_right")
+    code, _, err = ansatz(*arguments)
+    assert (code, err) == (0, "")
+    assert list(settings_of(out)["files"]) == sorted(map(str, (template, shots, reward)))
+    for file in (template, shots, reward):
+        before = file.read_text()
+        file.write_text(before.replace("1", "3"))
+        code, _, err = ansatz(*arguments)
+        assert code == 2
+        assert "holds responses with files = " in err
+        file.write_text(before)
+    assert ansatz(*arguments)[0] == 0
+
+
 def test_a_folder_that_another_process_fills_is_refused_and_a_draft_is_not(ansatz, model, suites, tmp_path):
     arguments = ("eval", model, "--suite", suites.split(",")[0], *HOW, "--out", tmp_path / "out")
     with folder_lock(tmp_path / "out"):

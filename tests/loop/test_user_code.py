@@ -190,4 +190,5 @@ def test_only_declared_paths_are_files_and_a_folder_of_data_or_a_name_on_a_serve
         {"rollout": {"stop": ["prompt.txt", "base"]}},
     ):
         assert file_digests(other) == {}
-    assert list(file_digests({"data": {"template": {"name": "chat", "user": "prompt.txt"}}})) == ["prompt.txt"]
+    for template in ({"name": "chat", "user": "prompt.txt"}, {"name": "prompt.txt", "num_shots": 1}):
+        assert list(file_digests({"data": {"template": template}})) == ["prompt.txt"]
