@@ -67,7 +67,7 @@ def check(
     from ansatz.data.files import replacing
     from ansatz.data.hygiene.row_filter import json_line
     from ansatz.data.unfit import collect_lost
-    from ansatz.rewards.exact_json import is_structure
+    from ansatz.rewards.exact_json import golds_are_json
 
     check_outputs([out], inputs=files)
     num_rows, num_text, num_marked, num_json = 0, 0, 0, 0
@@ -83,7 +83,7 @@ def check(
                 unfit.append(unfit_row)
             if not isinstance(result, Exception):
                 golds.add(result)
-                num_json += is_structure(result.answer)
+                num_json += golds_are_json(result)
     for unfit_row in unfit:
         say(unfit_row)
     if out is not None:
@@ -135,13 +135,13 @@ def _check_row(row: Row, result: Problem | RowError) -> tuple[UnfitRow | None, b
 
     from ansatz.data.unfit import RowError, UnfitRow, short
     from ansatz.rewards.code_forms import has_tests
-    from ansatz.rewards.exact_json import is_structure
+    from ansatz.rewards.exact_json import golds_are_json
 
     if isinstance(result, RowError):
         return result.row, False
     if why := why_unreadable(result):
         return UnfitRow(row.place, why, short(result.answer)), False
-    if has_tests(result.meta) or is_structure(result.answer):
+    if has_tests(result.meta) or golds_are_json(result):
         return None, False
     return None, any(isinstance(parse_gold(gold).value, Text) for gold in result.answers)
 

@@ -115,7 +115,7 @@ def why_unreadable(problem: Problem) -> str:
 
     from ansatz.rewards.code_forms import has_tests, read_forms
     from ansatz.rewards.code_safety import UnsafeTest
-    from ansatz.rewards.exact_json import is_structure
+    from ansatz.rewards.exact_json import golds_are_json
 
     if has_tests(problem.meta):
         try:
@@ -123,7 +123,7 @@ def why_unreadable(problem: Problem) -> str:
         except UnsafeTest as error:
             return str(error)
         return ""
-    return "" if is_structure(problem.answer) else gold_problem(problem.answer)
+    return "" if golds_are_json(problem) else gold_problem(problem.answer)
 
 
 def _make_length_test(limit: int | None, tokenizer: Path | None) -> Callable[[str], bool]:

@@ -48,6 +48,11 @@ def is_structure(gold: str) -> bool:
     return _is_json(gold)
 
 
+def golds_are_json(problem: Problem) -> bool:
+    """Return whether every gold answer of the problem is JSON that is no mathematics (`is_structure`)."""
+    return bool(problem.answers) and all(map(is_structure, problem.answers))
+
+
 def _result(rollout: Rollout, correct: float, wrong: float) -> RewardResult:
     said = list(_values(rollout.said.rpartition("</think>")[2][-_LONGEST:]))
     if not said:

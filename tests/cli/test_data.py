@@ -11,7 +11,7 @@ from ansatz.rewards.grader import check_golds
 from ansatz.types import Problem
 
 
-def problems_file(folder: Path, *answers: str) -> Path:
+def problems_file(folder: Path, *answers: str | list[str]) -> Path:
     path = folder / "problems.jsonl"
     path.write_text("".join(json.dumps({"question": "?", "answer": answer}) + "\n" for answer in answers))
     return path
@@ -53,6 +53,17 @@ def test_data_check_passes_a_file_of_readable_golds(
 ) -> None:
     assert run(monkeypatch, "data", "check", str(problems_file(tmp_path, "5", r"\frac12"))) == 0
     assert "2 problems, 0 cannot be used, 0 gold answers are compared as text" in capsys.readouterr().out
+
+
+def test_data_check_reads_each_gold_of_a_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = problems_file(tmp_path, ["1/2", "0.5"], [r"\frac{1}{", "5"], ["the red house", "5"], '["a"]', '{"b": 1}')
+    assert run(monkeypatch, "data", "check", str(path)) == 1
+    out = capsys.readouterr().out
+    assert f"{path} line 2: gold " in out
+    assert "5 problems, 1 cannot be used, 1 gold answers are compared as text" in out
+    assert "2 gold answers are JSON" in out
 
 
 def test_data_check_and_peek_count_rows_with_special_tokens(
