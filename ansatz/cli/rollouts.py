@@ -125,8 +125,11 @@ def _write_csv(path: Path, rows: Sequence[Row]) -> None:
 
 
 def _write_jsonl(path: Path, rows: Sequence[Row]) -> None:
+    from ansatz.types import gold_value
+
+    flat = ({**_flat(row), "answer": gold_value(row["answer"] or "")} for row in rows)
     with replacing(path) as file:
-        file.writelines(json.dumps(_flat(row), ensure_ascii=False) + "\n" for row in rows)
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in flat)
 
 
 def write_page(path: Path, rows: Sequence[Row], run: Path, where: str, *, total: int) -> None:

@@ -4,8 +4,8 @@
      "tokens": 212, "finish": "stop", "verdicts": {"strict": {"correct": true, "reason": "equal", "extracted": "18"},
      "anchored": ..., "last_number": ...}}
 
-`ansatz score` reads the fields `answer` and `response`. Verdicts are stored by mode (see MODES), or under "reward" if a
-recipe's rewards gave them.
+`ansatz score` reads the fields `answer`, a list if there are several gold answers, and `response`. Verdicts are stored
+by mode (see MODES), or under "reward" if a recipe's rewards gave them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import isfinite
-from typing import Any
+from typing import Any, cast
 
 from ansatz_verify.grade import verify
 from ansatz_verify.marks import Mode
@@ -27,7 +27,7 @@ from ansatz.evaluate.estimators import vote
 from ansatz.prompts.answer_only import guess_of
 from ansatz.rewards.base import Grader
 from ansatz.special_tokens import special_tokens
-from ansatz.types import Finish, Problem, Reason, Rollout, Verdict
+from ansatz.types import Finish, Problem, Reason, Rollout, Verdict, gold_value, joined_golds
 
 MODES: tuple[Mode, ...] = ("strict", "anchored", "last_number")
 """How an answer is found in a response, from the strictest mode to the most lenient (see `verify`)."""
@@ -174,6 +174,7 @@ def to_row(response: Response) -> dict[str, Any]:
         for mode, verdict in response.verdicts.items()
     }
     row = {field.name: getattr(response, field.name) for field in dataclasses.fields(response)}
+    row["answer"] = gold_value(response.answer)
     for name in ("earlier_turns", "transcript", "observations", "said", "token_ids", "score"):
         if not row[name] and row[name] != 0.0:
             del row[name]
@@ -193,6 +194,8 @@ def from_row(row: Mapping[str, Any], *, where: str) -> Response:
         }
         if not verdicts:
             raise ValueError("verdicts none, expected one or more")
+        if isinstance(row["answer"], list):
+            row = {**row, "answer": joined_golds(cast("list[str]", row["answer"]))}
         for name, kind in _KINDS.items():
             if not isinstance(row[name], kind) or isinstance(row[name], bool):
                 raise ValueError(f"{name} is {row[name]!r:.60}")

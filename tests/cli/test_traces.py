@@ -72,6 +72,15 @@ def test_traces_of_published_shapes_are_verified_and_taught_without_naming_field
     assert all((problem.earlier_turns == [SYSTEM]) == ("messages" in row) for problem in taught)
 
 
+def test_several_gold_answers_stay_several(ansatz, tmp_path):
+    golds, scored, taught = ["1/2", "0.5", "half"], tmp_path / "t.scored.jsonl", tmp_path / "taught.jsonl"
+    row = {"question": "What is $1/2$?", "answer": golds, "response": "So \\boxed{0.5}."}
+    assert ansatz("score", written(tmp_path / "t.jsonl", row))[0] == 0
+    assert [row["verdict"]["gold"] for row in lines(scored)] == [golds]
+    assert ansatz("data", "select", scored, "--out", taught)[0] == 0
+    assert [problem.answers for problem in jsonl(split="train", path=str(taught))] == [tuple(golds)]
+
+
 def test_responses_in_several_fields_and_files_are_all_graded(ansatz, tmp_path):
     row = {"question": ASKED, "final_answer": "2", "r1_solution_1": RIGHT, "r1_solution_2": WRONG}
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), tmp_path / "b.parquet")

@@ -10,7 +10,7 @@ import pytest
 from made_up import make_pipeline, problem, scored, stored_group
 
 from ansatz.errors import DataError
-from ansatz.evaluate.responses import response_of, to_row
+from ansatz.evaluate.responses import from_row, response_of, to_row
 from ansatz.track.filters import Kind
 from ansatz.track.jsonl import write_jsonl
 from ansatz.track.rollout_rows import StoredGroup, rollout_row
@@ -71,7 +71,10 @@ def test_several_gold_answers_are_one_text_that_the_verifier_reads(tmp_path: Pat
     row = rollout_row(scored(several), group="rl/8/heldout/0", noise_step=0, temperature=1.0)
     write_jsonl(tmp_path / "rl" / "evaluations" / "heldout-000008.jsonl", [row])
     verdicts = {"strict": scored(several).score.verdict}
-    stored = [to_row(response_of(scored(several).rollout, verdicts))]
+    response = response_of(scored(several).rollout, verdicts)
+    stored = [to_row(response)]
+    assert stored[0]["answer"] == ["1/2", "0.5"]  # which `ansatz score` reads
+    assert from_row(stored[0], where="here").answer == response.answer
     write_jsonl(tmp_path / "rejection_1" / "responses" / "rollouts.jsonl", stored)
     assert {row["answer"] for row in read_all(tmp_path)} == {'["1/2", "0.5"]'}
 

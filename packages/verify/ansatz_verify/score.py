@@ -12,13 +12,15 @@ from ansatz_verify.grade import verify
 from ansatz_verify.marks import Mode
 from ansatz_verify.pool import WorkerPool
 from ansatz_verify.responses import GOLDS, RESPONSES, find, gold_of, is_a, responses_of
+from ansatz_verify.verdict import golds_of
 
 
 def graded(gold: str, response: str, *, mode: Mode = "strict", pool: WorkerPool | None = None) -> dict[str, Any]:
-    """Return a verdict as a row of a file holds it."""
-    verdict = verify(gold, response, mode=mode, pool=pool)
+    """Return a verdict as a row of a file holds it, with the gold answer, or the list of several."""
+    verdict, golds = verify(gold, response, mode=mode, pool=pool), golds_of(gold)
     found = {"correct": verdict.correct, "reason": verdict.reason, "extracted": verdict.extracted}
-    return {**found, "stage": verdict.stage, "seconds": round(verdict.seconds, 6), "gold": gold}
+    found |= {"stage": verdict.stage, "seconds": round(verdict.seconds, 6)}
+    return {**found, "gold": gold if golds == (gold,) else list(golds)}
 
 
 class Lines:
