@@ -149,6 +149,7 @@ def rows_with_results(
         check_roles(first, settings, spelled)
     keys = _resolve(settings, first) if first else settings
     for row in _chain(first, error, rows):
+        row.parse_cells((keys.answer_key, keys.solution_key))
         try:
             yield row, _problem(row, settings, keys, split, source)
         except RowError as unfit:
@@ -170,6 +171,7 @@ def rows_with_golds(
     keys = _resolve(settings, first) if first else settings
     key, form = keys.answer_key or "answer", keys.answer_from
     for row in _chain(first, error, rows):
+        row.parse_cells((key, keys.solution_key))
         answers = row.answers(row.answer_texts(key), key, form)
         yield row, joined_golds(answers) if answers else "", key
 

@@ -79,6 +79,14 @@ class Row:
             value = structured(value) if not self.typed or is_broken_chat(value) else value
         return value
 
+    def parse_cells(self, keys: Iterable[str | None]) -> None:
+        """Replace the text of a list or an object in these fields by its value, if the file only holds texts. Without
+        this, a row that is written as JSON has one text there, which is read as one answer."""
+        for key in keys:
+            name = _find_spelling(self.values, key) if key and not self.typed else None
+            if name is not None:
+                self.values[name] = json_value(structured(self.values[name]))
+
     def first(self, names: Iterable[str]) -> str | None:
         """Return the first of the names that the row has a field of; None if it has none of them."""
         return next((name for name in names if self.find(name) is not ABSENT), None)

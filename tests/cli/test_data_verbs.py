@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 
 import pytest
@@ -135,6 +136,18 @@ def test_verbs_read_several_files(ansatz, file, tmp_path):
     assert "5 rows, 4 kept, 1 dropped (exact 1)" in ansatz("data", "dedup", file, other, "--out", out)[1]
     assert json.loads(out.read_text().splitlines()[-1])["Answer"] == "2"
     assert report_of(out)["file"] == f"{file}, {other}"
+
+
+def test_a_list_in_a_cell_is_written_as_a_list(ansatz, tmp_path):
+    file, out = tmp_path / "rows.csv", tmp_path / "kept.jsonl"
+    lists = {"answer": ["1/2", "0.5"], "solutions": ["So \\boxed{0.5}.", "\\boxed{1/2}"]}
+    texts = {"question": "What is half of one?", "system": '["Be brief."]'}
+    with file.open("w", newline="", encoding="utf-8") as table:
+        csv.writer(table).writerows([[*texts, *lists], [*texts.values(), *map(json.dumps, lists.values())]])
+    for verb in ("dedup", "filter", "tag"):
+        assert ansatz("data", verb, file, "--out", out)[0] == 0
+        (row,) = read(out)
+        assert {name: row[name] for name in (*texts, *lists)} == texts | lists
 
 
 def test_filter_counts_tokens_with_a_tokenizer(ansatz, file, tmp_path):
