@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from math import isfinite
 from typing import Any, cast
@@ -27,10 +27,12 @@ from ansatz.evaluate.estimators import vote
 from ansatz.prompts.answer_only import guess_of
 from ansatz.rewards.base import Grader
 from ansatz.special_tokens import special_tokens
-from ansatz.types import Finish, Problem, Reason, Rollout, Verdict, gold_value, joined_golds
+from ansatz.types import ORIGIN, TEMPLATE, Finish, Problem, Reason, Rollout, Verdict, gold_value, joined_golds
 
 MODES: tuple[Mode, ...] = ("strict", "anchored", "last_number")
 """How an answer is found in a response, from the strictest mode to the most lenient (see `verify`)."""
+KEPT = ("tools", "chat_template_kwargs", TEMPLATE, ORIGIN)
+"""The entries of a problem's `meta` that its responses keep: without them, they are taught after another prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,8 @@ class Response:
     transcript: if an environment has answered, the response with its special tokens, as it can be taught, without its
     end token; otherwise empty. observations: [start, end] of each answer in the transcript, in characters. said: the
     response without these answers, which is graded; empty if it is the response. token_ids: of a response that the
-    policy sampled alone. score: by a reward model, if one scored it: the logarithm of its weight in a vote.
+    policy sampled alone. score: by a reward model, if one scored it: the logarithm of its weight in a vote. meta: the
+    problem's entries of KEPT.
     """
 
     id: str
@@ -60,6 +63,7 @@ class Response:
     said: str = ""
     token_ids: Sequence[int] = ()
     score: float | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def truncated(self) -> bool:
@@ -146,7 +150,8 @@ def response_of(rollout: Rollout, verdicts: Mapping[str, Verdict]) -> Response:
 def fields_of(problem: Problem) -> dict[str, Any]:
     """Return the fields of a `Response` that describe its problem."""
     fields = {name: getattr(problem, name) for name in ("id", "level", "question", "answer", "earlier_turns")}
-    return fields | {"subject": str(problem.meta.get("subject") or "")}
+    meta = {name: problem.meta[name] for name in KEPT if name in problem.meta}
+    return fields | {"subject": str(problem.meta.get("subject") or ""), "meta": meta}
 
 
 def graded_again(response: Response, *, pool: WorkerPool) -> Response:
@@ -175,7 +180,7 @@ def to_row(response: Response) -> dict[str, Any]:
     }
     row = {field.name: getattr(response, field.name) for field in dataclasses.fields(response)}
     row["answer"] = gold_value(response.answer)
-    for name in ("earlier_turns", "transcript", "observations", "said", "token_ids", "score"):
+    for name in ("earlier_turns", "transcript", "observations", "said", "token_ids", "score", "meta"):
         if not row[name] and row[name] != 0.0:
             del row[name]
     return {**row, "finish": response.finish.value, "verdicts": verdicts}
@@ -203,6 +208,8 @@ def from_row(row: Mapping[str, Any], *, where: str) -> Response:
             raise ValueError(f"said is {row['said']!r:.60}")
         if not isinstance(row.get("transcript", ""), str) or not isinstance(row.get("observations", []), list):
             raise ValueError("transcript is not a text, or observations are not a list")
+        if not isinstance(row.get("meta", {}), dict):
+            raise ValueError(f"meta is {row['meta']!r:.60}")
         if row.get("score") is not None and not (isinstance(row["score"], float) and isfinite(row["score"])):
             raise ValueError(f"score is {row['score']!r:.60}")
         for verdict in verdicts.values():

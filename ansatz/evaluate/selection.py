@@ -17,7 +17,7 @@ from ansatz.data.hygiene.select import Candidate, Reject, SelectedResponses, che
 from ansatz.data.row_problems import RowSettings, rows_with_problems
 from ansatz.data.rows import Row
 from ansatz.errors import ConfigError, DataError
-from ansatz.evaluate.responses import Response, from_row
+from ansatz.evaluate.responses import Response, fields_of, from_row
 from ansatz.registry import suggest
 from ansatz.rewards.format import Shape, well_formed
 from ansatz.rewards.language import AMONG, detector, language_frac
@@ -144,6 +144,7 @@ def _row(response: Response) -> dict[str, Any]:
         **({"level": response.level} if response.level else {}),
         **({"earlier_turns": response.earlier_turns} if response.earlier_turns else {}),
         **({"tokens": response.tokens} if response.tokens else {}),
+        **response.meta,
     }
 
 
@@ -198,17 +199,12 @@ def _read_trace(
     tokens = next((value for value in stated if isinstance(value, int) and not isinstance(value, bool)), 0)
     cut_off = any(row.find(key) in CUT_OFF for key in ("finish", "finish_reason"))
     return Response(
-        id=problem_id,
+        **{**fields_of(problem), "id": problem_id},
         sample=sample,
-        level=problem.level,
-        subject="",
-        question=problem.question,
-        answer=problem.answer,
         response=text,
         tokens=tokens if count_tokens is None else count_tokens(text),
         finish=Finish.LENGTH if cut_off else Finish.STOP,
         verdicts={MODE: _read_verdict(row)},
-        earlier_turns=problem.earlier_turns,
     )
 
 

@@ -81,6 +81,15 @@ def test_several_gold_answers_stay_several(ansatz, tmp_path):
     assert [problem.answers for problem in jsonl(split="train", path=str(taught))] == [tuple(golds)]
 
 
+def test_the_tools_of_a_trace_are_taught_with_it(ansatz, tmp_path):
+    tools, taught = [{"type": "function", "function": {"name": "add"}}], tmp_path / "taught.jsonl"
+    row = {"question": ASKED, "answer": "2", "response": RIGHT, "tools": tools, "data_source": "mine"}
+    assert ansatz("score", written(tmp_path / "t.jsonl", row))[0] == 0
+    assert ansatz("data", "select", tmp_path / "t.scored.jsonl", "--out", taught)[0] == 0
+    (problem,) = jsonl(split="train", path=str(taught))
+    assert (problem.tools, problem.origin) == (tools, "mine")
+
+
 def test_responses_in_several_fields_and_files_are_all_graded(ansatz, tmp_path):
     row = {"question": ASKED, "final_answer": "2", "r1_solution_1": RIGHT, "r1_solution_2": WRONG}
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), tmp_path / "b.parquet")

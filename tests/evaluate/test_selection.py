@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 from ansatz_verify.grade import default_pool
 from fake_grader import FakeGrader
 
+from ansatz.data.jsonl import jsonl
 from ansatz.errors import ConfigError
-from ansatz.evaluate.responses import Response, answer_only_grader, reward_grader
+from ansatz.evaluate.responses import Response, answer_only_grader, from_row, response_of, reward_grader, to_row
 from ansatz.evaluate.selection import Selection, candidate, taught_problems, taught_rows
 from ansatz.types import Finish, Problem, Prompt, Reason, Rollout, Verdict
 
@@ -78,9 +82,24 @@ def test_what_is_taught_is_the_problem_with_the_response_as_its_solution():
     ]
 
 
-def rollout(text, *, finish=Finish.LENGTH):
+def test_what_is_taught_from_a_folder_is_rendered_as_its_problem_was(tmp_path):
+    tools = [{"type": "function", "function": {"name": "add"}}]
+    meta = {"tools": tools, "chat_template_kwargs": {"enable_thinking": False}, "line": 7}
+    meta |= {"prompt_template": "none", "data_source": "mine"}
+    asked = rollout("so 2", finish=Finish.STOP, problem=replace(PROBLEM, meta=meta))
+    verdicts = {"strict": Verdict(correct=True, reason=Reason.EQUAL)}
+    stored = from_row(json.loads(json.dumps(to_row(response_of(asked, verdicts)))), where="here")
+    (row,) = taught_rows(Selection().choose([stored], seed=0), [stored])
+    assert "line" not in row
+    (tmp_path / "taught.jsonl").write_text(json.dumps(row) + "\n")
+    (taught,) = jsonl(split="train", path=str(tmp_path / "taught.jsonl"))
+    assert (taught.tools, taught.template_arguments) == (tools, {"enable_thinking": False})
+    assert (taught.template, taught.origin, taught.solution) == ("none", "mine", "so 2")
+
+
+def rollout(text, *, finish=Finish.LENGTH, problem=PROBLEM):
     return Rollout(
-        prompt=Prompt(problem=PROBLEM, text="?", token_ids=(1,)),
+        prompt=Prompt(problem=problem, text="?", token_ids=(1,)),
         sample=0,
         token_ids=(1,),
         behavior_logps=(0.0,),
