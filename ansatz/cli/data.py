@@ -313,7 +313,7 @@ def decontaminate(
 
     --rule ngram --n 10 drops questions that share a run of 10 words with a test question, or are equal to one of fewer.
     """
-    from ansatz.data.hygiene.decontaminate import BenchmarkTexts, NgramTexts
+    from ansatz.data.hygiene.decontaminate import SHORTEST, BenchmarkTexts, NgramTexts
 
     check_outputs([out], inputs=[*files, *against], reports=True)
     if not 0 <= min_frac <= 1:
@@ -337,6 +337,8 @@ def decontaminate(
     settings: dict[str, Any] = {"against": [str(path) for path in against], "rule": rule, "ngram": tests.ngram}
     settings |= {"min_frac": min_frac, "test_problems": len(tests), "test_problems_too_short": tests.too_short}
     run_row_filter("decontaminate", rows_of(files, fields), reject, files, out, settings)
+    if tests.too_short:
+        say(f"{tests.too_short} of {len(tests)} test questions have fewer than {SHORTEST} words and were not compared")
 
 
 @app.command()

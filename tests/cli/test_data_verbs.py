@@ -72,6 +72,9 @@ def test_decontaminate_names_the_test_row_and_whether_answers_agree(ansatz, file
     assert dropped["test_question"] == "The sum of all even numbers under one hundred in base 8"
     assert report_of(out)["test_problems"] == 1
     assert ansatz(*verb, "--min-frac", 1)[1].startswith("4 rows, 4 kept")
+    assert "not compared" not in said
+    tests.write_text(tests.read_text() + "\n" + json.dumps({"problem": "1+1?", "answer": "2"}))
+    assert "1 of 2 test questions have fewer than 3 words and were not compared" in ansatz(*verb)[1]
 
 
 def test_decontaminate_by_ten_grams(ansatz, file, tmp_path):

@@ -33,13 +33,17 @@ _SHORT_FRACTION = re.compile(r"\\[dtc]?frac\s*(\d)\s*(\d)")
 _THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|,\\!|,)(?=\d{3}(?!\d))")
 _WORD = re.compile(r"[^\W_]+")
 _WORD_OR_SIGN = re.compile(r"\d+\.\d+|[^\W_]+|[-+*/=<>^!%|(){}\[\]]")
+_IDEOGRAPH = re.compile(
+    "[\u3005-\u3007\u3041-\u3096\u30a1-\u30fa\u30fc\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003134f]"
+)
+"""Characters of Chinese and Japanese, which write no spaces between words."""
 _LONE = re.compile(r"\{\s*(\w|\\[a-z]+)\s*\}")
 _FIGURE = re.compile(r"\d+(?:\.\d+)?|[-+*/=<>^!%]")
 
 
 def normalized_words(text: str) -> list[str]:
     """Return the runs of letters and digits, in lower case. LaTeX commands count as words, except those that only
-    typeset."""
+    typeset. In Chinese and Japanese, each character is a word."""
     return _WORD.findall(_strip_typesetting(text))
 
 
@@ -93,8 +97,10 @@ def _is_mark(character: str) -> bool:
 
 def _strip_typesetting(text: str) -> str:
     text = _normalize_unicode(text.translate(_SIGNS)).casefold()
-    for sign, name in _UNICODE.items():
-        text = text.replace(sign, f" {name} ")
+    if not text.isascii():
+        for sign, name in _UNICODE.items():
+            text = text.replace(sign, f" {name} ")
+        text = _IDEOGRAPH.sub(r" \g<0> ", text)
     text = _THOUSANDS.sub("", text)
     text = _TYPESETTING.sub(" ", text)
     text = _STYLED.sub(lambda match: f" {match[1] or ''} ", text)

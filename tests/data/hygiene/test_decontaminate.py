@@ -52,6 +52,17 @@ def test_a_copy_is_found_and_both_texts_are_reported() -> None:
     assert (overlap.numbers_frac, overlap.same_answer) == (1.0, True)
 
 
+def test_a_copy_is_found_in_a_language_without_spaces() -> None:
+    # Ming has 5 apples and buys 3 more. How many are there in all? Nine birds sit on a tree. How many fly away?
+    asked = "\u5c0f\u660e\u67095\u4e2a\u82f9\u679c\u53c8\u4e70\u4e863\u4e2a\u4e00\u5171\u6709\u51e0\u4e2a"
+    unlike = "\u6811\u4e0a\u67099\u53ea\u9e1f\u98de\u8d70\u4e86\u51e0\u53ea"
+    rows = [problem(f"\u8bf7\u95ee\uff0c{asked}\uff1f", "8"), problem(unlike, "7")]
+    copy, other = overlaps([problem(asked, "8")], rows)
+    assert copy is not None
+    assert (copy.kind, copy.shared_frac, other) == ("copy", 1.0, None)
+    assert by_ngrams(asked, f"\u8bf7\u95ee{asked}") is not None
+
+
 def test_a_question_with_lettered_options_is_compared_without_them() -> None:
     options = "A) 12 kilograms of wax\nB) 351 jars\nC) 17 crates of oak\nD) none of the three above"
     test = replace(TEST, question=f"{TEST.question}\n\n{options}\n\n{REQUEST}", answers=("B",))

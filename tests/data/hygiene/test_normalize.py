@@ -29,6 +29,7 @@ def test_signs_brackets_and_points_change_the_signature(left: str, right: str) -
 
 def test_words_numbers_and_ngrams() -> None:
     assert normalized_words(r"Find $\left(x_1\right)^2$, Ann's AGE!") == ["find", "x", "1", "2", "ann", "s", "age"]
+    assert normalized_words("\u67093\u4e2a\u30ea\u30f3\u30b4\u3002") == ["\u6709", "3", "\u4e2a", *"\u30ea\u30f3\u30b4"]
     assert figures_of("3.5 + 12 = 3.5") == ("+", "12", "3.5", "3.5", "=")
     assert ngrams(["a", "b", "c"], 2) == ["a b", "b c"]
     assert ngrams(["a", "b", "c"], 4) == []
