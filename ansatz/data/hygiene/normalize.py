@@ -20,7 +20,13 @@ _NAMES: dict[str, str] = read_yaml(Path(__file__).with_suffix(".yaml"))
 """LaTeX commands that mean the same as another command or sign."""
 
 _SIGNS = str.maketrans({"\u2212": "-", "\u00d7": "*", "\u00b7": "*", "\u22c5": "*", "\u2026": " ", "\u2019": "'"})
+_SIGNS |= str.maketrans({"\u2217": "*", "\u2219": "*", "\u2215": "/", "\u2223": "|", "\u22ef": " "})
 _UNICODE = {"\u2264": "le", "\u2265": "ge", "\u2260": "ne", "\u03c0": "pi", "\u221a": "sqrt", "\u00b0": "^circ"}
+_UNICODE |= {"\u2044": "/"}  # NFKC puts it into a fraction that is one character
+_OTHER_SIGNS = "\u2032\u00ac\u00b1\u00f7\u2190-\u230b\u27c0-\u2aff"
+"""The prime, and the other arrows, operators and brackets of Unicode."""
+_PRIME = re.compile(r"(\\[a-z]++|(?<![^\W\d_])(?<!\s['`\u2018])[^\W\d_]|[)\]}])('+)(?!s\b)")
+"""Apostrophes that are primes: after a command, a bracket, or a single letter that is not in quotation marks."""
 _MOST_MARKS = 30
 _TYPESETTING = re.compile(
     r"\\(?:left|right|displaystyle|limits|quad|qquad|big|bigl|bigr|bigg|biggl|biggr)(?![a-z])|\\[,;!: ()\[\]]|~"
@@ -32,13 +38,13 @@ _COMMAND = re.compile(r"\\([a-z]+)")
 _SHORT_FRACTION = re.compile(r"\\[dtc]?frac\s*(\d)\s*(\d)")
 _THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|,\\!|,)(?=\d{3}(?!\d))")
 _WORD = re.compile(r"[^\W_]+")
-_WORD_OR_SIGN = re.compile(r"\d+\.\d+|[^\W_]+|[-+*/=<>^!%|(){}\[\]]")
+_WORD_OR_SIGN = re.compile(rf"\d+\.\d+|[^\W_]+|[-+*/=<>^!%|(){{}}\[\]{_OTHER_SIGNS}]")
 _IDEOGRAPH = re.compile(
     "[\u3005-\u3007\u3041-\u3096\u30a1-\u30fa\u30fc\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003134f]"
 )
 """Characters of Chinese and Japanese, which write no spaces between words."""
 _LONE = re.compile(r"\{\s*(\w|\\[a-z]+)\s*\}")
-_FIGURE = re.compile(r"\d+(?:\.\d+)?|[-+*/=<>^!%]")
+_FIGURE = re.compile(rf"\d+(?:\.\d+)?|[-+*/=<>^!%{_OTHER_SIGNS}]")
 
 
 def normalized_words(text: str) -> list[str]:
@@ -48,14 +54,14 @@ def normalized_words(text: str) -> list[str]:
 
 
 def signature(text: str) -> str:
-    """Return words, signs and brackets. So x+1 and x-1 differ, and so do 8/(4/2) and 8/4/2. Blanks, dollar signs, full
-    stops, typesetting, and braces around a single letter, digit or command are ignored."""
+    """Return words, signs and brackets. So x+1 and x-1 differ, f and f', and 8/(4/2) and 8/4/2. Blanks, dollar signs,
+    full stops, quotation marks, typesetting, and braces around a single letter, digit or command are ignored."""
     return " ".join(_WORD_OR_SIGN.findall(_strip_typesetting(text)))
 
 
 def figures_of(text: str) -> tuple[str, ...]:
-    """Return all numbers in digits and all arithmetic signs, sorted. Texts with different figures are different
-    problems."""
+    """Return all numbers in digits and all signs of arithmetic and sets, sorted. Texts with different figures are
+    different problems."""
     return tuple(sorted(_FIGURE.findall(_strip_typesetting(text))))
 
 
@@ -103,6 +109,8 @@ def _strip_typesetting(text: str) -> str:
         text = _IDEOGRAPH.sub(r" \g<0> ", text)
     text = _THOUSANDS.sub("", text)
     text = _TYPESETTING.sub(" ", text)
+    if "'" in text:
+        text = _PRIME.sub(lambda match: match[1] + "\u2032" * len(match[2]), text)
     text = _STYLED.sub(lambda match: f" {match[1] or ''} ", text)
     text = _SHORT_FRACTION.sub(r"\\frac{\1}{\2}", text)
     text = _LONE.sub(r" \1 ", text)

@@ -14,6 +14,9 @@ from ansatz.data.hygiene.normalize import figures_of, ngrams, normalized_words, 
         ("a \\, b", "A b"),
         (r"x^{2}", "x^2"),
         ("\uff11", "1"),
+        ("\u00bd", "1/2"),
+        ("f'(x)", "f\u2032(x)"),
+        ("Ann's 'good' pen 'A'", "Ann\u2019s \u201cgood\u201d pen \u201cA\u201d"),
     ],
 )
 def test_typesetting_does_not_change_the_signature(left: str, right: str) -> None:
@@ -21,7 +24,22 @@ def test_typesetting_does_not_change_the_signature(left: str, right: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("left", "right"), [("x+1", "x-1"), ("8/(4/2)", "8/4/2"), ("x^{10}", "x^10"), ("0.5", "05"), ("2<x", "2>x")]
+    ("left", "right"),
+    [
+        ("x+1", "x-1"),
+        ("8/(4/2)", "8/4/2"),
+        ("x^{10}", "x^10"),
+        ("0.5", "05"),
+        ("2<x", "2>x"),
+        ("find f'(2)", "find f(2)"),
+        ("find f''(2)", "find f'(2)"),
+        ("P' and Q'", "P and Q"),
+        (r"$(fg)'$", "$(fg)$"),
+        (r"$\theta'$", r"$\theta$"),
+        ("A \u222a B", "A \u2229 B"),
+        ("3 \u00b1 2", "3 \u00f7 2"),
+        ("\u230ax\u230b", "\u2308x\u2309"),
+    ],
 )
 def test_signs_brackets_and_points_change_the_signature(left: str, right: str) -> None:
     assert signature(left) != signature(right)
@@ -31,6 +49,7 @@ def test_words_numbers_and_ngrams() -> None:
     assert normalized_words(r"Find $\left(x_1\right)^2$, Ann's AGE!") == ["find", "x", "1", "2", "ann", "s", "age"]
     assert normalized_words("\u67093\u4e2a\u30ea\u30f3\u30b4\u3002") == ["\u6709", "3", "\u4e2a", *"\u30ea\u30f3\u30b4"]
     assert figures_of("3.5 + 12 = 3.5") == ("+", "12", "3.5", "3.5", "=")
+    assert figures_of("Ann's f'(2) \u222a 3") == ("2", "3", "\u2032", "\u222a")
     assert ngrams(["a", "b", "c"], 2) == ["a b", "b c"]
     assert ngrams(["a", "b", "c"], 4) == []
 
