@@ -145,6 +145,7 @@ def _settings(run: PipelineRun) -> dict[str, Any]:
         **section("evaluate"),
         "template": section("evaluate").get("template") or section("data").get("template"),
         "dtype": section("model").get("dtype"),
+        "environment": section("environment") or None,
         "rewards": section("rewards"),
     }
 
@@ -289,7 +290,10 @@ def _compare_recipes(a: Side, b: Side) -> list[str]:
 
 def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     """Return settings other than the model that differ and can cause a difference in scores."""
-    keys = ("template", *SamplingOptions.model_fields, "dtype", "engine", "rewards")
+    keys = ["template", *SamplingOptions.model_fields, "min_thinking_budget", "wait"]
+    keys += ["environment", "dtype", "engine", "rewards"]
+    if "files" in a and "files" in b:  # digests, which a run has in its record instead
+        keys.append("files")
     return [f"{key}: A {a.get(key)!r}, B {b.get(key)!r}" for key in keys if a.get(key) != b.get(key)]
 
 

@@ -117,9 +117,11 @@ def test_only_the_same_problems_are_paired() -> None:
 
 def write_pair(path: Path, *, count: int) -> None:
     """Folders a and b: all wrong, all right."""
-    for name, marks, temperature in (("a", "0000", 0.7), ("b", "1111", 1.0)):
+    other = {"temperature": 1.0, "environment": {"name": "calculator"}, "min_thinking_budget": 64, "wait": "Hm"}
+    for name, marks, settings in (("a", "0000", {"temperature": 0.7}), ("b", "1111", other)):
         folder = EvaluationFolder(path / name)
-        folder.open_or_check({"num_problems": count, "samples_per_prompt": 4, "seed": 0, "temperature": temperature})
+        files = {"my.txt": f"digest of {name}"}
+        folder.open_or_check({"num_problems": count, "samples_per_prompt": 4, "seed": 0, "files": files, **settings})
         groups = responses({str(i): marks for i in range(count)})
         write_jsonl(folder.rollouts, (to_row(response) for samples in groups for response in samples))
 
@@ -133,9 +135,13 @@ def test_a_handful_of_problems_shows_no_difference(tmp_path: Path, capsys: pytes
 def test_the_command_says_who_is_better_and_what_else_differs(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     write_pair(tmp_path, count=12)
     compare([tmp_path / "a", tmp_path / "b"], mode="strict", num_changed=3, out=tmp_path / "c.json")
-    out = capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())
     assert "B is better" in out
     assert "temperature: A 0.7, B 1.0" in out
+    assert "min_thinking_budget: A None, B 64" in out
+    assert "wait: A None, B 'Hm'" in out
+    assert "environment: A None, B {'name': 'calculator'}" in out
+    assert "files: A {'my.txt': 'digest of a'}, B {'my.txt': 'digest of b'}" in out
     assert '"p_value": 0.00048828125' in (tmp_path / "c.json").read_text()
     with pytest.raises(ConfigError, match=r"--mode = 'loose': .* has verdicts of strict, anchored, last_number"):
         compare([tmp_path / "a", tmp_path / "b"], mode="loose", num_changed=3, out=None)
