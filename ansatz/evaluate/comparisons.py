@@ -26,28 +26,40 @@ from ansatz.track.report_of_runs import differing_keys
 from ansatz.track.rollout_rows import read_responses
 from ansatz.track.runs import PipelineRun, read_pipeline
 from ansatz.track.stored_evaluations import StoredEvaluation, stored_evaluations
+from ansatz.types import UNGRADED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
     """One side of a comparison. name: the path that was given; for a run, also its evaluation. responses: [P][S]; empty
-    for a run without stored responses. seed: of the bootstrap. settings: the settings that can make scores differ
+    for a run without stored responses. num_ungraded: problems that are left out of them, because no reward of the run
+    says which responses are correct. seed: of the bootstrap. settings: the settings that can make scores differ
     besides the model. row: the evaluation's row of evaluations.jsonl; empty for a folder of `ansatz eval`. run: None
     for such a folder.
     """
 
     name: str
     responses: Sequence[Sequence[Response]]
+    num_ungraded: int = 0
     seed: int
     settings: Mapping[str, Any]
     row: Row = field(default_factory=dict[str, Any])
     run: PipelineRun | None = None
 
     @property
+    def num_problems(self) -> int:
+        return len(self.responses) + self.num_ungraded
+
+    @property
     def missing(self) -> str:
-        """Return a sentence about missing responses; empty if none are missing."""
+        """Return a sentence about missing responses or verdicts; empty if none are missing."""
         if self.responses:
             return ""
+        if self.num_ungraded:
+            return (
+                f"{self.name}: no reward of the run says which responses are correct, so there is no pass@1 to "
+                "compare. Run `ansatz eval` with both on the same problems, and compare its folders."
+            )
         return (
             f"{self.name} has no stored responses (the run is of an older version, or save.samples was false), so it "
             "cannot be paired problem by problem. Run `ansatz eval` with both on the same problems, and compare its "
@@ -110,6 +122,7 @@ def _side(run: PipelineRun, name: str, evaluation: StoredEvaluation) -> Side:
         raise DataError(
             f"{evaluation.path} has a response to {unknown!r:.80}, which the run does not have. Restore the file."
         )
+    graded = {each.problem for each in stored if each.verdict.stage != UNGRADED}
     groups: dict[str, list[Response]] = {}
     for each in stored:
         response = Response(
@@ -123,7 +136,8 @@ def _side(run: PipelineRun, name: str, evaluation: StoredEvaluation) -> Side:
         groups.setdefault(each.problem, []).append(response)
     return Side(
         name=name,
-        responses=list(groups.values()),
+        responses=[group for problem, group in groups.items() if problem in graded],
+        num_ungraded=len(groups.keys() - graded),
         seed=stored[0].seed if stored else 0,
         settings=_settings(run),
         row=rows[-1] if rows else {},
@@ -250,9 +264,9 @@ NUM_CHANGED = 20
 
 def compare_sides(paths: Sequence[Path], *, mode: str, num_changed: int) -> list[dict[str, Any]]:
     """Return each path but the first compared with the first: the numbers of `comparison` in a mode (empty: the
-    first one), the folders, and `warnings` about other differences. If one of the two has no stored responses,
-    `missing` says so, and there are only the two scores that the runs have logged. recipes: of two runs, a sentence for
-    each key that differs, and one for the numbers of steps."""
+    first one), the folders, and `warnings` about other differences. If one of the two has no stored responses or no
+    verdicts, `missing` says so, and there are only the two scores that the runs have logged. recipes: of two runs, a
+    sentence for each key that differs, and one for the numbers of steps."""
     first, *others = (read_side(path) for path in paths)
     return [_compare(first, other, mode=mode, num_changed=num_changed) for other in others]
 
@@ -270,9 +284,9 @@ def _compare(a: Side, b: Side, *, mode: str, num_changed: int) -> dict[str, Any]
     pairs = paired(a.responses, b.responses)
     numbers = comparison(pairs, mode=mode, seed=a.seed, num_changed=num_changed)
     warnings = _differences(a.settings, b.settings)
-    if len(pairs) < max(len(a.responses), len(b.responses)):
-        count = f"A has {len(a.responses)}, B has {len(b.responses)}"
-        warnings.append(f"only the {len(pairs)} problems in both count; {count}")
+    if len(pairs) < max(a.num_problems, b.num_problems):
+        count = f"A has {a.num_problems}, B has {b.num_problems}"
+        warnings.append(f"only the {len(pairs)} problems with verdicts in both count; {count}")
     return {**names, "mode": mode, "warnings": warnings, **numbers}
 
 

@@ -183,7 +183,8 @@ def _response(row: Mapping[str, Any], place: str) -> StoredResponse:
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             raise DataError(f"{place}: {key!r} is {value!r:.60}, which no run writes. Restore the file, or remove it.")
     try:
-        verdict = Verdict(correct=row["correct"], reason=Reason(row["reason"]), extracted=row["extracted"])
+        stage = str(row.get("grader_stage") or "")
+        verdict = Verdict(correct=row["correct"], reason=Reason(row["reason"]), extracted=row["extracted"], stage=stage)
         finish = Finish(row["finish"])
     except ValueError as error:
         raise DataError(f"{place}: {error}, which no run writes. Restore the file, or remove it.") from error

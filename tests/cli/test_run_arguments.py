@@ -11,8 +11,9 @@ import pytest
 from toy_runs import toy_config
 
 from ansatz.loop.pipeline import run_pipeline
-from ansatz.track.jsonl import read_jsonl
+from ansatz.track.jsonl import read_jsonl, write_jsonl
 from ansatz.track.report import write_report
+from ansatz.types import UNGRADED
 
 CHANGES = {"sft": {"steps": 4}, "train": {"steps": 2}, "evaluate": {"every": 1}}
 HOW = ("--threads", 1, "--max-response-tokens", 6, "--samples-per-prompt", 2)
@@ -205,6 +206,24 @@ def test_an_evaluation_whose_file_is_empty_counts_as_missing(ansatz, runs, tmp_p
     code, out, err = ansatz("compare", runs[1], tmp_path / "run")
     assert (code, err) == (0, "")
     assert out.count("has no stored responses") == 1
+
+
+def test_problems_that_no_reward_grades_do_not_count(ansatz, runs, tmp_path):
+    shutil.copytree(runs[0], tmp_path / "run")
+    file = tmp_path / "run" / "rl" / "evaluations" / "heldout-000002.jsonl"
+    rows = read_jsonl(file)
+    for row in rows:
+        if row["problem"] == rows[0]["problem"]:
+            row["grader_stage"] = UNGRADED
+    write_jsonl(file, rows)
+    code, out, err = ansatz("compare", runs[1], tmp_path / "run")
+    assert (code, err) == (0, "")
+    assert "only the 5 problems with verdicts in both count; A has 6, B has 6" in " ".join(out.split())
+    write_jsonl(file, [{**row, "grader_stage": UNGRADED} for row in rows])
+    code, out, err = ansatz("compare", runs[1], tmp_path / "run")
+    assert (code, err) == (0, "")
+    assert "no reward of the run says which responses are correct" in " ".join(out.split())
+    assert "Problems that changed most" not in out
 
 
 def test_the_report_of_several_runs_draws_their_curves_over_each_other(ansatz, runs, tmp_path, monkeypatch):

@@ -28,7 +28,7 @@ def test_a_row_is_flat_and_read_back_as_the_response(tmp_path: Path):
     write_jsonl(tmp_path / "heldout-000050.jsonl", rows)
     sampled, greedy = read_responses(tmp_path / "heldout-000050.jsonl")
     assert (sampled.problem, sampled.sample, sampled.text, sampled.finish) == ("p3", 2, "x #### 7", Finish.LENGTH)
-    assert sampled.verdict == dataclasses.replace(of.score.verdict, stage="")
+    assert sampled.verdict == of.score.verdict
     assert (sampled.greedy, greedy.greedy) == (False, True)
     assert sampled.noise == (0, 4, "p3", 2)
 
