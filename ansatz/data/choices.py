@@ -29,7 +29,8 @@ def with_choices(problem: Problem, row: Row, answer_key: str) -> Problem:
     names = [name for name in row.values if is_choice(name)]
     if answer_key.casefold() != CORRECT.casefold() or not names:
         return problem
-    wrong = [str(row.values[name]).strip() for name in names if str(row.values[name] or "").strip()]
+    values = (row.values[name] for name in names)
+    wrong = [text for value in values if value is not None and (text := str(value).strip())]
     options = [problem.answer.strip(), *wrong]
     if not wrong or len(set(options)) < len(options):
         row.fail(f"the options are {options}; expected at least two, all different. Repair the row.")

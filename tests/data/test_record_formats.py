@@ -360,6 +360,9 @@ def test_columns_of_gpqa_become_lettered_options(tmp_path: Path) -> None:
     assert f"{problem.answer}) 2" in options
     shouted = {key.upper(): value for key, value in GPQA.items()}
     assert read(tmp_path, shouted)[0].question == problem.question
+    zero = {**GPQA, "Correct Answer": 2, "Incorrect Answer 1": 0, "Incorrect Answer 2": None, "Incorrect Answer 3": " "}
+    (problem,) = read(tmp_path, zero)
+    assert sorted(line[3:] for line in problem.question.split("\n\n")[1].splitlines()) == ["0", "2"]
 
 
 def test_a_correct_answer_without_wrong_ones_is_an_open_question(tmp_path: Path) -> None:
