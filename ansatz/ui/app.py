@@ -108,7 +108,9 @@ def build_app(library: pages.Library, *, token: str, hosts: Sequence[str] = ()) 
 def _refuse(request: Request, hosts: set[str], token: str) -> Response | None:
     """Return the answer to a request that may not be served, or that exchanges its token for a cookie; else None."""
     host = request.headers.get("host", "")
-    name = host.rsplit(":", 1)[0] if host.rpartition(":")[2].isdigit() else host
+    before, _, port = host.rpartition(":")
+    name, port = (before, port) if port.isdecimal() else (host, "")
+    cookie = f"{COOKIE}_{port}"  # because a browser sends the cookies of a host to all of its ports
     if name not in hosts:
         return PlainTextResponse("This name of the host is not allowed; start the viewer with --host NAME.", 421)
     if request.method not in ("GET", "HEAD") and (request.method != "POST" or not _takes(request)):
@@ -119,9 +121,9 @@ def _refuse(request: Request, hosts: set[str], token: str) -> Response | None:
     if given is not None and secrets.compare_digest(given.encode(), token.encode()):
         target = request.url.remove_query_params("token")
         response = RedirectResponse(target.path + (f"?{target.query}" if target.query else ""), 303)
-        response.set_cookie(COOKIE, token, httponly=True, samesite="strict", path="/")
+        response.set_cookie(cookie, token, httponly=True, samesite="strict", path="/")
         return response
-    if secrets.compare_digest(request.cookies.get(COOKIE, "").encode(), token.encode()):
+    if secrets.compare_digest(request.cookies.get(cookie, "").encode(), token.encode()):
         return None
     return PlainTextResponse("Open the address with its token, as `ansatz view` has printed it.", 403)
 

@@ -365,6 +365,19 @@ def test_the_token_opens_the_door_once_and_the_cookie_keeps_it_open(tmp_path: Pa
     assert viewer.get("/").status_code == 200
 
 
+def test_viewers_on_two_ports_of_a_host_do_not_lock_each_other_out(tmp_path: Path):
+    """A browser sends the cookies of a host to all of its ports."""
+    viewers = {port: open_viewer(tmp_path, tmp_path / "cache", token=f"token{port}") for port in (7790, 7791)}
+    cookies = list[str]()
+    for port, viewer in viewers.items():
+        answer = viewer.get(f"/?token=token{port}", headers={"host": f"localhost:{port}"})
+        cookies.append(answer.headers["set-cookie"].partition(";")[0])
+        viewer.cookies.clear()
+    for port, viewer in viewers.items():
+        headers = {"host": f"localhost:{port}", "cookie": "; ".join(cookies)}
+        assert viewer.get("/", headers=headers).status_code == 200
+
+
 def test_another_name_of_the_host_and_another_method_are_refused(viewer: TestClient):
     assert viewer.get("/", headers={"host": "evil.example"}).status_code == 421
     assert viewer.get("/", headers={"host": "localhost:7790"}).status_code == 200
