@@ -51,7 +51,7 @@ def csv_value(value: Any) -> Any:
 
 def write_csv(file: TextIO, names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     """Write these fields of rows, and a line with their names, as a table for spreadsheets; see `csv_value`."""
-    writer = csv.writer(file, lineterminator="\n")
+    writer = csv.writer(file, lineterminator="\r\n")  # without \r, older Pythons do not quote it (gh-67044)
     writer.writerow(map(csv_value, names))
     writer.writerows([csv_value(row.get(name)) for name in names] for row in rows)
 

@@ -66,6 +66,12 @@ def test_a_table_has_the_names_of_its_columns_and_nothing_for_what_a_row_lacks()
     assert list(csv.reader(io.StringIO(out.getvalue()))) == [["a", "'=b"], ["'=1", "-1"], ["", ""]]
 
 
+def test_ends_of_lines_in_a_cell_stay_in_it():
+    out = io.StringIO()
+    write_csv(out, ["a", "b"], [{"a": "1\r2", "b": "3\n4"}])
+    assert list(csv.reader(io.StringIO(out.getvalue(), newline=""))) == [["a", "b"], ["1\r2", "3\n4"]]
+
+
 PRINTS = {
     "visible": "the one place",
     "cli.answer_viewer": "JSON for a program",
