@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import accumulate, groupby, product
+from itertools import accumulate, groupby, pairwise, product
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -307,7 +307,8 @@ class RolloutIndex:
                 out.facets[name].append((value == "true" if KINDS[name] == "flag" else value, count))
             elif low is not None:
                 part = (high - low) / bins or 1.0
-                out.bins[name][:] = [(low + place * part, low + (place + 1) * part, 0) for place in range(bins)]
+                ends = [low + place * part for place in range(bins)] + [high if high > low else low + bins]
+                out.bins[name][:] = [(start, stop, 0) for start, stop in pairwise(ends)]
             elif value is not None:
                 place = min(int(value), bins - 1)  # the largest value belongs to the last part
                 start, stop, counted = out.bins[name][place]
