@@ -57,11 +57,12 @@ def insert_problems(db: duckdb.DuckDBPyConnection, problems: Mapping[str, Mappin
 
 def json_reader(columns: Mapping[str, str], *, path: str = "path", longest: int = MAX_LINE_BYTES) -> str:
     """Return the function that reads JSON lines from the files of one question mark. path: the column with their
-    names. longest: bytes of a line that can be read; each thread holds twice as many."""
+    names. longest: bytes of a line that can be read; each thread holds twice as many. Folders with names such as
+    temperature=0 add no columns."""
     kinds = ", ".join(f"{name!r}: '{kind}'" for name, kind in columns.items())
     return (
         f"read_json(?, columns = {{{kinds}}}, format = 'newline_delimited', filename = '{path}', "
-        f"maximum_object_size = {max(longest, MAX_LINE_BYTES)})"
+        f"hive_partitioning = false, maximum_object_size = {max(longest, MAX_LINE_BYTES)})"
     )
 
 

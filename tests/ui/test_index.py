@@ -68,6 +68,14 @@ def test_flat_files_are_read_without_python_and_alike(demo: Path, tmp_path: Path
     assert_holds(index, demo)
 
 
+def test_a_folder_above_the_files_is_not_taken_for_a_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    run = DemoRun(tmp_path / "temperature=0" / "lr=1e-5" / "demo", steps=8, prompts=1).write()
+    monkeypatch.setattr(module, "read_rollouts", lambda *_: pytest.fail("a flat file was read row by row"))
+    index = indexed(run, tmp_path / "cache")
+    monkeypatch.undo()
+    assert_holds(index, run)
+
+
 def test_files_of_every_kind_are_read_alike(tmp_path: Path):
     run = make_run(tmp_path / "run", text=HOSTILE, level="<i>1</i>")
     other = make_pipeline(tmp_path / "other", sft_steps=2, rl_steps=2)
