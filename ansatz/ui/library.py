@@ -120,7 +120,7 @@ class Library:
     def __init__(self, folders: Sequence[Path], *, cache: Path | None = None, notes_in_run: bool = False) -> None:
         self.folders, self._cache = [hold(folder.resolve()) for folder in folders], cache
         self.notes_in_run = notes_in_run
-        self._indices: dict[str, RolloutIndex] = {}
+        self._indices: dict[Path, RolloutIndex] = {}
         self._opening = threading.Lock()
         self._read: dict[str, tuple[str, RunSummary]] = {}
 
@@ -164,15 +164,15 @@ class Library:
         version = hashlib.sha256(f"{files}{states}".encode()).hexdigest()[:16]
         return {"version": version, "runs": states}
 
-    def open_index(self, name: str, path: Path) -> RolloutIndex:
+    def open_index(self, path: Path) -> RolloutIndex:
         """Return the index of a run, brought up to date. Raise DataError for a run that stores no responses."""
         from ansatz.ui.index import RolloutIndex  # DuckDB is loaded when a page needs it
 
         with self._opening:  # two pages that are asked for at once share the index
-            if name not in self._indices:
-                self._indices[name] = RolloutIndex(path, folder=self._cache)
-        self._indices[name].refresh()
-        return self._indices[name]
+            if path not in self._indices:
+                self._indices[path] = RolloutIndex(path, folder=self._cache)
+        self._indices[path].refresh()
+        return self._indices[path]
 
 
 def _time_of(file: Path) -> float:

@@ -48,7 +48,7 @@ class OpenRun(NamedTuple):
 
     @property
     def index(self) -> RolloutIndex:
-        return self.library.open_index(self.name, self.path)
+        return self.library.open_index(self.path)
 
     def read(self) -> PipelineRun:
         """Return the run. Raise DataError if it cannot be read."""

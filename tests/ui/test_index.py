@@ -157,7 +157,7 @@ def test_pages_that_are_asked_for_at_once_share_the_index(demo: Path, tmp_path: 
 
     def open_index(_: int) -> RolloutIndex:
         begin.wait()
-        return library.open_index("demo", demo)
+        return library.open_index(demo)
 
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(open_index, range(4))) == opened * 4

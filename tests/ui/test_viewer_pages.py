@@ -348,9 +348,20 @@ def test_a_run_that_grows_shows_its_new_step(tmp_path: Path):
     tracker = Tracker(run / "rl", console=None, tensorboard=False, total_steps=9)
     tracker.log(5, {"train/loss": 0.5})
     tracker.samples(5, [stored_group(scored(text="new words"))])
-    viewer.app.state.library.open_index("growing", run).refresh(every_s=0)
+    viewer.app.state.library.open_index(run).refresh(every_s=0)
     assert viewer.get("/run/growing/step/rl/5").status_code == 200
     assert "new words" in viewer.get("/run/growing/rollouts?q=%22new+words%22").text
+
+
+def test_a_run_that_gets_the_name_of_another_one_is_shown_with_its_own_responses(tmp_path: Path):
+    make_run(tmp_path / "old" / "x", text="old words")
+    (tmp_path / "runs").mkdir()
+    library = Library([tmp_path / "runs", tmp_path / "old"], cache=tmp_path / "cache")
+    viewer = TestClient(build_app(library, token="", hosts=["testserver"]))
+    assert "old words" in viewer.get("/run/x/rollout/rl/4/heldout/0/0").text
+    make_run(tmp_path / "runs" / "x", text="new words")
+    for name, words in (("x", "new words"), ("old-x", "old words")):
+        assert words in viewer.get(f"/run/{name}/rollout/rl/4/heldout/0/0").text
 
 
 def test_the_token_opens_the_door_once_and_the_cookie_keeps_it_open(tmp_path: Path):
