@@ -115,7 +115,7 @@ def run_pipeline(
 
 
 def _prepare_resume(context: RunContext, *, allow_changes: bool) -> RunRecord:
-    """Check that the rest of a run can be continued, and return its record."""
+    """Check that the rest of a run can be continued. Write and return its record."""
     config, run_dir, stages = context.config, context.config.run_dir, context.stages
     _check_resumable(stages, run_dir)
     is_done = [_is_done(entry, run_dir) for entry in stages]
@@ -125,6 +125,7 @@ def _prepare_resume(context: RunContext, *, allow_changes: bool) -> RunRecord:
     for entry in stages if is_done[0] else ():
         context.sources.at(entry.config).check_stored()
     check_inputs(context.sources, [entry for entry, done in zip(stages, is_done, strict=True) if not done])
+    record.write(run_dir)  # last, so that a run that is refused keeps its end
     return record
 
 

@@ -80,12 +80,10 @@ def _files(run_dir: Path) -> list[Path]:
 def prepare_resume(
     run_dir: Path, config: Config, *, allow_changes: bool, read_by: Callable[[str], str | None]
 ) -> RunRecord:
-    """Check that a run is resumed with its own recipe and code, and record the current ones. read_by: see
-    `resumed_record`."""
+    """Check that a run is resumed with its own recipe and code. Return the record with the current ones, which the
+    caller writes. read_by: see `resumed_record`."""
     record = resumed_record(read_record(run_dir), config, allow_changes=allow_changes, read_by=read_by)
-    record = replace(record, end=None)
-    record.write(run_dir)
-    return record
+    return replace(record, end=None)
 
 
 def write_config(config: Config, folder: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from toy_runs import toy_config
 
-from ansatz.errors import NonFiniteError, RewardError, RunInterrupted, RunStopped
+from ansatz.errors import ConfigError, NonFiniteError, RewardError, RunInterrupted, RunStopped
 from ansatz.loop import pipeline
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.run_folder import resume_config
@@ -42,6 +42,17 @@ def test_a_run_that_is_complete_says_so(run: Path):
     assert (end_of(run)["state"], end_of(run)["resume"]) == ("done", "")
     assert last_line(run).endswith("done: The run is complete.")
     assert state_of(run) == "done"
+
+
+def test_a_finished_run_that_may_not_be_resumed_stays_finished(run: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: object) -> None:
+        raise ConfigError("a file is missing.")
+
+    run_pipeline(resume_config(run), resume=True)
+    monkeypatch.setattr(pipeline, "check_inputs", refuse)
+    with pytest.raises(ConfigError, match="a file is missing"):
+        run_pipeline(resume_config(run), resume=True)
+    assert end_of(run)["state"] == "done"
 
 
 @pytest.mark.parametrize(
