@@ -75,7 +75,7 @@ class StageRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineRun:
-    """A run folder. summary is empty while the run is in progress. stages are in the order of the run."""
+    """A run folder. summary is empty unless the run is complete. stages are in the order of the run."""
 
     folder: Path
     config_text: str
@@ -111,6 +111,9 @@ def read_pipeline(folder: Path) -> PipelineRun:
     summary_path = folder / "summary.json"
     summary = _summary(summary_path) if summary_path.exists() else {}
     stages = tuple(_in_order(_read_stages(folder), summary))
+    end = _end(folder / "run.json")
+    if stages and end is not None and end.get("state") != "done":
+        summary = {}  # of the run before it was extended
     if not summary and not stages:
         raise DataError(
             f"{folder} is not a run folder: it has neither summary.json nor the files of a stage. "
@@ -125,17 +128,20 @@ def read_pipeline(folder: Path) -> PipelineRun:
         stages=stages,
         files=files,
         unfit=unfit,
-        end=_end(folder / "run.json"),
+        end=end or {},
     )
 
 
-def _end(path: Path) -> dict[str, str]:
+def _end(path: Path) -> dict[str, str] | None:
+    """Return how the run ended: empty if it goes on or was killed, None if the file does not say."""
     try:
-        end = parse_json(read_bytes(path), own=True).get("end")
-    except (OSError, ValueError, AttributeError):  # of another program, or damaged: a resumed run says so
+        end = parse_json(read_bytes(path), own=True)["end"]
+    except (OSError, ValueError, LookupError, TypeError):  # of an older version or another program, or damaged
+        return None
+    if end is None:
         return {}
     known = {"state", "sentence", "resume"}
-    return {key: str(value) for key, value in end.items()} if isinstance(end, dict) and known <= end.keys() else {}
+    return {key: str(value) for key, value in end.items()} if isinstance(end, dict) and known <= end.keys() else None
 
 
 def _read_stages(folder: Path) -> Iterator[StageRun]:

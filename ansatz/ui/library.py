@@ -55,7 +55,7 @@ class RunSummary:
         minute."""
         if self.run is None or self.run.end:
             return self.run.end["state"] if self.run else "unreadable"
-        if self.run.summary:  # of an older version, or extended and at work again
+        if self.run.summary:  # of an older version
             return "done"
         files = [stage.folder / "metrics.jsonl" for stage in self.run.stages if stage.metrics]
         newest = max(map(_time_of, files), default=0.0)

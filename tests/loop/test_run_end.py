@@ -91,21 +91,19 @@ def test_a_run_that_ends_early_records_its_state_the_reason_and_what_resumes_it(
     assert end["resume"] == f"ansatz train --resume {run}"
     assert sentence in last_line(run)
     assert last_line(run).endswith(f"Resume with: ansatz train --resume {run}")
-    (run / "summary.json").rename(run / "aside")
     page = write_report(run).read_text(encoding="utf-8")
-    (run / "aside").rename(run / "summary.json")
     assert "still in progress" not in page
     assert sentence.replace("'", "&#39;") in page
     assert f"Resume it with <code>ansatz train --resume {run}</code>" in page
 
 
 def test_a_run_that_was_killed_is_not_called_done_and_its_page_says_how_it_is_resumed(run: Path):
+    """Also if it was complete before and has been extended: its summary is still there."""
+    run_pipeline(resume_config(run), resume=True)
     content = json.loads((run / "run.json").read_text()) | {"end": None}
     (run / "run.json").write_text(json.dumps(content))
-    (run / "summary.json").rename(run / "aside")
     page = write_report(run).read_text(encoding="utf-8")
     state = state_of(run)
-    (run / "aside").rename(run / "summary.json")
     assert state in ("running", "killed")  # killed after a minute without a new line
     assert "or its process was killed" in page
     assert f"ansatz train --resume {run}" in page
