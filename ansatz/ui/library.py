@@ -35,8 +35,11 @@ GROWING = (
     "*/evaluations.jsonl",
     "*/events.jsonl",
     "*/rollbacks.json",
+    "*/samples",
+    "*/evaluations",
+    "*/responses/rollouts.jsonl",
 )
-"""The files that a run is read from. When one changes, the run has got further."""
+"""The files that a run is read from, and folders with files of a step. When one changes, the run has got further."""
 _DEPTH = 3  # those of a sweep: sweeps/block-0000/RUN
 
 

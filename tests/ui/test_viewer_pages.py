@@ -334,11 +334,14 @@ def test_the_state_says_how_far_a_run_is_and_changes_only_with_its_files(tmp_pat
     assert before["runs"] == {"run": {"state": "done", "steps": {"problems": 0, "model": 0, "sft": 3, "rl": 4}}}
     assert f'data-version="{before["version"]}"' in viewer.get("/run/run/health").text
     assert viewer.get("/api/run/run/state").json() == before
-    Tracker(run / "rl", console=None, tensorboard=False, total_steps=9).log(5, {"train/loss": 0.5})
+    tracker = Tracker(run / "rl", console=None, tensorboard=False, total_steps=9)
+    tracker.log(5, {"train/loss": 0.5})
     after = viewer.get("/api/run/run/state").json()
     assert after["runs"]["run"]["steps"]["rl"] == 5
     assert after["version"] != before["version"]
     assert viewer.get("/api/state").json()["runs"] == after["runs"]
+    tracker.samples(5, [stored_group(scored())])
+    assert viewer.get("/api/run/run/state").json()["version"] != after["version"]
 
 
 def test_a_run_that_grows_shows_its_new_step(tmp_path: Path):
