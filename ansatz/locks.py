@@ -49,7 +49,7 @@ class FolderLock:
             )
         if _is(self._path, self._of_file):
             return None
-        if not self._lasting and self._path.exists() and (pid := self._pid()) != str(os.getpid()):
+        if not self._lasting and self._path.exists() and (pid := _read_pid(self._path)) != str(os.getpid()):
             raise ConfigError(
                 f"{self._path} was replaced while this process was using {self._folder}, and names the process with "
                 f"pid {pid}, which may have written there too, so nothing more is written. Stop that process, then "
@@ -80,23 +80,9 @@ class FolderLock:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise ConfigError(
-                f"{self._folder} is in use by the process with pid {self._pid()}. Wait until it ends, stop it, or use "
-                "another folder."
+                f"{self._folder} is in use by the process with pid {_read_pid(self._path)}. Wait until it ends, stop "
+                "it, or use another folder."
             ) from error
-
-    def _pid(self) -> str:
-        """Return the pid in the file; "unknown" if the file was removed or holds no number."""
-        try:
-            descriptor = open_descriptor(self._path, os.O_RDONLY)
-        except OSError:
-            return "unknown"
-        try:
-            text = os.read(descriptor, 32).decode(errors="replace").strip()
-        except OSError:
-            return "unknown"
-        finally:
-            os.close(descriptor)
-        return text if text.isdecimal() else "unknown"
 
 
 @contextmanager
@@ -117,6 +103,33 @@ def folder_lock(folder: Path) -> Iterator[FolderLock]:
         yield lock
     finally:
         lock.close()
+
+
+def is_held(folder: Path) -> bool:
+    """Tell whether a process of this user, on this machine, holds the folder. To try the lock could refuse another one
+    that wants it, so Linux is asked whether the process that the file names has the file open."""
+    path = folder / LOCK_FILE
+    with suppress(OSError):  # it has ended, it belongs to somebody else, or there is no /proc
+        for descriptor in Path("/proc", _read_pid(path), "fd").iterdir():
+            with suppress(OSError):  # it was closed meanwhile
+                if os.readlink(descriptor) == os.path.realpath(path):
+                    return True
+    return False
+
+
+def _read_pid(path: Path) -> str:
+    """Return the pid in a file; "unknown" if the file was removed or holds no number."""
+    try:
+        descriptor = open_descriptor(path, os.O_RDONLY)
+    except OSError:
+        return "unknown"
+    try:
+        text = os.read(descriptor, 32).decode(errors="replace").strip()
+    except OSError:
+        return "unknown"
+    finally:
+        os.close(descriptor)
+    return text if text.isdecimal() else "unknown"
 
 
 def _is(path: Path, descriptor: int) -> bool:

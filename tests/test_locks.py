@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from ansatz.errors import ConfigError
-from ansatz.locks import folder_lock
+from ansatz.locks import folder_lock, is_held
 
 HOLD = """
 import sys, time; from pathlib import Path; from ansatz.locks import folder_lock
@@ -39,6 +39,15 @@ def test_a_killed_process_leaves_the_folder_free(tmp_path, holder):
     holder.wait()
     with folder_lock(tmp_path):
         assert (tmp_path / ".lock").read_text() == f"{os.getpid()}\n"
+
+
+def test_a_folder_is_held_while_the_process_lives_that_has_its_lock(tmp_path, holder):
+    assert is_held(tmp_path)
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.wait()
+    assert not is_held(tmp_path)
+    (tmp_path / ".lock").write_text(f"{os.getpid()}\n")  # another process has this number now
+    assert not is_held(tmp_path)
 
 
 def test_the_lock_is_released_at_the_end_of_the_block(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansatz.errors import AnsatzError
 from ansatz.links import hold, is_own_file, list_folder, list_folders
+from ansatz.locks import is_held
 from ansatz.track.base import LOG
 from ansatz.track.console import duration
 from ansatz.track.health import HealthCheck, checks_of
@@ -54,17 +56,17 @@ class RunSummary:
     @property
     def state(self) -> str:
         """Return how the run has ended, as it recorded it: done, interrupted, stopped (by its watchdog) or failed.
-        Without such a record it is running, or killed: no new line for five times the time of a step, and at least a
-        minute."""
+        Without such a record it is running, or killed: its files are as they were for five times the time of a step,
+        and at least a minute, and no process of this machine holds its folder."""
         if self.run is None or self.run.end:
             return self.run.end["state"] if self.run else "unreadable"
         if self.run.summary:  # of an older version
             return "done"
-        files = [stage.folder / "metrics.jsonl" for stage in self.run.stages if stage.metrics]
-        newest = max(map(_time_of, files), default=0.0)
+        newest = max((stat.st_mtime for stat in _stats_of(self.run.folder)), default=0.0)
         rows = [row for stage in self.run.stages for row in stage.metrics]
         seconds = [row["time/step_s"] for row in rows if "time/step_s" in row]
-        return "running" if time.time() - newest < max(60.0, 5 * median(seconds or [0.0])) else "killed"
+        is_new = time.time() - newest < max(60.0, 5 * median(seconds or [0.0]))
+        return "running" if is_new or is_held(self.run.folder) else "killed"
 
     @cached_property
     def begun(self) -> float:
@@ -186,14 +188,16 @@ def _time_of(file: Path) -> float:
 
 
 def _state_of(folder: Path) -> str:
-    """Return the sizes and times of the files that a run is read from. One may vanish meanwhile."""
-    out = ""
+    """Return the sizes and times of the files that a run is read from."""
+    return "".join(f"{stat.st_ino} {stat.st_size} {stat.st_mtime_ns} " for stat in _stats_of(folder))
+
+
+def _stats_of(folder: Path) -> Iterator[os.stat_result]:
+    """Yield the status of each file that a run is read from. One may vanish meanwhile."""
     for pattern in GROWING:
         with suppress(OSError):
             for path in sorted(folder.glob(pattern)):
-                stat = path.stat()
-                out += f"{stat.st_ino} {stat.st_size} {stat.st_mtime_ns} "
-    return out
+                yield path.stat()
 
 
 def _runs_in(folder: Path, *, depth: int) -> Iterator[Path]:

@@ -28,6 +28,7 @@ from ansatz.data.pairs import pair_of  # noqa: E402
 from ansatz.data.store import write_problems  # noqa: E402
 from ansatz.evaluate import comparisons  # noqa: E402
 from ansatz.evaluate.comparisons import compare_sides  # noqa: E402
+from ansatz.locks import folder_lock  # noqa: E402
 from ansatz.track.jsonl import write_jsonl  # noqa: E402
 from ansatz.track.rollout_rows import rollout_row  # noqa: E402
 from ansatz.track.rollout_table import read_all  # noqa: E402
@@ -342,6 +343,28 @@ def test_the_state_says_how_far_a_run_is_and_changes_only_with_its_files(tmp_pat
     assert viewer.get("/api/state").json()["runs"] == after["runs"]
     tracker.samples(5, [stored_group(scored())])
     assert viewer.get("/api/run/run/state").json()["version"] != after["version"]
+
+
+def test_a_run_without_a_step_is_running_while_it_writes_or_its_process_lives(tmp_path: Path):
+    run = tmp_path / "run"
+    files = [run / "config.yaml", run / "model" / "config.yaml", run / "log.txt"]
+    files[1].parent.mkdir(parents=True)
+    for file in files:
+        file.write_text("name: run\n")
+    library = Library([tmp_path])
+
+    def state() -> str:
+        return library.summarise("run", run).state
+
+    assert state() == "running"
+    for file in files:
+        os.utime(file, (1e9, 1e9))
+    assert state() == "killed"
+    with folder_lock(run):
+        assert state() == "running"
+    assert state() == "killed"
+    (run / "log.txt").write_text("model  evaluation at step 0: 3 of 9 groups of responses\n")
+    assert state() == "running"
 
 
 def test_a_run_that_grows_shows_its_new_step(tmp_path: Path):
