@@ -150,7 +150,7 @@ class RolloutIndex:
 
     def refresh(self, *, every_s: float = 1.0, wait_s: float = 5.0) -> None:
         """Read files that have changed since the last call, unless that was less than `every_s` ago. Reading that takes
-        longer than `wait_s` goes on in the background, the newest files first."""
+        longer than `wait_s` goes on in the background, the newest files first, and later calls do not wait for it."""
         with self._lock:
             is_recent = self._checked and time.monotonic() - self._checked < every_s
             if not is_recent and not self._reading.is_alive():
@@ -161,7 +161,7 @@ class RolloutIndex:
                     self._reading = threading.Thread(target=self._read_all, args=(missing, problems), daemon=True)
                     self._reading.start()
         if self._reading.is_alive():
-            self._reading.join(wait_s)
+            self._reading.join(max(0.0, self._checked + wait_s - time.monotonic()))
 
     def _find_missing(self) -> list[IndexedFile]:
         """Return new and changed files, the newest first. Drop the rows of those, and of files that are gone."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from ansatz.errors import DataError
-from ansatz.track.filters import Compare, Query
+from ansatz.track.filters import Compare, Query, Tree
 from ansatz.track.rollout_table import RolloutFile, read_groups
 from ansatz.track.runs import PipelineRun
 from ansatz.ui.library import Library, RunSummary
@@ -25,7 +25,14 @@ class NotFound(DataError):
 
 
 class NotYet(NotFound):
-    """A run that has only begun. Its page loads itself again."""
+    """A run that has only begun, or responses that are still being read. The page loads itself again."""
+
+
+class Selected(NamedTuple):
+    """The rows that a filter selects. waiting: files that were still to be read, whose rows are therefore missing."""
+
+    rows: list[dict[str, Any]]
+    waiting: int
 
 
 class OpenRun(NamedTuple):
@@ -64,11 +71,23 @@ class OpenRun(NamedTuple):
         live = {"address": f"/api{root}/state", **self.library.describe_state([self.name])}
         return {"run": self.name, "here": here, "root": root, "live": live, "summary": self.summary}
 
-    def find_row(self, place: str) -> dict[str, Any]:
-        rows = self.index.select(Query(Compare("id", "=", place)), limit=1)
+    def select(self, tree: Tree, *, limit: int, what: str) -> Selected:
+        """Return what a filter selects. Raise NotFound for nothing. what: its name in the error."""
+        index = self.index
+        waiting = index.waiting  # before, because a file that is read meanwhile is not among the rows
+        rows = index.select(Query(tree), limit=limit)
+        if not rows and waiting:
+            raise self.still_reading(waiting)
         if not rows:
-            raise NotFound(f"the run {self.name!r} has no response {place!r}.")
-        return rows[0]
+            raise NotFound(f"the run {self.name!r} has no {what}.")
+        return Selected(rows, waiting)
+
+    def still_reading(self, waiting: int) -> NotYet:
+        """Return the error of a page that needs files which the index has yet to read."""
+        return NotYet(f"{waiting} files with responses of the run {self.name!r} are still being read.")
+
+    def find_row(self, place: str) -> dict[str, Any]:
+        return self.select(Compare("id", "=", place), limit=1, what=f"response {place!r}").rows[0]
 
     def find_question(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return the question and the gold answer of a row; empty texts if the run does not have them."""

@@ -19,7 +19,7 @@ from ansatz.links import is_own_file, open_file, read_text
 from ansatz.track.base import LOG
 from ansatz.track.console import event_line
 from ansatz.track.figures import Drawn, Panel, panel_chart, stage_charts
-from ansatz.track.filters import All, Compare, Query
+from ansatz.track.filters import All, Compare
 from ansatz.track.jsonl import Row
 from ansatz.track.report import describe_splits, read_record
 from ansatz.track.report_of_sweep import describe_sweep
@@ -140,11 +140,9 @@ class Pages:
     def show_step(self, name: str, stage: str, step: int, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
         tree = All((Compare("stage", "=", stage), Compare("step", "=", step), Compare("split", "=", TRAIN)))
-        rows = at.index.select(Query(tree), limit=20_000)
-        if not rows:
-            raise NotFound(f"the run {name!r} stores no responses of step {step} of {stage!r}.")
+        found = at.select(tree, limit=20_000, what=f"responses of step {step} of {stage!r}")
         groups: dict[int, list[dict[str, Any]]] = {}
-        for row in rows:
+        for row in found.rows:
             groups.setdefault(row["group"], []).append(row)
         run = next(each for each in at.read().stages if each.name == stage)
         steps = [number for number, _ in run.sample_files()]

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from ansatz.errors import DataError
-from ansatz.track.filters import All, Compare, FilterError, Query, Tree, check_sort, parse_filter
+from ansatz.track.filters import All, Compare, FilterError, Flag, Not, Query, Tree, check_sort, parse_filter
 from ansatz.track.notes import VERDICTS, notes_path, read_notes, resolve_labels
 from ansatz.track.rollout_table import FIELDS, KINDS, TRAIN
 from ansatz.track.stored_evaluations import compare_ends, stored_evaluations
@@ -56,7 +56,8 @@ class ResponsePages:
         at = OpenRun.find(self.library, name)
         index = at.index
         text, page = query.get("q", ""), max(1, read_number(query.get("page", "")) or 1)
-        context = {**at.context("rollouts"), "q": text, "sort": query.get("sort", ""), "saved": SAVED, "error": ""}
+        context = {**at.context("rollouts"), "waiting": index.waiting, "saved": SAVED, "error": ""}
+        context |= {"q": text, "sort": query.get("sort", "")}
         notes = read_notes(at.path)
         labels = notes.labels
         try:
@@ -84,13 +85,14 @@ class ResponsePages:
             "notices": [*index.notices, *notes.notices],
             "labels": labels,
             "named": Counter(word for words in labels.values() for word in words).most_common(),
-            "waiting": index.waiting,
             "fields": FIELDS,
         }
 
     def export_rollouts(self, name: str, kind: str, query: Mapping[str, str]) -> Response:
         at = OpenRun.find(self.library, name)
         index, labels = at.index, read_notes(at.path).labels
+        if index.waiting:
+            raise at.still_reading(index.waiting)
         wanted = _read_query(query, labels)
         tree = index.resolve(wanted.tree, grade_row)
         if (total := index.count(tree)) > MAX_EXPORTED:
@@ -115,9 +117,8 @@ class ResponsePages:
 
     def show_group(self, name: str, place: str, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
-        members = [row for row in at.index.select(Query(_group_tree(place)), limit=512) if not row["greedy"]]
-        if not members:
-            raise NotFound(f"the run {name!r} has no group {place!r}.")
+        sampled = All((_group_tree(place), Not(Flag("greedy"))))
+        members, waiting = at.select(sampled, limit=512, what=f"group {place!r}")
         order = query.get("order", "")
         if order in ("reward", "tokens"):
             members.sort(key=lambda row: -row[order])
@@ -134,6 +135,7 @@ class ResponsePages:
             "asked": asked,
             "before": f"{base}/{number - 1}" if number else "",
             "after": f"{base}/{number + 1}",
+            "waiting": waiting,
             "others": [other for other in others if other != place],
             "order": order,
             "written": query.get("text") == "written",
@@ -180,9 +182,8 @@ class ResponsePages:
 
     def show_problem(self, name: str, place: str, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
-        rows = at.index.select(Query(Compare("problem", "=", place)), limit=MAX_OF_PROBLEM)
-        if not rows:
-            raise NotFound(f"the run {name!r} has no responses to the problem {place!r}.")
+        tree, what = Compare("problem", "=", place), f"responses to the problem {place!r}"
+        rows, waiting = at.select(tree, limit=MAX_OF_PROBLEM, what=what)
         order = {stage.name: number for number, stage in enumerate(at.read().stages)}
         rows.sort(key=lambda row: (order.get(row["stage"], -1), row["step"]))
         times: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
@@ -199,6 +200,7 @@ class ResponsePages:
         return "problem.html", {
             **at.context("problems"),
             "problem": place,
+            "waiting": waiting,
             "asked": at.find_question(rows[0]),
             "times": times,
             "moments": moments,

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from datetime import datetime
 from html import unescape
@@ -38,6 +39,7 @@ from ansatz.types import Reason, problem_row  # noqa: E402
 from ansatz.ui import response_pages  # noqa: E402
 from ansatz.ui.app import COOKIE, build_app  # noqa: E402
 from ansatz.ui.demo import DemoRun  # noqa: E402
+from ansatz.ui.index import RolloutIndex  # noqa: E402
 from ansatz.ui.library import Library  # noqa: E402
 from ansatz.ui.response_pages import _narrow  # noqa: E402
 
@@ -377,6 +379,28 @@ def test_a_run_that_grows_shows_its_new_step(tmp_path: Path):
     viewer.app.state.library.open_index(run).refresh(every_s=0)
     assert viewer.get("/run/growing/step/rl/5").status_code == 200
     assert "new words" in viewer.get("/run/growing/rollouts?q=%22new+words%22").text
+
+
+def test_pages_wait_for_files_that_are_still_being_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    run, begin, read_files = make_run(tmp_path / "runs" / "run"), threading.Event(), RolloutIndex._read_all
+
+    def read_later(index: RolloutIndex, *files: Any) -> None:
+        begin.wait(60)
+        read_files(index, *files)
+
+    monkeypatch.setattr(RolloutIndex, "_read_all", read_later)
+    monkeypatch.setitem(RolloutIndex.refresh.__kwdefaults__, "wait_s", 0.0)
+    viewer = open_viewer(tmp_path / "runs", tmp_path / "cache")
+    pages = ["rollouts.csv", "rollouts.jsonl", "step/rl/1", "group/rl/1/0", "rollout/rl/1/0/0", "problem/p7"]
+    for page in pages:
+        answer = viewer.get(f"/run/run/{page}")
+        assert (answer.status_code, "are still being read" in answer.text) == (404, True), page
+        assert '<meta http-equiv="refresh" content="2">' in answer.text
+    assert "are still being read" in viewer.get("/run/run/rollouts").text
+    begin.set()
+    viewer.app.state.library.open_index(run)._reading.join(60)
+    for page in pages:
+        assert viewer.get(f"/run/run/{page}").status_code == 200, page
 
 
 def test_a_run_that_gets_the_name_of_another_one_is_shown_with_its_own_responses(tmp_path: Path):
