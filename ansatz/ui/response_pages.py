@@ -17,6 +17,7 @@ from ansatz.errors import DataError
 from ansatz.track.filters import All, Compare, FilterError, Flag, Not, Query, Tree, check_sort, parse_filter
 from ansatz.track.notes import VERDICTS, notes_path, read_notes, resolve_labels
 from ansatz.track.rollout_table import FIELDS, KINDS, TRAIN
+from ansatz.track.step_files import EVALUATIONS
 from ansatz.track.stored_evaluations import compare_ends, stored_evaluations
 from ansatz.track.word_diff import word_diff
 from ansatz.ui.library import Library
@@ -189,7 +190,7 @@ class ResponsePages:
         times: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
         for row in rows:
             times.setdefault((row["stage"], row["step"], row["split"]), []).append(row)
-        moments = [key for key in times if key[2] != TRAIN]
+        moments = [key for key, each in times.items() if f"/{EVALUATIONS}/" in each[0]["file"]]
         first, last = (_moment(query.get(key, ""), moments, at_end) for key, at_end in (("a", False), ("b", True)))
         pairs = _pair(times[first], times[last]) if first and last and first != last else []
         wanted = query.get("sample", "")

@@ -29,8 +29,9 @@ from ansatz.data.pairs import pair_of  # noqa: E402
 from ansatz.data.store import write_problems  # noqa: E402
 from ansatz.evaluate import comparisons  # noqa: E402
 from ansatz.evaluate.comparisons import compare_sides  # noqa: E402
+from ansatz.evaluate.responses import response_of, to_row  # noqa: E402
 from ansatz.locks import folder_lock  # noqa: E402
-from ansatz.track.jsonl import write_jsonl  # noqa: E402
+from ansatz.track.jsonl import read_jsonl, write_jsonl  # noqa: E402
 from ansatz.track.rollout_rows import rollout_row  # noqa: E402
 from ansatz.track.rollout_table import read_all  # noqa: E402
 from ansatz.track.token_file import TokenFacts  # noqa: E402
@@ -217,6 +218,23 @@ def test_what_training_did_to_a_problem_is_shown_word_by_word(viewer: TestClient
     page = viewer.get("/run/whole/problem/p7?sample=0").text
     assert "rl, step 2" in page
     assert "The same response, before and after" in page
+
+
+def test_only_evaluations_are_compared_and_noise_is_called_equal_only_if_it_is(tmp_path: Path):
+    run = make_run(tmp_path / "runs" / "run")
+    for number in (1, 2):
+        of = scored(problem(index=7), text=f"round {number}")
+        row = to_row(response_of(of.rollout, {"strict": of.score.verdict}))
+        write_jsonl(run / f"rejection_{number}" / "responses" / "rollouts.jsonl", [row])
+    page = open_viewer(tmp_path / "runs", tmp_path / "cache").get("/run/run/problem/p7").text
+    kinds = re.findall(r'step \d+</a></th><td class="minor">(\w+)</td>', page)
+    assert kinds == ["training", "training", "evaluation", "evaluation"]
+    assert '<option value="rejection' not in page
+    assert "Sampled with the same noise, so what differs comes from the weights." in page
+    path = run / "rl" / "evaluations" / "heldout-000004.jsonl"
+    write_jsonl(path, [{**row, "seed": 1} for row in read_jsonl(path)])
+    page = open_viewer(tmp_path / "runs", tmp_path / "again").get("/run/run/problem/p7?sample=0").text
+    assert "Sampled with other noise, so chance is part of what differs." in page
 
 
 def test_the_verdict_is_asked_again_in_every_mode(viewer: TestClient):
