@@ -288,6 +288,12 @@ class RolloutIndex:
             row |= {name: int(value) for name, value in row.items() if isinstance(value, float) and value.is_integer()}
         return rows
 
+    def find_ids(self, tree: Tree) -> list[str]:
+        """Return the ids of all responses that the tree selects, in the order of `select`."""
+        condition, values = compile_sql(tree)
+        order, _ = order_by(())
+        return [name for (name,) in self._all(f"select id from rollouts where {condition} order by {order}", values)]
+
     def summarise(
         self, tree: Tree, *, facets: Sequence[str] = (), numbers: Sequence[str] = (), bins: int = 24
     ) -> Summary:

@@ -29,9 +29,11 @@ class NotYet(NotFound):
 
 
 class Selected(NamedTuple):
-    """The rows that a filter selects. waiting: files that were still to be read, whose rows are therefore missing."""
+    """The first rows that a filter selects, and how many it selects in all. waiting: files that were still to be read,
+    whose rows are therefore missing."""
 
     rows: list[dict[str, Any]]
+    total: int
     waiting: int
 
 
@@ -71,8 +73,11 @@ class OpenRun(NamedTuple):
         live = {"address": f"/api{root}/state", **self.library.describe_state([self.name])}
         return {"run": self.name, "here": here, "root": root, "live": live, "summary": self.summary}
 
-    def select(self, tree: Tree, *, limit: int, what: str) -> Selected:
-        """Return what a filter selects. Raise NotFound for nothing. what: its name in the error."""
+    def select(self, tree: Tree, *, limit: int, what: str, whole: str = "") -> Selected:
+        """Return what a filter selects, the newest files first. Raise NotFound for nothing.
+
+        what: its name in the error. whole: a field whose last value is left out if the limit cuts into its rows.
+        """
         index = self.index
         waiting = index.waiting  # before, because a file that is read meanwhile is not among the rows
         rows = index.select(Query(tree), limit=limit)
@@ -80,7 +85,10 @@ class OpenRun(NamedTuple):
             raise self.still_reading(waiting)
         if not rows:
             raise NotFound(f"the run {self.name!r} has no {what}.")
-        return Selected(rows, waiting)
+        total = index.count(tree) if len(rows) == limit else len(rows)
+        if whole and total > limit:
+            rows = [row for row in rows if row[whole] != rows[-1][whole]] or rows
+        return Selected(rows, total, waiting)
 
     def still_reading(self, waiting: int) -> NotYet:
         """Return the error of a page that needs files which the index has yet to read."""

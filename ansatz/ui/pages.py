@@ -36,6 +36,8 @@ from ansatz.visible import visible
 
 PAIRS, PAGE_PAIRS = "pairs.jsonl", 20
 """The file of a stage with the pairs of responses that it learned from, and how many a page shows."""
+MAX_OF_STEP = 20_000
+"""Responses of a step that its page shows, those of the first groups."""
 MAX_LOG_BYTES, MAX_LOG_LINES = 1 << 22, 1000
 """How much of the end of a log is read, and how many of its lines a page shows."""
 LOG_LINE = re.compile(r"\n(?=\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  )")
@@ -108,7 +110,7 @@ class Pages:
             "paired": [stage.name for stage in run.stages if (stage.folder / PAIRS).is_file()],
             "curves": _draw_reading(sampled[-1]) if sampled else [],
             "checks": [(stage, each) for stage, found in at.summary.checks.items() for each in found if not each.fine],
-            "events": events[-5:],
+            "events": events,
             "stages": run.stages,
         }
 
@@ -140,7 +142,8 @@ class Pages:
     def show_step(self, name: str, stage: str, step: int, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
         tree = All((Compare("stage", "=", stage), Compare("step", "=", step), Compare("split", "=", TRAIN)))
-        found = at.select(tree, limit=20_000, what=f"responses of step {step} of {stage!r}")
+        what = f"responses of step {step} of {stage!r}"
+        found = at.select(tree, limit=MAX_OF_STEP, what=what, whole="group")
         groups: dict[int, list[dict[str, Any]]] = {}
         for row in found.rows:
             groups.setdefault(row["group"], []).append(row)
@@ -153,6 +156,8 @@ class Pages:
             "stage": stage,
             "step": step,
             "groups": groups,
+            "shown": len(found.rows),
+            "total": found.total,
             "before": max((each for each in steps if each < step), default=None),
             "after": min((each for each in steps if each > step), default=None),
             "metrics": {key: value for key, value in metrics.items() if key not in ("step", "seconds")},

@@ -29,8 +29,8 @@ PAGE_ROWS = 100
 MAX_EXPORTED = 200_000
 """Responses that a page exports at most, because they are held in memory."""
 FACETS = ("reason", "finish", "level", "subject", "split", "used", "grader_stage")
-MAX_OF_PROBLEM = 2000
-"""Responses to one problem that its page shows, the newest."""
+MAX_OF_GROUP, MAX_OF_PROBLEM = 512, 2000
+"""Responses of a group that its page shows, the first, and to a problem, the newest."""
 HISTOGRAMS = ("reward", "advantage", "tokens", "mean_logp", "mean_entropy", "mismatch_max", "repetition", "step")
 SAVED = tuple(WORDS["saved"].items())
 """Filters that the page of responses offers, by name."""
@@ -119,19 +119,20 @@ class ResponsePages:
     def show_group(self, name: str, place: str, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
         sampled = All((_group_tree(place), Not(Flag("greedy"))))
-        members, waiting = at.select(sampled, limit=512, what=f"group {place!r}")
+        members, total, waiting = at.select(sampled, limit=MAX_OF_GROUP, what=f"group {place!r}")
         order = query.get("order", "")
         if order in ("reward", "tokens"):
             members.sort(key=lambda row: -row[order])
         asked = at.find_question(members[0])
         number = members[0]["group"]
         base = place.rpartition("/")[0]
-        same = at.index.select(Query(Compare("problem", "=", members[0]["problem"])), limit=2000)
-        others = list(dict.fromkeys(group_place(row) for row in same))
+        same = at.index.find_ids(Compare("problem", "=", members[0]["problem"]))
+        others = dict.fromkeys(each.rpartition("/")[0] for each in same)
         return "group.html", {
             **at.context("rollouts"),
             "place": place,
             "members": members,
+            "total": total,
             "labels": read_notes(at.path).labels,
             "asked": asked,
             "before": f"{base}/{number - 1}" if number else "",
@@ -145,8 +146,7 @@ class ResponsePages:
     def show_rollout(self, name: str, place: str, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
         row = at.find_row(place)
-        siblings = at.index.select(Query(_group_tree(group_place(row))), limit=512)
-        ids = [each["id"] for each in siblings]
+        ids = at.index.find_ids(_group_tree(group_place(row)))
         here = ids.index(row["id"]) if row["id"] in ids else 0
         asked, notes = at.find_question(row), read_notes(at.path)
         first = read_number(query.get("w", "")) or 0
@@ -164,7 +164,6 @@ class ResponsePages:
             "named": dict.fromkeys([*VERDICTS, *(word for words in notes.labels.values() for word in words)]),
             "notes_path": notes_path(at.path, in_run=self.library.notes_in_run),
             "group": group_place(row),
-            "siblings": siblings,
             "left": ids[here - 1] if here else "",
             "right": ids[here + 1] if here + 1 < len(ids) else "",
             "verdicts": explain_verdict(row),
@@ -184,7 +183,7 @@ class ResponsePages:
     def show_problem(self, name: str, place: str, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
         tree, what = Compare("problem", "=", place), f"responses to the problem {place!r}"
-        rows, waiting = at.select(tree, limit=MAX_OF_PROBLEM, what=what)
+        rows, total, waiting = at.select(tree, limit=MAX_OF_PROBLEM, what=what, whole="file")
         order = {stage.name: number for number, stage in enumerate(at.read().stages)}
         rows.sort(key=lambda row: (order.get(row["stage"], -1), row["step"]))
         times: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
@@ -201,6 +200,8 @@ class ResponsePages:
         return "problem.html", {
             **at.context("problems"),
             "problem": place,
+            "shown": len(rows),
+            "total": total,
             "waiting": waiting,
             "asked": at.find_question(rows[0]),
             "times": times,
@@ -212,7 +213,7 @@ class ResponsePages:
             "diff": diff,
             "names": names,
             "sample": _sample,
-            "tally": lambda rows: Counter(row["extracted"] for row in rows).most_common(6),
+            "tally": lambda rows: Counter(row["extracted"] for row in rows).most_common(),
             "group_place": group_place,
         }
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from ansatz.track import filters
 
-MAX_VALUES = 12
-"""Values of a facet that are counted, the most frequent ones."""
+MAX_VALUES = 15
+"""Values of a facet that are counted, the most frequent ones. A page shows 12; of three more, two can be empty, and one
+tells that there are others."""
 Sql = tuple[str, list[Any]]
 """A condition or an expression, and the values of its question marks."""
 

@@ -237,6 +237,52 @@ def test_only_evaluations_are_compared_and_noise_is_called_equal_only_if_it_is(t
     assert "Sampled with other noise, so chance is part of what differs." in page
 
 
+def test_responses_that_a_page_leaves_out_are_counted_and_no_group_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    run = make_run(tmp_path / "runs" / "run")
+    os.utime(run / "rl" / "evaluations" / "heldout-000002.jsonl", (1e9, 1e9))
+    monkeypatch.setattr(response_pages, "MAX_OF_GROUP", 3)
+    monkeypatch.setattr(response_pages, "MAX_OF_PROBLEM", 3)
+    monkeypatch.setattr("ansatz.ui.pages.MAX_OF_STEP", 10)
+    viewer = open_viewer(tmp_path / "runs", tmp_path / "cache")
+    page = viewer.get("/run/run/group/rl/1/0").text
+    assert "Only the first 3 of 4 responses are shown." in page
+    assert page.count("<article") == 3
+    page = viewer.get("/run/run/problem/p7").text
+    assert "Only the newest 2 of 4 responses are shown." in page
+    assert re.findall(r'<td class="minor">\w+</td><td>(\d of \d)</td>', page) == ["0 of 2"]
+    page = viewer.get("/run/run/step/rl/1").text
+    assert "Only the first 8 of 32 responses are shown." in page
+    assert page.count(" data-row>") == 2
+
+
+def test_lists_say_how_much_they_leave_out(tmp_path: Path):
+    run = make_run(tmp_path / "runs" / "run")
+    tracker = Tracker(run / "rl", console=None, tensorboard=False, total_steps=9)
+    tracker.samples(5, [stored_group(scored(problem(index=150, level=str(number)))) for number in range(42)])
+    for number in range(6):
+        tracker.event(5, "alarm", f"event {number}")
+    for step, reason in ((2, Reason.EQUAL), (4, Reason.DIFFERENT)):
+        rows = [
+            rollout_row(
+                scored(problem(index=number), reason=reason),
+                group=f"rl/{step}/heldout/{number}",
+                noise_step=0,
+                temperature=1.0,
+            )
+            for number in range(201)
+        ]
+        write_jsonl(run / "rl" / "evaluations" / f"heldout-{step:06d}.jsonl", rows)
+    viewer = open_viewer(tmp_path / "runs", tmp_path / "cache")
+    assert "Only the newest 40 of 41 groups are shown." in viewer.get("/run/run/group/rl/5/0").text
+    assert "Only the newest 5 of 6 events are shown." in viewer.get("/run/run").text
+    assert "Only the first 200 of 201 problems are shown." in viewer.get("/run/run/problems").text
+    listed = viewer.get("/run/run/rollouts?q=step+%3D+5").text
+    assert listed.count("Only the most frequent 12 values are shown.") == 1
+    assert "are shown" not in viewer.get("/run/run/rollouts?q=step+%3D+1").text
+
+
 def test_the_verdict_is_asked_again_in_every_mode(viewer: TestClient):
     page = viewer.get("/run/whole/rollout/rl/4/heldout/0/0").text
     assert "no answer" in page
