@@ -133,11 +133,12 @@ class Pages:
 
     def show_logs(self, name: str, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
-        lines = _merge(_read_log(at.path / LOG), at.read().stages)
+        log, is_whole = _read_log(at.path / LOG)
+        lines = _merge(log, at.read().stages)
         text = query.get("q", "")
         shown = [line for line in lines if text.casefold() in " ".join(map(str, line)).casefold()]
         found = {"lines": shown[:MAX_LOG_LINES], "total": len(shown), "all": len(lines), "q": text}
-        return "logs.html", {**at.context("logs"), **found}
+        return "logs.html", {**at.context("logs"), **found, "is_whole": is_whole}
 
     def show_step(self, name: str, stage: str, step: int, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
@@ -241,15 +242,15 @@ def _read_shown(run: Path) -> str:
     return read_text(path, errors="replace") if is_own_file(path) else ""
 
 
-def _read_log(path: Path) -> list[str]:
-    """Return the newest lines of a log with their times, from the first whole one on; none without a log. A line that
-    has no time belongs to the one before it."""
+def _read_log(path: Path) -> tuple[list[str], bool]:
+    """Return the newest lines of a log with their times, from the first whole one on, and whether these are all; none
+    without a log. A line that has no time belongs to the one before it."""
     if not is_own_file(path):  # a link could lead to any file of this machine
-        return []
+        return [], True
     with open_file(path) as file:
         file.seek(max(os.fstat(file.fileno()).st_size - MAX_LOG_BYTES, 0))
         start, text = file.tell(), file.read().decode("utf-8", errors="replace")
-    return [line for line in LOG_LINE.split(text.rstrip("\n"))[1 if start else 0 :] if line]
+    return [line for line in LOG_LINE.split(text.rstrip("\n"))[1 if start else 0 :] if line], not start
 
 
 def _merge(log: Sequence[str], stages: Sequence[StageRun]) -> list[tuple[str, str, str]]:

@@ -62,6 +62,10 @@ def test_a_long_log_is_read_from_a_whole_line_on(run: Path, monkeypatch: pytest.
     log(run, *(f"line {number}" for number in range(9)))
     monkeypatch.setattr(pages, "MAX_LOG_BYTES", 80)  # a line has 28 bytes
     assert [text for _, _, text in read_page(run)] == ["line 8", "line 7"]
+    append_jsonl(run / "rl" / "events.jsonl", {"step": 5, "kind": "alarm", "text": "early"})
+    page = open_viewer(run.parent, run.parents[1] / "cache").get(f"/run/{run.name}/logs").text
+    assert "<b>3</b> of 3 lines at the end of the log, the rest of which is not read." in page
+    assert "Events that these lines do not have come last." in page
 
 
 def test_an_event_is_marked_where_the_console_has_told_of_it(run: Path):
