@@ -50,6 +50,13 @@ class Strip(NamedTuple):
         """Return the tokens with the largest absolute values."""
         return sorted(self.tokens, key=lambda token: -abs(token.value))[:8]
 
+    @property
+    def windows(self) -> dict[str, int]:
+        """Return where the windows before and after this one begin, by the name of their link."""
+        before = {"Previous": max(self.first - MAX_TOKENS, 0)} if self.first else {}
+        after = self.first + len(self.tokens)
+        return {**before, "Next": after} if after < self.num_tokens else before
+
 
 def read_strip(row: Mapping[str, Any], run: Path, colour: str, *, first: int = 0) -> Strip | None:
     """Return the tokens of a row, coloured by the effect of the update if the colour is not known; None if they are not
@@ -61,6 +68,7 @@ def read_strip(row: Mapping[str, Any], run: Path, colour: str, *, first: int = 0
     known = [name for name, field in _FIELDS.items() if (sampled[field] == sampled[field]).any()]
     colour = colour if colour in known else "after"
     values = [float(value) for value in records[_FIELDS[colour]]]
+    first = first if first < len(values) else 0
     shown = mark_tokens(row["text"], map(int, records["end"]), values, colour)[first : first + MAX_TOKENS]
     series = Series(name="", points=[(float(token.place), token.value) for token in shown])
     chart = Chart(title=COLOURS[colour][1], series=[series], x_label="token")

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from ansatz.errors import DataError
 from ansatz.track.filters import All, Compare, FilterError, Flag, Not, Query, Tree, check_sort, parse_filter
 from ansatz.track.notes import VERDICTS, notes_path, read_notes, resolve_labels
-from ansatz.track.rollout_table import FIELDS, KINDS, TRAIN
+from ansatz.track.rollout_table import FIELDS, KINDS, TRAIN, read_questions
 from ansatz.track.step_files import EVALUATIONS
 from ansatz.track.stored_evaluations import compare_ends, stored_evaluations
 from ansatz.track.word_diff import word_diff
@@ -118,14 +118,14 @@ class ResponsePages:
 
     def show_group(self, name: str, place: str, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
-        sampled = All((_group_tree(place), Not(Flag("greedy"))))
-        members, total, waiting = at.select(sampled, limit=MAX_OF_GROUP, what=f"group {place!r}")
+        members, total, waiting = at.select(_sampled_tree(place), limit=MAX_OF_GROUP, what=f"group {place!r}")
         order = query.get("order", "")
         if order in ("reward", "tokens"):
             members.sort(key=lambda row: -row[order])
         asked = at.find_question(members[0])
         number = members[0]["group"]
         base = place.rpartition("/")[0]
+        after = f"{base}/{number + 1}"
         same = at.index.find_ids(Compare("problem", "=", members[0]["problem"]))
         others = dict.fromkeys(each.rpartition("/")[0] for each in same)
         return "group.html", {
@@ -136,7 +136,7 @@ class ResponsePages:
             "labels": read_notes(at.path).labels,
             "asked": asked,
             "before": f"{base}/{number - 1}" if number else "",
-            "after": f"{base}/{number + 1}",
+            "after": after if at.index.count(_sampled_tree(after)) else "",
             "waiting": waiting,
             "others": [other for other in others if other != place],
             "order": order,
@@ -178,7 +178,7 @@ class ResponsePages:
     def list_problems(self, name: str, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
         changes = compare_ends(stored_evaluations(at.read()))
-        return "problems.html", {**at.context("problems"), "changes": changes, "asked": at.index.problems}
+        return "problems.html", {**at.context("problems"), "changes": changes, "asked": read_questions(at.path)}
 
     def show_problem(self, name: str, place: str, query: Mapping[str, str]) -> Page:
         at = OpenRun.find(self.library, name)
@@ -237,6 +237,11 @@ def _group_tree(place: str) -> Tree:
         raise NotFound(f"{place!r} is not the place of a group, such as rl/12/7 or rl/50/heldout/7.")
     named = Compare("split", "=", split[0] if split else TRAIN)
     return All((Compare("stage", "=", stage), Compare("step", "=", at), named, Compare("group", "=", index)))
+
+
+def _sampled_tree(place: str) -> Tree:
+    """Return the filter of a group without its greedy response."""
+    return All((_group_tree(place), Not(Flag("greedy"))))
 
 
 def read_number(text: str) -> int | None:

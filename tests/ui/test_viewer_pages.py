@@ -545,6 +545,33 @@ def test_the_tokens_of_a_response_show_what_the_update_did_to_them(tmp_path: Pat
     assert "The responses themselves are whole" in answer.text
 
 
+def test_windows_of_the_tokens_of_a_response_lead_to_one_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    run, logps = make_run(tmp_path / "runs" / "run"), [-1.0, -2.0, -0.1]
+    facts = TokenFacts([1, 2, 3], [1, 3, 5], logps, logps, after=[-0.5, -2.25, -0.1], entropies=[0.5, 1.5, 0.0])
+    stored = replace(stored_group(scored(text="<a>b")), tokens=[facts])
+    Tracker(run / "rl", console=None, tensorboard=False, total_steps=9).samples(5, [stored])
+    monkeypatch.setattr("ansatz.ui.response.MAX_TOKENS", 2)
+    viewer = open_viewer(tmp_path / "runs", tmp_path / "cache")
+
+    def links(query: str = "") -> list[tuple[str, str]]:
+        page = viewer.get(f"/run/run/rollout/rl/5/0/0{query}").text
+        return re.findall(r'&amp;w=(\d+)">(\w+)</a>', page)
+
+    assert links() == links("?w=3") == [("2", "Next")]
+    assert links("?w=2") == links("?w=1") == [("0", "Previous")]
+
+
+def test_no_link_leads_to_a_page_that_is_not_there(viewer: TestClient, tmp_path: Path):
+    assert "Next group" in viewer.get("/run/whole/group/rl/1/6").text
+    for last in ("rl/1/7", "rl/4/heldout/0"):
+        assert "Next group" not in viewer.get(f"/run/whole/group/{last}").text
+    run = make_run(tmp_path / "runs" / "run")
+    for folder in ("samples", "evaluations"):
+        shutil.rmtree(run / "rl" / folder)
+    page = open_viewer(tmp_path / "runs", tmp_path / "cache").get("/run/run/problems")
+    assert (page.status_code, "Two evaluations with stored responses are needed" in page.text) == (200, True)
+
+
 @pytest.mark.parametrize("run", ["whole", "hostile", "torn"])
 def test_what_a_page_is_made_of_is_there_as_json(viewer: TestClient, run: str):
     for address in ["/", "/help", *addresses(run)]:
