@@ -184,7 +184,8 @@ class ResponsePages:
         at = OpenRun.find(self.library, name)
         tree, what = Compare("problem", "=", place), f"responses to the problem {place!r}"
         rows, total, waiting = at.select(tree, limit=MAX_OF_PROBLEM, what=what, whole="file")
-        order = {stage.name: number for number, stage in enumerate(at.read().stages)}
+        stages = at.summary.run.stages if at.summary.run else ()
+        order = {stage.name: number for number, stage in enumerate(stages)}
         rows.sort(key=lambda row: (order.get(row["stage"], -1), row["step"]))
         times: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
         for row in rows:
@@ -230,8 +231,10 @@ def group_place(row: Mapping[str, Any]) -> str:
 
 
 def _group_tree(place: str) -> Tree:
-    """Return the filter of a group, such as rl/12/7 or rl/50/heldout/7."""
-    stage, step, *split, number = (*place.split("/"), "", "", "")[: max(3, place.count("/") + 1)]
+    """Return the filter of a group, such as rl/12/7 or rl/50/heldout/7; 0/NAME/7 in a folder of `ansatz eval`."""
+    parts = place.split("/")
+    parts = ["", *parts] if parts[0].isdecimal() else parts  # the responses of such a folder have no stage
+    stage, step, *split, number = (*parts, "", "", "")[: max(3, len(parts))]
     at, index = read_number(step), read_number(number)
     if at is None or index is None or len(split) > 1:
         raise NotFound(f"{place!r} is not the place of a group, such as rl/12/7 or rl/50/heldout/7.")

@@ -613,6 +613,18 @@ def test_a_folder_of_an_evaluation_and_one_with_only_a_recipe_are_notices_and_hi
             assert viewer.get(address).status_code in (200, 400, 404), address
 
 
+def test_the_responses_of_a_folder_of_an_evaluation_have_pages(tmp_path: Path):
+    responses = [scored(problem(index=6), sample=sample) for sample in (0, 1)]
+    rows = [to_row(response_of(each.rollout, {"strict": each.score.verdict})) for each in responses]
+    write_jsonl(tmp_path / "runs" / "gsm8k" / "rollouts.jsonl", rows)
+    viewer = open_viewer(tmp_path / "runs", tmp_path / "cache")
+    assert 'href="/run/gsm8k/rollout/0/gsm8k/0/1"' in viewer.get("/run/gsm8k/rollouts").text
+    for page in ("rollout/0/gsm8k/0/1", "group/0/gsm8k/0"):
+        answer = viewer.get(f"/run/gsm8k/{page}")
+        assert (answer.status_code, '<p class="kicker">gsm8k' in answer.text) == (200, True)
+    assert ">gsm8k</a></th>" in viewer.get("/run/gsm8k/problem/p6").text
+
+
 def test_a_run_that_is_removed_while_a_page_is_made_costs_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The run disappears before the n-th question about a file, for every n of a page."""
     make_run(tmp_path / "whole")
