@@ -29,7 +29,7 @@ from ansatz.track.step_files import groups_path
 from ansatz.ui.read_files import NESTED, can_read, insert_flat, insert_problems, json_reader
 from ansatz.ui.sql import column_of, compile_sql, count_sql, order_by, quote
 
-VERSION = 6
+VERSION = 7
 MAX_GRADED = 20_000
 """Responses that `other` grades at most."""
 
