@@ -16,7 +16,8 @@ from ansatz.rollout.worker_set import Limits
 from ansatz.types import Finish, Problem, Prompt, Rollout
 
 SAMPLING = Sampling(num_samples=2, max_response_tokens=4)
-LIMITS = Limits(probe=1.0, lease=5.0, start=20.0, idle=30.0, patience=60.0)
+LIMITS = Limits(probe=1.0, lease=5.0, start=20.0, idle=30.0, patience=5.0)
+"""The patience is as short as a lease, so that the first leases, which take the patience, are as short as others."""
 
 
 def probe(version: int) -> Confirmation:

@@ -307,8 +307,8 @@ class ClusterSection(Section):
     address: str = ""
     """Address of a Ray cluster that runs already, such as auto or 10.0.0.1:6379. Empty: start one on this machine."""
     lease: Annotated[Float, Field(gt=0)] = 60.0
-    """Least time for a worker to sample a group before another worker gets it. Once durations are known, the limit is
-    four times their 99th percentile if that is longer."""
+    """Least time for a worker to sample a group before another worker gets it. Once 20 groups have landed, the limit is
+    four times the 99th percentile of their times if that is longer; before that, five sixths of `stall`."""
     start: Annotated[Float, Field(gt=0)] = 300.0
     """Time for a worker to start, and to load weights. A probe of its health must generate a few tokens within a
     thirtieth of this."""

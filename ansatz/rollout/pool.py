@@ -237,8 +237,10 @@ class Pool:
             self._workers.sample(slot, weights, [self._tickets[key] for key in keys])
 
     def _lease_s(self) -> float:
-        slow, floor = self._durations.quantile(0.99), self._workers.limits.lease
-        return floor if slow is None else max(floor, _LEASE_FACTOR * slow)
+        """Return the time to sample a group. Until durations are known, it is long enough for the longest responses:
+        a worker that samples them would otherwise be given up again and again."""
+        slow, limits = self._durations.quantile(0.99), self._workers.limits
+        return max(limits.lease, limits.patience if slow is None else _LEASE_FACTOR * slow)
 
     def _backup_age(self) -> float | None:
         return self._durations.quantile(_BACKUP_AT)

@@ -27,9 +27,9 @@ class Limits:
     """Seconds. They nest: probe < lease, and start covers the loading of weights (`config.schema.ClusterSection`).
 
     probe: to answer a probe. lease: to sample a group, at least; the limit is four times the 99th percentile of the
-    durations if that is longer. start: until a worker has joined, and until it has loaded weights. idle: a worker that
-    has been idle for this long is probed. restarts: of one worker within an hour (`cluster.health`). patience: how long
-    there may be room on the cluster for fewer than the least number of workers.
+    durations if that is longer, and patience until they are known. start: until a worker has joined, and until it has
+    loaded weights. idle: a worker that has been idle for this long is probed. restarts: of one worker within an hour
+    (`cluster.health`). patience: how long there may be room on the cluster for fewer than the least number of workers.
     """
 
     probe: float = 10.0
@@ -313,7 +313,8 @@ class WorkerSet:
             reasons = "; ".join(f"{slot.worker}: {slot.health.reason}" for slot in retired)
             raise RolloutError(
                 f"{left} of {self._num_workers} rollout workers are left, and cluster.min_workers is "
-                f"{self._min_workers}. The others died too often ({reasons}). Remove the cause, then resume the run."
+                f"{self._min_workers}. The others died too often ({reasons}). Remove the cause, or raise "
+                "cluster.lease if they were only slow; then resume the run."
             )
 
     def _restart(self, slot: Slot) -> None:

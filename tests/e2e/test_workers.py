@@ -107,12 +107,13 @@ def test_delays_change_the_order_of_landings_and_no_bit(
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_worker_that_is_killed_or_stopped_changes_no_bit(tmp_path: Path, undisturbed, number: signal.Signals):
+    """After three steps, 20 groups have landed, so that a lease no longer takes the patience."""
     metrics, hit = tmp_path / "runs" / "toy" / "rl" / "metrics.jsonl", list[int]()
 
     def harm() -> None:
         deadline = time.monotonic() + 240
         while time.monotonic() < deadline and not hit:
-            if metrics.exists() and len(read_jsonl(metrics)) >= 2 and (workers := workers_of_this_process()):
+            if metrics.exists() and len(read_jsonl(metrics)) >= 3 and (workers := workers_of_this_process()):
                 hit.append(workers[0].pid)
                 os.kill(workers[0].pid, number)
             time.sleep(0.02)

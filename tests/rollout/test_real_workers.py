@@ -120,7 +120,7 @@ def test_twenty_kills_reopen_the_leases_of_the_victims_within_two_seconds(cluste
 
 
 def test_a_stop_is_noticed_within_the_lease_and_late_answers_are_never_used(cluster: RayCluster, tmp_path: Path):
-    limits = Limits(probe=4.0, lease=2.0, start=100.0)
+    limits = Limits(probe=4.0, lease=2.0, start=100.0, patience=2.0)
     pool = pool_of(cluster, tmp_path, 2, limits=limits, shortest=0.3, longest=0.5)
     stopped, noticed = dict[int, float](), dict[int, float]()
 

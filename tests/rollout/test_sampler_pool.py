@@ -97,6 +97,15 @@ def test_a_worker_that_is_only_slow_is_cleared_by_the_probe_and_its_late_answer_
     assert pool.workers()[0].state is State.READY
 
 
+def test_a_worker_is_not_given_up_for_long_groups_before_any_duration_is_known():
+    workers = Workers(lambda worker, ticket: 10 * LIMITS.lease)
+    pool = workers.pool(1, limits=dataclasses.replace(LIMITS, patience=12 * LIMITS.lease))
+    pool.publish(weights(0), probe(0))
+    pool.submit(tickets(1, 1, 0))
+    collect_all(pool, 1)
+    assert pool.counts.deaths == 0
+
+
 def test_a_worker_that_keeps_its_old_weights_is_never_ready_with_the_new_ones():
     workers = Workers()
     workers.keeps_weights = {"w-0"}
@@ -171,7 +180,7 @@ def test_the_run_stops_when_too_few_workers_have_restarts_left():
     pool = workers.pool(1)
     pool.publish(weights(0), probe(0))
     pool.submit(tickets(1, 1, 0))
-    with pytest.raises(RolloutError, match=r"0 of 1 rollout workers are left, and cluster.min_workers is 1.*probe"):
+    with pytest.raises(RolloutError, match=r"0 of 1 rollout .* cluster.min_workers is 1.*probe.*raise cluster.lease"):
         pool.collect(1e6)
     assert pool.counts.deaths == 6
 
@@ -231,8 +240,8 @@ def test_a_worker_without_room_waits_for_a_node_and_the_others_sample_meanwhile(
 
 @pytest.mark.parametrize("returns", [True, False])
 def test_a_node_that_leaves_may_come_back_within_the_patience(returns: bool):
-    workers = Workers()
-    pool = workers.pool(2, min_workers=2)
+    workers, limits = Workers(), dataclasses.replace(LIMITS, patience=60.0)
+    pool = workers.pool(2, min_workers=2, limits=limits)
     pool.publish(weights(0), probe(0))
     pool.submit(tickets(1, 4, 0))
     collect_all(pool, 2)
@@ -241,12 +250,12 @@ def test_a_node_that_leaves_may_come_back_within_the_patience(returns: bool):
     left = workers.cluster.now()
     if returns:
         collect_all(pool, 2)
-        pool.collect(LIMITS.patience - 10.0)
+        pool.collect(limits.patience - 10.0)
         workers.set_room(2)
-        pool.collect(LIMITS.patience)
+        pool.collect(limits.patience)
         pool.submit(tickets(2, 4, 0))
         assert {landing.worker for landing in collect_all(pool, 4)} == {"w-0", "w-2"}
     else:
         with pytest.raises(RolloutError, match=r"only 1 of 2 .* at least 2 must have it: 2 workers, and there is room"):
             collect_all(pool, 9)
-        assert workers.cluster.now() - left == pytest.approx(LIMITS.patience, abs=4.0)
+        assert workers.cluster.now() - left == pytest.approx(limits.patience, abs=4.0)
