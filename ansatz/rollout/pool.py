@@ -165,9 +165,7 @@ class Pool:
     def do_due(self) -> float:
         """Do everything that does not need another event. Return the seconds until more will be due."""
         self._workers.run_timers()
-        for worker, keys in self._book.expire(self._cluster.now()).items():
-            self.counts.reopened += len(keys)
-            self._workers.suspect(worker, f"{len(keys)} groups were not sampled within {self._lease_s():.1f} s")
+        self.counts.reopened += sum(len(keys) for keys in self._book.expire(self._cluster.now()).values())
         self._assign()
         now, times = self._cluster.now(), [self._workers.next_timer()]
         times += [deadline] if (deadline := self._book.next_deadline()) is not None else []
@@ -214,27 +212,26 @@ class Pool:
 
         Without this bound, the first worker that is free would take the tickets of all that are still busy.
         """
-        weights, now = _weights_of(batch), self._cluster.now()
+        weights, now, lease_s = _weights_of(batch), self._cluster.now(), self._lease_s()
         share = -(-self._batch_sizes[batch] // self._workers.num_left)
-        keys = self._book.lease(slot.worker, batch, share, now=now, until=now + self._lease_s())
-        self._workers.sample(slot, weights, [self._tickets[key] for key in keys])
+        keys = self._book.lease(slot.worker, batch, share, now=now, until=now + lease_s)
+        self._workers.sample(slot, weights, [self._tickets[key] for key in keys], lease_s)
 
     def _back_up(self) -> None:
         """Give idle workers second leases of tickets that take longer than nearly all others."""
-        age, now = self._backup_age(), self._cluster.now()
+        age, now, lease_s = self._backup_age(), self._cluster.now(), self._lease_s()
         while age is not None and (oldest := self._book.oldest_single()) is not None and oldest[1] + age <= now:
             batch, _ = oldest
             weights = _weights_of(batch)
             if weights not in self._workers.idle:
                 return
             slot = next(iter(self._workers.idle[weights].values()))
-            keys = self._book.lease_again(
-                slot.worker, batch, begun_by=max(oldest[1], now - age), until=now + self._lease_s()
-            )
+            begun_by = max(oldest[1], now - age)
+            keys = self._book.lease_again(slot.worker, batch, begun_by=begun_by, until=now + lease_s)
             if not keys:
                 return
             self.counts.backups += len(keys)
-            self._workers.sample(slot, weights, [self._tickets[key] for key in keys])
+            self._workers.sample(slot, weights, [self._tickets[key] for key in keys], lease_s)
 
     def _lease_s(self) -> float:
         """Return the time to sample a group. Until durations are known, it is long enough for the longest responses:

@@ -150,21 +150,13 @@ class WorkerSet:
     def all_idle(self) -> list[Slot]:
         return [slot for slots in self.idle.values() for slot in slots.values()]
 
-    def sample(self, slot: Slot, weights: Weights, tickets: Iterable[Any]) -> None:
-        self._begin(slot, "sample", weights, None, list(tickets))
+    def sample(self, slot: Slot, weights: Weights, tickets: Iterable[Any], lease_s: float) -> None:
+        self._begin(slot, "sample", weights, lease_s, list(tickets))
 
     def push(self, slot: Slot, weights: Weights) -> None:
         self._set_busy(slot)
         slot.health.pushing(self._cluster.now())
         self._begin(slot, "push", weights, self.limits.start, *weights)
-
-    def suspect(self, worker: str, reason: str) -> None:
-        """Send a probe. It is answered after the running call, so a worker that is only slow can be cleared."""
-        slot = self._slot_of.get(worker)
-        if slot is not None and slot.health.state is State.READY:
-            slot.health.suspect(reason, self._cluster.now())
-            self._on_event(f"{slot.worker} is suspect: {reason}.")
-            self._probe(slot)
 
     def give_up(self, slot: Slot, reason: str) -> None:
         """Kill a worker. Its later reports are ignored."""
@@ -258,14 +250,13 @@ class WorkerSet:
             slot.health.cleared(now)
         self._set_idle(slot)
 
-    def _begin(self, slot: Slot, method: str, weights: Weights, limit_s: float | None, *args: Any) -> None:
-        """Begin a call. The worker is given up unless it answers within limit_s."""
+    def _begin(self, slot: Slot, method: str, weights: Weights, limit_s: float, *args: Any) -> None:
+        """Begin a call, which must end within limit_s (`_overdue`)."""
         self._set_busy(slot)
         now = self._cluster.now()
         number = self._cluster.call(slot.worker, method, *args)
         slot.call = Call(number=number, method=method, since=now, weights=weights)
-        if limit_s is not None:
-            self._at(now + limit_s, lambda: self._overdue(slot, number, limit_s))
+        self._at(now + limit_s, lambda: self._overdue(slot, number, limit_s))
 
     def _probe(self, slot: Slot) -> None:
         assert slot.health.weights is not None
@@ -281,8 +272,17 @@ class WorkerSet:
         self._at(now + self.limits.idle, self._probe_idle)
 
     def _overdue(self, slot: Slot, number: int, limit_s: float) -> None:
-        if slot.call is not None and slot.call.number == number:
-            self.give_up(slot, f"no answer to a {slot.call.method} within {limit_s:g} s")
+        """Give up a worker whose call has not ended in time. One that samples is probed first, even if others have
+        answered its tickets meanwhile. It answers the probe after the call, so it is cleared if it is only slow."""
+        if slot.call is None or slot.call.number != number:
+            return
+        if slot.call.method != "sample":
+            cause = f"{slot.health.reason}, and " if slot.health.reason else ""
+            self.give_up(slot, f"{cause}no answer to a {slot.call.method} within {limit_s:g} s")
+            return
+        slot.health.suspect(f"its groups were not sampled within {limit_s:.1f} s", self._cluster.now())
+        self._on_event(f"{slot.worker} is suspect: {slot.health.reason}.")
+        self._probe(slot)
 
     def _lose(self, slot: Slot, reason: str) -> None:
         now = self._cluster.now()

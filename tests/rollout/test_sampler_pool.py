@@ -73,6 +73,21 @@ def test_a_worker_that_hangs_is_given_up_after_the_lease_and_the_probe():
     assert "w-0" not in workers.cluster.alive
 
 
+def test_a_worker_that_hangs_is_given_up_even_if_another_has_answered_its_tickets():
+    workers = Workers(lambda worker, ticket: None if worker == "w-0" and ticket.step == 2 else 0.1)
+    pool = workers.pool(2)
+    pool.publish(weights(0), probe(0))
+    pool.submit(tickets(1, 40, 0))
+    collect_all(pool, 40)
+    pool.submit(tickets(2, 2, 0))
+    assert {landing.worker for landing in collect_all(pool, 2)} == {"w-1"}
+    pool.forget(each.key for each in tickets(2, 2, 0))
+    assert pool.counts.deaths == 0
+    pool.collect(4 * LIMITS.lease)
+    assert pool.counts.deaths == 1
+    assert "w-0" not in workers.cluster.alive
+
+
 def test_answers_of_a_stopped_worker_are_never_used_after_its_lease_has_ended():
     workers = Workers()
     pool = workers.pool(2)
@@ -180,7 +195,7 @@ def test_the_run_stops_when_too_few_workers_have_restarts_left():
     pool = workers.pool(1)
     pool.publish(weights(0), probe(0))
     pool.submit(tickets(1, 1, 0))
-    with pytest.raises(RolloutError, match=r"0 of 1 rollout .* cluster.min_workers is 1.*probe.*raise cluster.lease"):
+    with pytest.raises(RolloutError, match=r"0 of 1 .* cluster.min_workers is 1.*not sampled.*probe.*cluster.lease"):
         pool.collect(1e6)
     assert pool.counts.deaths == 6
 
