@@ -11,6 +11,7 @@ import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
+from ansatz.cluster.base import Failed
 from ansatz.cluster.health import Confirmation, Weights
 from ansatz.models.threads import one_thread
 from ansatz.models.weights import LiveWeights, WeightSource
@@ -56,12 +57,7 @@ class PooledTickets:
         fingerprint = self._store.publish(version, source)
         confirmation = self._probe(source)
         with self._changed:
-            self._pool.forget(self._done)
-            self._done = []
-            kept = self._store.versions()
-            for weights in self._pool.published():
-                if weights.version not in kept:
-                    self._pool.withdraw(weights)
+            self._forget_done()
             self._pool.publish(Weights(version, fingerprint), confirmation)
         return fingerprint
 
@@ -90,7 +86,8 @@ class PooledTickets:
                 groups[landing.ticket.key] = landing.rollouts
                 for rollout in landing.rollouts:
                     on_finished(rollout)
-        self._done += keys
+        with self._changed:
+            self._done += keys
         return [groups[ticket.key] for ticket in tickets]
 
     def metrics(self) -> Mapping[str, float]:
@@ -125,6 +122,8 @@ class PooledTickets:
                     wait_s = self._pool.do_due()
                 events = self._pool.events(min(wait_s, _TURN_S))
                 with self._changed:
+                    if any(isinstance(event, Failed) for event in events):
+                        self._forget_done()  # a worker may have been loading weights whose files are gone
                     self._pool.handle(events)
                     landed = self._pool.take()
                 for landing in landed:
@@ -138,6 +137,15 @@ class PooledTickets:
             with self._changed:
                 self._error = error
                 self._changed.notify_all()
+
+    def _forget_done(self) -> None:
+        """Forget the tickets that nobody waits for any more, and withdraw the weights that the store has dropped."""
+        self._pool.forget(self._done)
+        self._done = []
+        kept = self._store.versions()
+        for weights in self._pool.published():
+            if weights.version not in kept:
+                self._pool.withdraw(weights)
 
     def _probe(self, source: WeightSource) -> Confirmation:
         """Return the report of a sampler with these weights; without log-probs if they are not a policy in this

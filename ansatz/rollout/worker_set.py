@@ -213,10 +213,15 @@ class WorkerSet:
 
     def _joined(self, slot: Slot) -> None:
         slot.no_room = ""
+        self._load(slot)
+
+    def _load(self, slot: Slot) -> None:
+        """Let a worker load the weights that open tickets need first, or the newest, or the next to be published."""
         weights = self._first_weights()
-        if weights is None and self.published:
-            weights = max(self.published)
+        if weights not in self.published:
+            weights = max(self.published, default=None)
         if weights is None:
+            slot.call = None
             self._without_weights.append(slot)
         else:
             self.push(slot, weights)
@@ -225,7 +230,10 @@ class WorkerSet:
         if isinstance(event, Failed):
             if event.fatal:
                 raise RolloutError(f"{slot.worker} cannot {call.method}: {event.error}")
-            self.give_up(slot, f"{call.method} failed: {event.error}")
+            if call.method == "push" and call.weights not in self.published:
+                self._load(slot)  # no ticket needs the weights any more, so their files are gone
+            else:
+                self.give_up(slot, f"{call.method} failed: {event.error}")
         elif call.method == "sample":
             slot.call = None
             self._set_idle(slot)
@@ -237,7 +245,7 @@ class WorkerSet:
         is_push = call.method == "push"
         expected = self.published.get(call.weights) if is_push else slot.expected
         if expected is None:
-            self.give_up(slot, f"weights {call.weights.version} were withdrawn while it loaded them")
+            self._load(slot)  # the weights were withdrawn while it loaded them
             return
         if lie := contradiction(expected, reported, exact=self._exact, previous=slot.before if is_push else None):
             self.lied(slot, lie)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from fake_cluster import FakeCluster, Plan
 from pool_workers import LIMITS, Workers, collect_all, probe, rollouts_of, ticket, weights
 
 from ansatz.cluster.health import State
@@ -132,6 +133,25 @@ def test_a_worker_that_keeps_its_old_weights_is_never_ready_with_the_new_ones():
     assert {landing.worker for landing in collect_all(pool, 4)} <= {"w-1", "w-2"}
     assert pool.counts.lies == 1
     assert all(ticket.step == 1 for ticket in workers.leased("w-0"))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_worker_whose_weights_are_withdrawn_while_it_loads_them_loads_others(fails: bool):
+    workers = Workers()
+    missing = Plan(seconds=0.5, error="RolloutError: version 0 of the weights is not in the store")
+    workers.cluster = FakeCluster(
+        lambda worker, method, args: (
+            missing if fails and (method, args[:1]) == ("push", (0,)) else workers.script(worker, method, args)
+        )
+    )
+    pool = workers.pool(1)
+    pool.publish(weights(0), probe(0))
+    pool.collect(1.2)  # it loads them
+    pool.publish(weights(1), probe(1))
+    pool.withdraw(weights(0))
+    pool.submit(tickets(2, 2, 1))
+    collect_all(pool, 2)
+    assert pool.counts.deaths == 0
 
 
 def test_an_answer_from_other_weights_is_dropped_and_its_worker_is_given_up():
