@@ -125,7 +125,7 @@ def contradiction(
         return f"its log-probs of the probe are not those of {wanted}{_gap(pushed.logps, reported.logps)}"
     if not exact and previous is not None:
         old_pushed, old_reported = previous
-        if old_pushed.logps != pushed.logps and old_reported.logps == reported.logps:
+        if old_pushed.logps not in ((), pushed.logps) and old_reported.logps == reported.logps:
             return f"its log-probs of the probe are still those of policy version {old_pushed.policy_version}"
     return None
 

@@ -78,6 +78,12 @@ def test_equal_weights_under_a_new_version_are_no_lie():
     assert contradiction(same_weights, reported, exact=False, previous=before) is None
 
 
+def test_weights_from_before_a_resume_whose_log_probs_are_not_known_show_no_lie():
+    before = Confirmation(policy_version=3, logps=()), Confirmation(policy_version=3, logps=(-1.01, -1.99))
+    reported = Confirmation(policy_version=4, logps=(-1.01, -1.99))  # a skipped step: the same weights
+    assert contradiction(NEW, reported, exact=False, previous=before) is None
+
+
 def test_delays_double_and_the_sixth_death_within_an_hour_spends_the_budget():
     budget = RestartBudget()
     assert [budget.delay_after_death(float(minute)) for minute in range(6)] == [1.0, 2.0, 4.0, 8.0, 16.0, None]
