@@ -265,7 +265,7 @@ class RayCluster:
         return RayAlive(
             raylet=find_raylet(node.raylet_socket_name),
             head=(host.strip("[]"), int(port)),
-            patience_s=0.0 if self._folder else _HEAD_S,
+            patience_s=0.0 if self._local else _HEAD_S,
         )
 
     def _check_alive(self, *, max_age_s: float = 0.0) -> None:

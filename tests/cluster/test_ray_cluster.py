@@ -69,6 +69,12 @@ def cluster():
     assert not [process for process in psutil.Process().children(recursive=True) if "ray" in process.name()]
 
 
+def test_no_cluster_on_the_ray_of_this_machine_waits_for_a_lost_head(cluster: RayCluster):
+    second = RayCluster()  # as the workers of a run whose trainer ranks have started Ray
+    assert [each._alive.patience_s for each in (cluster, second)] == [0.0, 0.0]
+    second.close()
+
+
 def test_a_killed_worker_ends_with_its_children_even_if_it_is_stopped(cluster: RayCluster):
     worker, parent, child = pids_of(cluster)
     os.kill(parent, signal.SIGSTOP)
