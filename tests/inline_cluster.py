@@ -63,7 +63,7 @@ class InlineCluster:
             value = getattr(self._hosts[worker], method)(
                 *args, lambda item: emitted.append(Partial(worker, call, item))
             )
-        except Exception as error:  # a worker in another process reports every exception in this way too
+        except BaseException as error:  # a worker in another process reports every exception in this way too
             self._events += [*emitted, Failed.of(worker, call, error)]
         else:
             self._events += [*emitted, Answered(worker, call, value)]

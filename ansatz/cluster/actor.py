@@ -102,7 +102,7 @@ class Actor:
             try:
                 value = getattr(self._host, method)(*args, lambda item: messages.put(("emitted", item)))
                 messages.put(("answered", value))
-            except Exception as error:  # whatever a host raises belongs to the caller
+            except BaseException as error:  # also what ends a process, such as exit(), belongs to the caller
                 failed = Failed.of("", 0, error)
                 messages.put(("failed", (failed.error, failed.fatal)))
 

@@ -18,7 +18,8 @@ class Host:
         return len(values)
 
     def fail(self, kind: str, emit: Emit) -> None:
-        raise {"bug": ValueError, "user": ModelError, "engine": RolloutError}[kind]("as requested")
+        kinds = {"bug": ValueError, "exit": SystemExit, "user": ModelError, "engine": RolloutError}
+        raise kinds[kind]("as requested")
 
     def pids(self, emit: Emit) -> int:
         """Its own process, after the start of a child process that would live for ten minutes."""

@@ -21,7 +21,7 @@ def _script(worker: str, method: str, args: tuple[Any, ...]) -> Plan:
     emitted: list[tuple[float, Any]] = []
     try:
         value = getattr(Host(), method)(*args, lambda item: emitted.append((0.1, item)))
-    except Exception as error:
+    except BaseException as error:
         failure = Failed.of(worker, 0, error)
         return Plan(seconds=0.2, error=failure.error, fatal=failure.fatal)
     return Plan(seconds=0.2, value=value, emits=emitted)
@@ -89,7 +89,7 @@ def test_calls_of_a_worker_run_one_after_the_other(cluster: Cluster):
     ]
 
 
-@pytest.mark.parametrize(("kind", "fatal"), [("bug", False), ("engine", False), ("user", True)])
+@pytest.mark.parametrize(("kind", "fatal"), [("bug", False), ("exit", False), ("engine", False), ("user", True)])
 def test_an_exception_is_reported_and_the_worker_lives(cluster: Cluster, kind: str, fatal: bool):
     (worker,) = cluster.start(ROLE, 1)
     until(cluster, Joined)
