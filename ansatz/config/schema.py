@@ -313,10 +313,10 @@ class ClusterSection(Section):
     """Time for a worker to start, and to load weights. A probe of its health must generate a few tokens within a
     thirtieth of this."""
     stall: Annotated[Float, Field(gt=0)] = 600.0
-    """If nothing is sampled and no step ends for this long, the run prints who waits for whom, with all stacks. After
-    twice this time it saves if possible, and ends. Five sixths of it limit one call of a trainer's ranks, such as the
-    update of a step, before they start again from the last checkpoint. The run also waits that long for nodes if some
-    have left and fewer than min_workers fit."""
+    """If workers sample nothing and no step ends for this long, the run prints who waits for whom, with all stacks.
+    After twice this time it saves if possible, and ends. Five sixths of it limit one call of a trainer's ranks, such as
+    the update of a step, before they start again from the last checkpoint. The run also waits that long for nodes if
+    some have left and fewer than min_workers fit."""
 
     @model_validator(mode="after")
     def times_nest(self) -> ClusterSection:

@@ -53,7 +53,7 @@ class PooledTickets:
         self._thread.start()
 
     def publish(self, version: int, source: WeightSource) -> str:
-        self._progress()
+        self.progress()
         fingerprint = self._store.publish(version, source)
         confirmation = self._probe(source)
         with self._changed:
@@ -95,16 +95,17 @@ class PooledTickets:
             counts = dataclasses.asdict(self._pool.counts)
         return {f"perf/workers/{name}": float(count) for name, count in counts.items()}
 
+    def progress(self) -> None:
+        """Note that the run has not stalled: something has landed, or the trainer has done something."""
+        if self._watch is not None:
+            self._watch.progress()
+
     def close(self) -> None:
         if self._watch is not None:
             self._watch.close()
         self._closed = True
         self._thread.join(timeout=5.0)
         self._pool.close()
-
-    def _progress(self) -> None:
-        if self._watch is not None:
-            self._watch.progress()
 
     def _describe(self) -> str:
         """Describe who waits for whom, since when. This takes no lock, because its holder may be what hangs."""
@@ -129,7 +130,7 @@ class PooledTickets:
                 for landing in landed:
                     self._on_landed(landing)
                 if landed:
-                    self._progress()
+                    self.progress()
                     with self._changed:
                         self._landed |= {landing.ticket.key: landing for landing in landed}
                         self._changed.notify_all()

@@ -27,7 +27,7 @@ class StallWatch:
         self._thread.start()
 
     def progress(self) -> None:
-        """Note that something has landed, or that weights have been updated."""
+        """Note that something has landed, or that the trainer has made or repeated an update."""
         self._last = own_clock.now()
 
     def close(self) -> None:

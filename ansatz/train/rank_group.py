@@ -5,7 +5,7 @@ A rank alone is of no use: as soon as one dies, raises or does not answer, all o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,11 +37,21 @@ class RankLimits:
 class RankGroup:
     """Ranks that act as one. size: number of ranks. min_size: the smallest number to start with if there is less room.
 
-    role: its host provides the methods of `RankHost`. The caller closes the cluster.
+    role: its host provides the methods of `RankHost`. on_answer: called whenever all ranks have answered alike. The
+    caller closes the cluster.
     """
 
-    def __init__(self, cluster: Cluster, role: Role, *, size: int, min_size: int, limits: RankLimits) -> None:
-        self._cluster, self._role, self._limits = cluster, role, limits
+    def __init__(
+        self,
+        cluster: Cluster,
+        role: Role,
+        *,
+        size: int,
+        min_size: int,
+        limits: RankLimits,
+        on_answer: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._cluster, self._role, self._limits, self._on_answer = cluster, role, limits, on_answer
         self._size, self._min_size = size, min_size
         self.workers: list[str] = []
         self.status: Status | None = None
@@ -166,6 +176,7 @@ class RankGroup:
                     "of Ansatz. Resume from the last checkpoint on other machines."
                 )
         self.status, self.peak_gb = first.status, max(answer.peak_gb for answer in answers)
+        self._on_answer()
         if first.error is not None:
             raise first.error
         return first

@@ -28,8 +28,8 @@ class Ranks:
     """Every rank keeps a sum that depends on the order of updates.
 
     harm: called with (rank, method, arguments) before each call; what it returns replaces the plan.
-    updates: (worker, step) of every update. left: the workers that have been told to leave. room: the number of ranks
-    that can be placed at a time.
+    updates: (worker, step) of every update. answered: when all ranks had answered a call. left: the workers that have
+    been told to leave. room: the number of ranks that can be placed at a time.
     """
 
     def __init__(self) -> None:
@@ -38,6 +38,7 @@ class Ranks:
         self.version: dict[str, int] = {}
         self.rank: dict[str, int] = {}
         self.updates: list[tuple[str, int]] = []
+        self.answered: list[float] = []
         self.left: list[str] = []
         self.needs_greedy = False
         self.harm: Callable[[int, str, tuple[Any, ...]], Plan | None] = lambda rank, method, args: None
@@ -93,7 +94,14 @@ class Ranks:
         return RankAnswer(status=status, agreed=agreed, own=own, error=error, peak_gb=float(self.rank[worker]))
 
     def trainer(self, folder: Path, *, min_size: int = 2) -> DistributedTrainer:
-        group = RankGroup(self.cluster, Role(name="trainer", target=""), size=2, min_size=min_size, limits=LIMITS)
+        group = RankGroup(
+            self.cluster,
+            Role(name="trainer", target=""),
+            size=2,
+            min_size=min_size,
+            limits=LIMITS,
+            on_answer=lambda: self.answered.append(self.cluster.now()),
+        )
         trainer = DistributedTrainer(group, tokenizer=None, stage_folder=folder)
         self.events: list[tuple[int, str]] = []
         trainer.on_event = lambda step, text: self.events.append((step, text))
@@ -149,6 +157,16 @@ def test_what_is_repeated_is_what_no_checkpoint_has(tmp_path: Path, undisturbed:
     assert train(ranks, tmp_path / "run") == undisturbed
     new = sorted(ranks.rank)[-2]
     assert [step for worker, step in ranks.updates if worker == new] == [*repeated, *range(step, 7)]
+
+
+def test_every_answer_to_a_repeated_call_is_noted(tmp_path: Path):
+    """Otherwise a run whose ranks repeat many steps would look as if it had stalled."""
+    whole, ranks = Ranks(), Ranks()
+    train(whole, tmp_path / "whole")
+    ranks.harm = once(5, "update", Plan(seconds=None))
+    train(ranks, tmp_path / "run")
+    # They join, restore step 2, make the batches and updates of steps 3 and 4 again, and the batch of step 5.
+    assert len(ranks.answered) == len(whole.answered) + 1 + 1 + 2 * 2 + 1
 
 
 def test_updates_that_a_checkpoint_has_are_not_kept(tmp_path: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,10 @@ def explain_ranks(section: ClusterSection) -> list[str]:
     ]
 
 
-def on_ranks(spec: Spec[Any], section: ClusterSection, cluster: Cluster, folder: Path) -> DistributedTrainer:
-    """Start the trainer on the ranks that the recipe requests. folder: of the stage."""
+def on_ranks(
+    spec: Spec[Any], section: ClusterSection, cluster: Cluster, folder: Path, *, on_answer: Callable[[], None]
+) -> DistributedTrainer:
+    """Start the trainer on the ranks that the recipe requests. folder: of the stage. on_answer: see `RankGroup`."""
     role = Role(
         name="trainer",
         target=HOST,
@@ -61,7 +64,7 @@ def on_ranks(spec: Spec[Any], section: ClusterSection, cluster: Cluster, folder:
     )
     limits = RankLimits(start=section.start, call=section.patience, patience=section.patience)
     min_size = section.min_trainers or section.trainers
-    group = RankGroup(cluster, role, size=section.trainers, min_size=min_size, limits=limits)
+    group = RankGroup(cluster, role, size=section.trainers, min_size=min_size, limits=limits, on_answer=on_answer)
     return DistributedTrainer(group, tokenizer=load_tokenizer(Path(spec.path)), stage_folder=folder)
 
 

@@ -27,6 +27,7 @@ class OnCluster:
     def __init__(self, section: ClusterSection) -> None:
         self._section = section
         self._cluster: RayCluster | None = None
+        self._tickets: PooledTickets | None = None
 
     def check(self, config: Config) -> None:
         """Raise MissingExtraError if Ray is not installed, and ConfigError for a recipe that ranks cannot run."""
@@ -54,7 +55,7 @@ class OnCluster:
             return spec.build()
         if self._cluster is None:
             self._cluster = RayCluster(self._section.address)
-        return on_ranks(spec, self._section, self._cluster, folder)
+        return on_ranks(spec, self._section, self._cluster, folder, on_answer=self._note_progress)
 
     def tickets(
         self,
@@ -80,12 +81,18 @@ class OnCluster:
             limits=Limits(probe=section.probe, lease=section.lease, start=section.start, patience=section.patience),
             exact=config.rollout.engine.get("name", "native") == "native" and on_cpu,
         )
-        return PooledTickets(pool, store, on_landed=on_landed, on_event=on_event, stall_s=section.stall)
+        self._tickets = PooledTickets(pool, store, on_landed=on_landed, on_event=on_event, stall_s=section.stall)
+        return self._tickets
 
     def close(self) -> None:
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
+
+    def _note_progress(self) -> None:
+        """Note that ranks have answered. A run whose ranks repeat the steps since a checkpoint has not stalled."""
+        if self._tickets is not None:
+            self._tickets.progress()
 
     def _requests(self, cluster: RayCluster) -> list[Request]:
         """Return the resources of the trainer's ranks and of the workers."""
