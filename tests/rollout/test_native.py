@@ -365,6 +365,18 @@ def test_sampling_in_chunks_gives_the_same_tokens(policy: Policy, monkeypatch: p
     assert max(sizes) == rows
 
 
+def test_no_product_of_the_head_has_few_rows_where_nothing_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product of one or two rows can round differently from one of many: the last chunk has as few, and so have the
+    prompts of a chunk of first tokens."""
+    policy, sizes = tiny_policy(device="cpu"), list[int]()
+    monkeypatch.setattr(step_choice, "_choose_fused", lambda policy: None)
+    monkeypatch.setattr(logps, "CHUNK_LOGITS", 20 * VOCAB_SIZE)
+    monkeypatch.setattr(logps, "CHUNK_ROWS", 1)
+    policy.head.register_forward_hook(lambda head, inputs, logits: sizes.append(len(inputs[0])))
+    generate(policy)
+    assert {size % slots.ROW_STEP for size in sizes} == {0}
+
+
 @pytest.mark.parametrize("groups_per_call", [1, 2, 3])
 def test_a_rollout_has_the_same_bits_whichever_groups_are_sampled_with_it(groups_per_call):
     """Workers share the groups of a step, so each call has other groups than a call for the whole step."""

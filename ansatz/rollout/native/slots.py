@@ -417,11 +417,15 @@ class Slots:
         return None
 
     def _logits(self, hidden_CH: Tensor) -> Tensor:
-        """Compute logits over the temperature. Within `equal_rows`, a row gets the same bits in every batch."""
-        temperature = self.sampling.temperature or 1.0
+        """Compute logits over the temperature. Within `equal_rows`, a row gets the same bits in every batch, because
+        a product of a few rows, such as the last chunk, is filled up with zeros."""
+        num_rows, temperature = len(hidden_CH), self.sampling.temperature or 1.0
+        if missing := -num_rows % self.row_step:
+            hidden_CH = nn.functional.pad(hidden_CH, (0, 0, 0, missing))
         if temperature == 1.0 and self.policy.softcap is None and hidden_CH.is_cuda and kernels_on(hidden_CH.device):
-            return nn.functional.linear(hidden_CH, self.policy.head.weight)  # which the kernels read as float32
-        return finish_logits(self.policy.head(hidden_CH), temperature, self.policy.softcap)
+            logits_CV = nn.functional.linear(hidden_CH, self.policy.head.weight)  # which the kernels read as float32
+            return logits_CV[:num_rows]
+        return finish_logits(self.policy.head(hidden_CH)[:num_rows], temperature, self.policy.softcap)
 
     def _draw(self, slots: Tensor | slice, logits_BV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the result of `sample_tokens` for the next token of these slots."""
