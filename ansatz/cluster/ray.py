@@ -12,7 +12,8 @@ has started nor a process that is stopped, so processes are killed as trees, by 
 process, on others by a task on their node.
 
 The resources of a worker are reserved as a placement group: one for each worker, or one for all of a role that starts
-`together`. Ray keeps a group that has no room until there is some, also on a node that joins later.
+`together`. Ray keeps a group that has no room until there is some, also on a node that joins later. It would get
+the room of trainer ranks that are killed, so their group stays until they start again.
 """
 
 from __future__ import annotations
@@ -117,6 +118,7 @@ class RayCluster:
             self._connect(address)
         self._alive = self._watched()
         self._workers: dict[str, _Worker] = {}
+        self._kept: list[Any] = []  # the groups of workers that started together and are gone
         self._pending: dict[Any, tuple[str, int]] = {}  # Ray's references, or generators of them -> worker and call
         self._events = deque[Event]()
         self._lock = threading.RLock()
@@ -175,11 +177,20 @@ class RayCluster:
             return [(reserve([taken], strategy="STRICT_PACK"), 0) for _ in range(count)]
         request = Request(name=f"{role.name} processes", count=count, each=taken)
         self.check_room([*self._held(), request])
-        group = reserve([taken] * count, strategy="PACK")
+        group = self._take_kept([taken] * count) or reserve([taken] * count, strategy="PACK")
         if not group.wait(_TOGETHER_S):
             self._groups.remove_placement_group(group)
             raise RolloutError(f"{count} {request.name} have no room on the Ray cluster: {_TAKEN}.")
         return [(group, bundle) for bundle in range(count)]
+
+    def _take_kept(self, bundles: list[dict[str, float]]) -> Any:
+        """Return the kept placement group of these bundles, or None, and remove the others."""
+        taken = next((group for group in self._kept if group.bundle_specs == bundles), None)
+        for group in self._kept:
+            if group is not taken:
+                self._groups.remove_placement_group(group)
+        self._kept.clear()
+        return taken
 
     def _place(self, group: Any, bundle: int) -> dict[str, Any]:
         if group is None:
@@ -242,6 +253,8 @@ class RayCluster:
         with self._lock:
             for worker in list(self._workers):
                 self._remove(worker, "closed")
+            if not self._alive.cause():
+                self._take_kept([])
             self._pending.clear()
             self._events.clear()
         if self._owns_ray and self._ray.is_initialized():
@@ -400,8 +413,11 @@ class RayCluster:
             time.sleep(0.01)
         kill_all(tree)
         is_shared = any(other.group is worker.group for other in self._workers.values())
-        if worker.group is not None and not is_shared and not self._alive.cause():
-            self._groups.remove_placement_group(worker.group)
+        if worker.group is not None and not is_shared:
+            if worker.role.together:
+                self._kept.append(worker.group)
+            elif not self._alive.cause():
+                self._groups.remove_placement_group(worker.group)
         self._events.append(Died(name, cause))
 
 

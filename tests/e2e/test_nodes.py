@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import pytest
 from gated_host import FOLDER
 from toy_runs import REPOSITORY, different_results, toy_config, toy_recipe
 
+from ansatz.cluster.base import Joined, Role
+from ansatz.cluster.ray import RayCluster
 from ansatz.errors import RolloutError
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.track.jsonl import read_jsonl
@@ -152,3 +155,27 @@ def test_a_request_that_no_node_can_hold_fails_within_five_seconds(tmp_path: Pat
         run_pipeline(toy_config(tmp_path, {**CHANGES, "cluster": cluster}))
     assert time.monotonic() - begun < 5.0
     assert not (tmp_path / "runs").exists()
+
+
+def test_ranks_start_again_where_they_were_although_a_worker_waits_for_room(nodes: Nodes):
+    nodes.add()
+    role = Role(name="rank", target="builtins:object", together=True)
+    with closing(RayCluster(nodes.address)) as cluster, closing(RayCluster(nodes.address)) as other:
+        count = round(sum(node.resources.get("CPU", 0.0) for node in cluster.nodes() if node.alive))
+        ranks = start_and_join(cluster, role, count)  # they take everything
+        (worker,) = other.start(Role(name="worker", target="builtins:object"), 1)
+        for rank in ranks:
+            cluster.kill(rank)
+        start_and_join(cluster, role, count)
+        assert other.waits_for_room(worker)
+
+
+def start_and_join(cluster: RayCluster, role: Role, count: int) -> list[str]:
+    workers, joined = cluster.start(role, count), set[str]()
+
+    def have_joined() -> bool:
+        joined.update(event.worker for event in cluster.events(0.1) if isinstance(event, Joined))
+        return joined == set(workers)
+
+    wait_for(have_joined)
+    return workers
