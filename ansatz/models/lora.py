@@ -14,7 +14,7 @@ import copy
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -117,9 +117,13 @@ def add_adapters(
         revision=None if parts is None else parts.revision,
         task_type=task,
     )
+    # Of a model with a config, peft would take `down_proj` for the experts of a mixture, and adapt those instead.
+    plain = nn.ModuleDict(dict(model.named_children()))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        peft.inject_adapter_in_model(settings, model)
+        peft.inject_adapter_in_model(settings, plain)
+    assert _adapted(name for name, _ in model.named_parameters()) == {*layers}, "peft has adapted other layers"
+    model.peft_config = {_NAME: settings}
     if stored is not None:
         for name, value in stored.weights.items():
             model.get_parameter(name).data.copy_(value)
@@ -250,6 +254,11 @@ def _linear_layers(policy: Policy, targets: tuple[str, ...]) -> list[str]:
     return [name for name in layers if not targets or name.rpartition(".")[2] in targets]
 
 
+def _adapted(names: Iterable[str]) -> set[str]:
+    """Return the full names of the layers that have adapters, from the names of parameters."""
+    return {name.partition(".lora_")[0] for name in names if ".lora_" in name}
+
+
 def merge_adapters(policy: Policy, base: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Compute the base's weights by their own names, with W + (alpha / rank) B A instead of each adapted W.
 
@@ -263,14 +272,15 @@ def merge_adapters(policy: Policy, base: Mapping[str, Tensor], weights: Mapping[
     merged: dict[str, Tensor] = {}
     for name, value in chain(base.items(), float_weights(policy.base)):
         merged[name] = weights.get(name, value).detach().to("cpu", torch.float32, copy=True)
-        a, b = (weights.get(f"{name.removesuffix('.weight')}.lora_{side}.{_NAME}.weight") for side in "AB")
-        if a is not None and b is not None:
-            merged[name] += scale * (b.cpu() @ a.cpu())
+    for layer in _adapted(weights):
+        a, b = (weights[f"{layer}.lora_{side}.{_NAME}.weight"].detach().cpu() for side in "AB")
+        merged[f"{layer}.weight"] += scale * (b @ a)
     return merged
 
 
 def save_adapters(policy: Policy, folder: Path, *, weights: Mapping[str, Tensor]) -> None:
-    """Save float32 adapters in peft's format. `PeftModel.from_pretrained(model, folder)` reads them.
+    """Save float32 adapters in peft's format. `PeftModel.from_pretrained(model, folder)` reads them, except those of
+    dense MLPs in models that it takes for mixtures of experts throughout (DeepSeek, Qwen3).
 
     The folder of a reward model has its head too, as one of peft's `modules_to_save`.
     """

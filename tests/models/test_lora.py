@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from tiny_models import ARCHITECTURES, packed, some_sequences, tiny_folder, tiny_policy
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
 from ansatz.errors import ConfigError, MissingExtraError
@@ -78,10 +78,20 @@ def test_base_and_policy_can_be_computed_in_parallel_threads() -> None:
         assert torch.allclose(result, expected[index % 2], atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["qwen3, grouped heads, tied", "qwen2, biases, untied", "qwen3 mixture of experts"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "qwen3, grouped heads, tied",
+        "qwen2, biases, untied",
+        "qwen3 mixture of experts",
+        "deepseek v3, latents, experts in groups",
+    ],
+)
 def test_merged_weights_give_the_same_logits(name: str) -> None:
     policy = moved(add_adapters(tiny_policy(name), rank=4, alpha=6.0))
     plain = tiny_policy(name)
+    linears = {name for name, module in plain.model.named_modules() if isinstance(module, nn.Linear)} - {"lm_head"}
+    assert {name.partition(".lora_")[0] for name in trained(policy)} == linears
     weights = lora.merge_adapters(policy, dict(policy.base.named_parameters()), trained(policy))
     assert weights.keys() == dict(plain.model.named_parameters()).keys()
     for key, parameter in plain.model.named_parameters():
