@@ -245,6 +245,11 @@ def _linear_layers(policy: Policy, targets: tuple[str, ...]) -> list[str]:
         for name, module in policy.model.named_modules()
         if isinstance(module, nn.Linear) and not any(module is head for head in heads)
     ]
+    if not layers:
+        raise ConfigError(
+            f"model.lora: model.path = {policy.path!r} has no linear layers that take adapters (those of GPT-2 are of "
+            "another kind). Leave model.lora out, or use another model."
+        )
     last_names = {name.rpartition(".")[2] for name in layers}
     for target in targets:
         if target not in last_names:

@@ -15,6 +15,7 @@ from ansatz.models import lora
 from ansatz.models.load import Policy, head_logits, load_policy
 from ansatz.models.lora import add_adapters, bind_adapters
 from ansatz.models.threads import parallel_map
+from tools.families import GPT2_SIZES
 
 
 def logits(policy: Policy) -> Tensor:
@@ -139,6 +140,13 @@ def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> N
     with pytest.raises(ConfigError) as caught:
         bind_adapters(settings, seed=0)(tiny_policy("qwen3, untied"))
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("targets", [(), ("c_attn",)])
+def test_a_model_without_linear_layers_is_refused(tmp_path: Path, targets: tuple[str, ...]) -> None:
+    policy = load_policy(tiny_folder(tmp_path, "GPT2Config", **GPT2_SIZES))
+    with pytest.raises(ConfigError, match=r"has no linear layers that take adapters .* Leave model\.lora out"):
+        add_adapters(policy, targets=targets)
 
 
 def test_a_missing_peft_is_reported_only_if_adapters_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
