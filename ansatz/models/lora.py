@@ -298,8 +298,8 @@ def save_adapters(policy: Policy, folder: Path, *, weights: Mapping[str, Tensor]
     def name_in_base(name: str) -> str:
         return inner + name.removeprefix("model.") if name.startswith("model.") else name
 
-    # A set has another order in every process.
-    settings.target_modules = sorted(map(name_in_base, settings.target_modules))
+    # Full names: peft shortens its own to endings, which layers for images can have too.
+    settings.target_modules = sorted(map(name_in_base, _adapted(weights)))
     settings.save_pretrained(folder)
     stored = {
         _PREFIX + name_in_base(name).replace(f".{_NAME}.", "."): value.contiguous() for name, value in weights.items()
