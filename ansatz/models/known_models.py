@@ -52,6 +52,13 @@ class ModelShape:
     def linears(self) -> dict[str, tuple[int, int]]:
         """(inputs, outputs) of a layer's linear maps, under transformers' names."""
         hidden, intermediate = self.hidden_size, self.intermediate_size
+        if self.architecture == "phi3":
+            return {
+                "qkv_proj": (hidden, self.query_size + 2 * self.kv_size),
+                "o_proj": (self.query_size, hidden),
+                "gate_up_proj": (hidden, 2 * intermediate),
+                "down_proj": (intermediate, hidden),
+            }
         return {
             "q_proj": (hidden, self.query_size),
             "k_proj": (hidden, self.kv_size),

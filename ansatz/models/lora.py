@@ -14,7 +14,7 @@ import copy
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -250,13 +250,15 @@ def _linear_layers(policy: Policy, targets: tuple[str, ...]) -> list[str]:
             f"model.lora: model.path = {policy.path!r} has no linear layers that take adapters (those of GPT-2 are of "
             "another kind). Leave model.lora out, or use another model."
         )
-    last_names = {name.rpartition(".")[2] for name in layers}
-    for target in targets:
-        if target not in last_names:
-            raise ConfigError(
-                f"model.lora: targets: the model has no linear layer {target!r}.{suggest(target, last_names)}"
-            )
+    check_targets(targets, {name.rpartition(".")[2] for name in layers})
     return [name for name in layers if not targets or name.rpartition(".")[2] in targets]
+
+
+def check_targets(targets: Sequence[str], names: Collection[str]) -> None:
+    """Raise ConfigError for a target that is not one of the names of the model's linear layers."""
+    for target in targets:
+        if target not in names:
+            raise ConfigError(f"model.lora: targets: the model has no linear layer {target!r}.{suggest(target, names)}")
 
 
 def _adapted(names: Iterable[str]) -> set[str]:

@@ -14,7 +14,7 @@ from ansatz.config.toy import TINY
 from ansatz.errors import ConfigError
 from ansatz.models.known_models import ModelShape, model_shape
 from ansatz.models.load import compute_dtype
-from ansatz.models.lora import DEFAULT_RANK, read_adapter
+from ansatz.models.lora import DEFAULT_RANK, check_targets, read_adapter
 from ansatz.models.memory import GIB, USABLE_FRACTION, Workload, adapter_parameters
 from ansatz.models.threads import parallel_microbatches, tokens_of_each, usable_cores
 from ansatz.models.tiny import build_tiny_model, tiny_shape
@@ -120,6 +120,7 @@ def workload_of(config: Config, objective: Any, *, hardware: Hardware | None) ->
         adapter = model.lora.get("path")
         rank = model.lora.get("rank") or (DEFAULT_RANK if adapter is None else read_adapter(adapter).rank)
         targets = model.lora.get("targets") or tuple(shape.linears)
+        check_targets(targets, shape.linears)
         trained = adapter_parameters(shape, rank=rank, targets=targets)
     critic = _critic_shape(config, shape) if objective.needs_values else None
     teacher: Mapping[str, Any] = config.teacher or {}

@@ -166,6 +166,8 @@ def test_adapters_and_a_reference_are_counted(tmp_path):
     text = explained(recipe, "--model.lora", "{rank: 8, targets: [q_proj]}")
     assert f"trained: {36 * 8 * (2048 + 2048):,} in adapters" in text
     assert "reference model" not in text
+    with pytest.raises(ConfigError, match=r"no linear layer 'q_porj'\. Did you mean 'q_proj'\?"):
+        explained(recipe, "--model.lora", "{rank: 8, targets: [q_porj]}")
 
 
 def test_a_critic_has_the_size_of_the_model_that_it_starts_from(tmp_path):

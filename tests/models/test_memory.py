@@ -137,6 +137,13 @@ def test_with_adapters_only_they_have_masters_and_moments():
     assert "reference model" not in names(lora)  # it is the model without its adapters
 
 
+@pytest.mark.parametrize("name", ["qwen2, biases, untied", "Phi3Config"])
+def test_the_adapters_of_all_linear_layers_are_counted_from_the_shape(name):
+    sizes, policy = shape(tiny_policy(name)), add_adapters(tiny_policy(name), rank=4)
+    trained = sum(value.numel() for value in policy.model.parameters() if value.requires_grad)
+    assert adapter_parameters(sizes, rank=4, targets=tuple(sizes.linears)) == trained
+
+
 def test_the_cache_of_a_3b_model_by_hand():
     # 36 layers x (keys + values) x 2 heads x 128 x 2 bytes = 36,864 bytes per token; 256 rollouts of 1,280 tokens.
     work = workload(tiny_policy(), shape=KNOWN_MODELS["Qwen/Qwen2.5-3B"], dtype_bytes=2, rollouts=256, prefilled=32)
