@@ -4,23 +4,24 @@ import copy
 import dataclasses
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 import torch
 from decoding import at_each_step
 from fake_sampler import FakeWeights
 from test_sampling import filtered_probabilities
-from tiny_models import ARCHITECTURES, FlatTokens, packed, prompt, some_prompts, tiny_policy
+from tiny_models import ARCHITECTURES, FlatTokens, packed, prompt, some_prompts, tiny_folder, tiny_policy
 
 from ansatz.errors import ConfigError, ModelError
 from ansatz.models import logps
-from ansatz.models.load import Policy
+from ansatz.models.load import Policy, load_policy
 from ansatz.models.logps import token_logps
 from ansatz.models.weights import LiveWeights
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native import NativeSampler, forward, slots, step_choice
 from ansatz.types import Finish, Prompt, Rollout
-from tools.families import END_ID, MAX_CONTEXT, VOCAB_SIZE
+from tools.families import END_ID, GPT2_SIZES, MAX_CONTEXT, VOCAB_SIZE
 
 PROMPTS = some_prompts(11)
 SAMPLING = Sampling(num_samples=3, max_response_tokens=20, seed=7, step=4)
@@ -86,6 +87,14 @@ def test_behavior_log_probs_equal_the_trainers(name: str, temperature: float) ->
     rollouts = generate(policy, sampling=dataclasses.replace(SAMPLING, temperature=temperature), max_concurrent=16)
     assert sampled(rollouts) == pytest.approx(recomputed(policy, rollouts, temperature=temperature), abs=1e-4)
     assert min(sampled(rollouts)) < -2
+
+
+def test_a_prompt_that_nearly_fills_a_context_of_learned_positions_is_sampled(tmp_path: Path) -> None:
+    sizes = {**GPT2_SIZES, "n_positions": 100, "max_position_embeddings": 100}  # not a multiple of 32
+    policy = load_policy(tiny_folder(tmp_path, "GPT2Config", **sizes))
+    sampling = Sampling(num_samples=2, max_response_tokens=2)
+    rollouts = generate(policy, [prompt(*(2 + n % 50 for n in range(98)))], sampling)
+    assert sampled(rollouts) == pytest.approx(recomputed(policy, rollouts), abs=1e-4)
 
 
 @pytest.mark.parametrize(("top_k", "top_p", "min_p"), [(5, 1.0, 0.0), (0, 0.8, 0.0), (9, 0.9, 0.0), (0, 1.0, 0.1)])

@@ -174,7 +174,9 @@ class Slots:
             token_RL[row, : len(context)] = torch.tensor(context)
         last_R[: len(contexts)] = length_R - 1
         token_RL, last_R = token_RL.to(self.policy.device), last_R.to(self.policy.device)
-        position_RL = torch.arange(token_RL.shape[1], device=token_RL.device).expand_as(token_RL)
+        # Columns of padding can lie beyond the context, where learned positions have no embedding.
+        position_L = torch.arange(token_RL.shape[1], device=token_RL.device).clamp(max=self.policy.max_context - 1)
+        position_RL = position_L.expand_as(token_RL)
         prefill = PrefillCache()
         hidden_RLH = self.policy.hidden(token_RL, position_RL, cache=prefill, use_cache=True)
         return hidden_RLH[torch.arange(len(hidden_RLH), device=last_R.device), last_R], prefill
