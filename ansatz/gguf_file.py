@@ -21,12 +21,16 @@ from typing import Any
 from ansatz.errors import MissingExtraError, ModelError, install_command, is_failure
 from ansatz.files import file_digest, storage_errors, sync, write_text
 from ansatz.links import read_text
+from ansatz.registry import load_attribute
 from ansatz.temporary import folder_of_program
+from ansatz.trust import TrustedText
 from ansatz.visible import say
 
 _MOST_TOKEN_BYTES = 1024
 """A tokenizer without merges is rebuilt in a time that grows with the square of its longest token."""
 _NOTE = "README.md"
+_FAMILY_CHECK = TrustedText("ansatz.models.families:check_config")
+"""Refuses families, and is imported by its name because it belongs to a higher layer."""
 _PROBE = "It's 12 + 345 = 357.\n\n  def f(x):\treturn x*x  # \u00e9 \u65e5"
 
 
@@ -34,8 +38,8 @@ def folder_of_gguf(file: Path, *, key: str = "model.path") -> Path:
     """Return the model folder of a GGUF file, and print a note about its content. The folder is written unless the
     cache has it.
 
-    Raise ModelError for a file that is damaged or that transformers cannot read, and MissingExtraError without the
-    packages that read it.
+    Raise ModelError for a file that is damaged or that transformers cannot read, or of a family that is refused, and
+    MissingExtraError without the packages that read it.
     """
     about = file.stat()
     return _folder(file.resolve(), (about.st_size, about.st_mtime_ns), key)
@@ -72,12 +76,12 @@ def _convert(file: Path, folder: Path, *, named: str) -> None:
         ) from error
     try:
         reader = _open(file)
-        same = _write(file, folder, reader)
+        same = _write(file, folder, reader, named=named)
         note = _note(file, folder, reader.tensors)
         if not same:
             note += " The tokenizer of its family splits text by other rules than the file names, and is the one used."
         write_text(folder / _NOTE, note + "\n")
-    except OSError:
+    except (OSError, ModelError):
         raise
     except BaseException as error:  # a wrong value fails anywhere in transformers, with any kind of error
         if not is_failure(error):
@@ -116,7 +120,7 @@ def _check_positions(config: Any, reader: Any) -> None:
         raise ValueError(f"it scales its positions ({scaled[0]}), which transformers does not read from such a file")
 
 
-def _write(file: Path, folder: Path, reader: Any) -> bool:
+def _write(file: Path, folder: Path, reader: Any, *, named: str) -> bool:
     """Write config, weights and tokenizer. Tell whether the written tokenizer splits text as the one in the file.
 
     While the file is read, only a link to it lies in the folder, so nothing else next to the file counts.
@@ -128,6 +132,7 @@ def _write(file: Path, folder: Path, reader: Any) -> bool:
     link.symlink_to(file)
     source = {"gguf_file": link.name, "local_files_only": True, "trust_remote_code": False}
     config, tensors = transformers.AutoConfig.from_pretrained(folder, **source), reader.tensors
+    load_attribute(_FAMILY_CHECK, kind="check of families")(config, named)
     _check_positions(config, reader)
     layers = getattr(config, "num_hidden_layers", 0)
     stored = sum(tensor.n_elements for tensor in tensors)

@@ -157,6 +157,7 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "cut in its header": (cut_in_its_header, "cannot be read"),
     "counts beyond the file": (announce_more, "cannot be read"),
     "an unknown architecture": (lambda file: write_gguf(file, architecture="nosuch"), "nosuch"),
+    "a refused family": (lambda file: write_gguf(file, architecture="starcoder2"), "has the model type 'starcoder2', "),
     "an unknown tokenizer": (lambda file: write_gguf(file, kind="nosuch"), "nosuch"),
     "too many layers": (lambda file: write_gguf(file, block_count=9999), "9999 layers"),
     "sizes beyond the weights": (lambda file: write_gguf(file, feed_forward_length=1 << 30), "a model of its sizes"),

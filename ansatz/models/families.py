@@ -48,29 +48,34 @@ def check_family(folder: Path, *, key: str) -> None:
         return
     if not isinstance(stored, Mapping):
         return
-    kind = stored.get("model_type")
+    kind, named = stored.get("model_type"), f"{key} = {str(folder)!r}"
     if not is_wrapper(stored) and isinstance(kind, str):
-        _check_type(kind, f"{key} = {str(folder)!r} has")
+        _check_type(kind, named)
     known = DEQUANTIZED if not is_wrapper(stored) else ()
     if (method := quantization(stored)) not in (None, *known):
         raise ModelError(
-            f"{key} = {str(folder)!r} has weights that were quantised by {method!r:.60}, which Ansatz does not load. "
-            "Give the model as it was before; model.quantize: nf4 quantises it when it is loaded."
+            f"{named} has weights that were quantised by {method!r:.60}, which Ansatz does not load. Give the model as "
+            "it was before; model.quantize: nf4 quantises it when it is loaded."
         )
     try:
         config = text_config(folder)
     except Exception:  # a wrong config fails anywhere in transformers, with any kind of error
         return
-    _check_type(config.model_type, f"The text part of {key} = {str(folder)!r} has")
+    check_config(config, f"The text part of {named}" if is_wrapper(stored) else named)
+
+
+def check_config(config: Any, named: str) -> None:
+    """Raise ModelError for transformers' config of a family or a layer that is refused. named: whose config it is."""
+    _check_type(config.model_type, named)
     if setting := unsupported_setting(config):
-        raise ModelError(f"{key} = {str(folder)!r} has {setting}, which Ansatz does not support. Use another model.")
+        raise ModelError(f"{named} has {setting}, which Ansatz does not support. Use another model.")
 
 
-def _check_type(kind: str, subject: str) -> None:
+def _check_type(kind: str, named: str) -> None:
     if kind not in FAMILIES:
         reason = f" (it has {MISSING[kind]})" if kind in MISSING else ""
         raise ModelError(
-            f"{subject} the model type {kind!r:.60}{reason}, which Ansatz does not support. Use a model of one of "
+            f"{named} has the model type {kind!r:.60}{reason}, which Ansatz does not support. Use a model of one of "
             f"these families: {', '.join(FAMILIES.values())}."
         )
 
