@@ -120,6 +120,17 @@ def _check_positions(config: Any, reader: Any) -> None:
         raise ValueError(f"it scales its positions ({scaled[0]}), which transformers does not read from such a file")
 
 
+def _set_attention(config: Any, reader: Any) -> None:
+    """Set what the file says about attention and transformers does not read. Raise ValueError if the family's config
+    cannot hold it."""
+    for name, field in reader.fields.items():
+        window = field.contents() if name.endswith(".attention.sliding_window") else 0
+        if 0 < window < config.max_position_embeddings and window != getattr(config, "sliding_window", None):
+            if config.model_type != "phi3":
+                raise ValueError(f"it has a sliding window of {window} tokens, which transformers does not read")
+            config.sliding_window = window
+
+
 def _write(file: Path, folder: Path, reader: Any, *, named: str) -> bool:
     """Write config, weights and tokenizer. Tell whether the written tokenizer splits text as the one in the file.
 
@@ -134,6 +145,7 @@ def _write(file: Path, folder: Path, reader: Any, *, named: str) -> bool:
     config, tensors = transformers.AutoConfig.from_pretrained(folder, **source), reader.tensors
     load_attribute(_FAMILY_CHECK, kind="check of families")(config, named)
     _check_positions(config, reader)
+    _set_attention(config, reader)
     layers = getattr(config, "num_hidden_layers", 0)
     stored = sum(tensor.n_elements for tensor in tensors)
     if layers > len(tensors):

@@ -111,6 +111,19 @@ def test_a_tokenizer_that_the_folder_cannot_keep_is_named(tmp_path: Path, capsys
     assert "splits text by other rules than the file names" in capsys.readouterr().err
 
 
+def completed(file: Path) -> Any:
+    """The config of a file, with what transformers does not read of its attention."""
+    config = transformers.AutoConfig.from_pretrained(file.parent, gguf_file=file.name)
+    gguf_file._set_attention(config, gguf.GGUFReader(str(file)))
+    return config
+
+
+@pytest.mark.parametrize(("window", "expected"), [(48, 48), (128, None)], ids=["shorter", "as long as the context"])
+def test_the_sliding_window_of_a_phi_3_is_kept(tmp_path: Path, window: int, expected: int | None) -> None:
+    write_gguf(tmp_path / "tiny.gguf", architecture="phi3", **{"attention.sliding_window": window})
+    assert completed(tmp_path / "tiny.gguf").sliding_window == expected
+
+
 def test_a_file_is_read_once_and_a_changed_one_again(tmp_path: Path, cache: Path) -> None:
     file = tmp_path / "tiny.gguf"
     write_gguf(file)
@@ -165,6 +178,7 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "no heads": (lambda file: write_gguf(file, **{"attention.head_count": 0}), "cannot be read"),
     "scaled positions": (lambda file: write_gguf(file, scaling="linear"), "rope.scaling.type = linear"),
     "scaled frequencies": (lambda file: write_gguf(file, scaling="rope_freqs"), "its positions .rope_freqs.weight"),
+    "a window": (lambda file: write_gguf(file, **{"attention.sliding_window": 48}), "a sliding window of 48 tokens"),
     "an endless token": (lambda file: write_gguf(file, tokens=[*TOKENS[:-1], "a" * 5000]), "5000 characters"),
 }
 
