@@ -29,6 +29,8 @@ from ansatz.visible import say
 _MOST_TOKEN_BYTES = 1024
 """A tokenizer without merges is rebuilt in a time that grows with the square of its longest token."""
 _NOTE = "README.md"
+_GEMMA_LAYERS = {"gemma2": 46, "gemma3_text": 62}
+"""Of the sizes of 27B, whose attention is not scaled by the head size."""
 _FAMILY_CHECK = TrustedText("ansatz.models.families:check_config")
 """Refuses families, and is imported by its name because it belongs to a higher layer."""
 _PROBE = "It's 12 + 345 = 357.\n\n  def f(x):\treturn x*x  # \u00e9 \u65e5"
@@ -121,14 +123,17 @@ def _check_positions(config: Any, reader: Any) -> None:
 
 
 def _set_attention(config: Any, reader: Any) -> None:
-    """Set what the file says about attention and transformers does not read. Raise ValueError if the family's config
-    cannot hold it."""
+    """Set what transformers does not read about attention: a sliding window, and the scale of Gemma's scores as
+    llama.cpp derives it. Raise ValueError if the family's config cannot hold the window."""
     for name, field in reader.fields.items():
         window = field.contents() if name.endswith(".attention.sliding_window") else 0
         if 0 < window < config.max_position_embeddings and window != getattr(config, "sliding_window", None):
             if config.model_type != "phi3":
                 raise ValueError(f"it has a sliding window of {window} tokens, which transformers does not read")
             config.sliding_window = window
+    if (most_layers := _GEMMA_LAYERS.get(config.model_type)) is not None:
+        per_head = config.hidden_size // config.num_attention_heads
+        config.query_pre_attn_scalar = per_head if config.num_hidden_layers == most_layers else config.head_dim
 
 
 def _write(file: Path, folder: Path, reader: Any, *, named: str) -> bool:

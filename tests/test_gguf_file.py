@@ -124,6 +124,14 @@ def test_the_sliding_window_of_a_phi_3_is_kept(tmp_path: Path, window: int, expe
     assert completed(tmp_path / "tiny.gguf").sliding_window == expected
 
 
+@pytest.mark.parametrize(("layers", "expected"), [(2, 16), (46, 8)])
+def test_the_scale_of_gemma_2_is_that_of_llama_cpp(tmp_path: Path, layers: int, expected: int) -> None:
+    """The head size, and with the 46 layers of Gemma-2-27B hidden size / heads, which is 32 / 4 here."""
+    sizes = {"block_count": layers, "attention.key_length": 16}
+    write_gguf(tmp_path / "tiny.gguf", architecture="gemma2", **sizes)
+    assert completed(tmp_path / "tiny.gguf").query_pre_attn_scalar == expected
+
+
 def test_a_file_is_read_once_and_a_changed_one_again(tmp_path: Path, cache: Path) -> None:
     file = tmp_path / "tiny.gguf"
     write_gguf(file)
