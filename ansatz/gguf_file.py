@@ -152,13 +152,13 @@ def _write(file: Path, folder: Path, reader: Any, *, named: str) -> bool:
     _check_positions(config, reader)
     _set_attention(config, reader)
     layers = getattr(config, "num_hidden_layers", 0)
-    stored = sum(tensor.n_elements for tensor in tensors)
+    stored = sum(tensor.n_elements for tensor in tensors if not tensor.name.startswith("rope_"))
     if layers > len(tensors):
         raise ValueError(f"it names {layers} layers and has only {len(tensors)} tensors")
     with torch.device("meta"):
         empty = transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-    if (needed := sum(weight.numel() for weight in empty.parameters())) > stored:
-        raise ValueError(f"a model of its sizes has {needed} weights, and the file has {stored}")
+    if (needed := sum(weight.numel() for weight in empty.parameters())) != stored:
+        raise ValueError(f"it has {stored} weights, and transformers' {type(empty).__name__} of its sizes has {needed}")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **source)
     model, report = transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, output_loading_info=True, **source
