@@ -33,7 +33,6 @@ _GEMMA_LAYERS = {"gemma2": 46, "gemma3_text": 62}
 """Of the sizes of 27B, whose attention is not scaled by the head size."""
 _FAMILY_CHECK = TrustedText("ansatz.models.families:check_config")
 """Refuses families, and is imported by its name because it belongs to a higher layer."""
-_PROBE = "It's 12 + 345 = 357.\n\n  def f(x):\treturn x*x  # \u00e9 \u65e5"
 
 
 def folder_of_gguf(file: Path, *, key: str = "model.path") -> Path:
@@ -78,11 +77,8 @@ def _convert(file: Path, folder: Path, *, named: str) -> None:
         ) from error
     try:
         reader = _open(file)
-        same = _write(file, folder, reader, named=named)
-        note = _note(file, folder, reader.tensors)
-        if not same:
-            note += " The tokenizer of its family splits text by other rules than the file names, and is the one used."
-        write_text(folder / _NOTE, note + "\n")
+        _write(file, folder, reader, named=named)
+        write_text(folder / _NOTE, _note(file, folder, reader.tensors) + "\n")
     except (OSError, ModelError):
         raise
     except BaseException as error:  # a wrong value fails anywhere in transformers, with any kind of error
@@ -136,8 +132,8 @@ def _set_attention(config: Any, reader: Any) -> None:
         config.query_pre_attn_scalar = per_head if config.num_hidden_layers == most_layers else config.head_dim
 
 
-def _write(file: Path, folder: Path, reader: Any, *, named: str) -> bool:
-    """Write config, weights and tokenizer. Tell whether the written tokenizer splits text as the one in the file.
+def _write(file: Path, folder: Path, reader: Any, *, named: str) -> None:
+    """Write config, weights and tokenizer.
 
     While the file is read, only a link to it lies in the folder, so nothing else next to the file counts.
     """
@@ -170,8 +166,6 @@ def _write(file: Path, folder: Path, reader: Any, *, named: str) -> bool:
     empty.generation_config = model.generation_config
     empty.save_pretrained(folder, state_dict=model.state_dict())  # the model that was read is marked as quantised
     tokenizer.save_pretrained(folder)
-    again = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    return again.encode(_PROBE) == tokenizer.encode(_PROBE)  # some classes bring their own rules, whatever was saved
 
 
 def _note(file: Path, folder: Path, tensors: Any) -> str:

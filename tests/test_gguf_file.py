@@ -17,7 +17,7 @@ from ansatz import gguf_file
 from ansatz.errors import MissingExtraError, MissingModelError, ModelError
 from ansatz.hub import hub_name, local_folder, model_folder, pinned
 from ansatz.models.known_models import model_shape
-from ansatz.models.load import load_policy
+from ansatz.models.load import load_policy, load_tokenizer
 from tools.real_models import SOURCES, gguf_path
 
 gguf: Any = pytest.importorskip("gguf", reason="needs the package gguf: the extra gguf")
@@ -107,7 +107,7 @@ def test_a_gguf_file_has_the_rounded_weights_the_tokenizer_and_the_template_of_t
 
 def test_a_tokenizer_that_the_folder_cannot_keep_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_gguf(tmp_path / "tiny.gguf", tokens=[*TOKENS[:-1], "12"], merge="1 2", pre="default")
-    local_folder(tmp_path / "tiny.gguf")
+    load_tokenizer(local_folder(tmp_path / "tiny.gguf"))
     assert "splits text by other rules than the file names" in capsys.readouterr().err
 
 

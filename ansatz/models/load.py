@@ -14,6 +14,7 @@ import inspect
 import logging
 import pickle
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from typing import Any, TypeVar
 import torch
 import transformers
 from safetensors import safe_open
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from ansatz.end_of_turn import end_of_turn
@@ -35,10 +37,13 @@ from ansatz.models.families import DEQUANTIZED, check_family, max_context, quant
 from ansatz.models.packing import ROUND_FLOAT32_ON_CPU, ROUND_TOKENS, pack
 from ansatz.models.threads import parallel_microbatches, tokens_of_each
 from ansatz.trial import check_trial
+from ansatz.visible import say
 
 transformers.utils.logging.disable_progress_bar()
 
 _T = TypeVar("_T")
+
+_PROBE = "It's 12 + 345 = 357.\n\ndef f(x):\treturn x*x # \u00e9 \u65e5"
 
 ONE_AT_A_TIME = "ansatz_one_at_a_time"
 """The attribute of a model whose microbatches must not run in parallel threads."""
@@ -333,6 +338,7 @@ def load_tokenizer(path: str | Path) -> Any:
             tokenizer.chat_template = read_object(template, error=ModelError, advice=advice).get("chat_template")
         check_trial(tokenizer, f"model.path = {str(path)!r}")
         tokenizer.encode("1 + 1")  # a number that is text in tokenizer_config.json is not looked at before
+        _compare_with_file(tokenizer, Path(path))
     except AnsatzError:
         raise
     except BaseException as error:  # each file format raises its own kind
@@ -342,6 +348,31 @@ def load_tokenizer(path: str | Path) -> Any:
     # Callers check lengths, because they know the limits. Without this, transformers prints a warning.
     tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
     return tokenizer
+
+
+def _compare_with_file(tokenizer: Any, folder: Path) -> None:
+    """Print a note if the tokenizer splits text by other rules than the folder's tokenizer.json.
+
+    transformers takes only the vocabulary from that file if the tokenizer's class has rules of its own, as it has for
+    every model of the type qwen2.
+    """
+    file, named = folder / "tokenizer.json", f"model.path = {str(folder)!r}"
+    if type(tokenizer) is transformers.PreTrainedTokenizerFast or not file.is_file():
+        return
+    stored = Tokenizer.from_file(str(file))
+    check_trial(stored, named)
+    stored.no_truncation()
+    stored.no_padding()
+    if tokenizer.encode(_PROBE, add_special_tokens=False) != stored.encode(_PROBE, add_special_tokens=False).ids:
+        _say_once(
+            f"{named}: transformers reads tokenizer.json as a {type(tokenizer).__name__}, which splits text by other "
+            "rules than the file names, and is the one used."
+        )
+
+
+@functools.cache
+def _say_once(sentence: str) -> None:
+    say(sentence, file=sys.stderr)
 
 
 def find_device(name: str | torch.device | None) -> torch.device:

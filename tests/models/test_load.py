@@ -18,11 +18,11 @@ from transformers import AddedToken, AutoModelForCausalLM, AutoTokenizer
 from ansatz.certify import doctor
 from ansatz.errors import ModelError
 from ansatz.models import families
-from ansatz.models.load import Policy, cast, check_folder, compute_dtype, head_logits, load_policy
+from ansatz.models.load import Policy, cast, check_folder, compute_dtype, head_logits, load_policy, load_tokenizer
 from ansatz.models.reader import reader_of
 from ansatz.models.save import save_model
 from ansatz.models.token_counts import token_counter
-from tools.families import END_ID, LATENT, MAX_CONTEXT, MIXTURE, VOCAB_SIZE
+from tools.families import END_ID, LATENT, MAX_CONTEXT, MIXTURE, VOCAB_SIZE, build_folder
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -62,6 +62,19 @@ def test_the_token_that_ends_a_turn_in_the_chat_template_is_an_end_token(tmp_pat
     tokenizer.chat_template = "{% for m in messages %}{{ m.content }} t9 {% endfor %}"
     tokenizer.save_pretrained(tmp_path)
     assert load_policy(tmp_path).end_ids == (END_ID, 9)
+
+
+def test_a_tokenizer_that_has_other_rules_than_its_file_is_named_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tiny_folder(tmp_path / "words", "Qwen2Config")
+    for _ in range(2):
+        load_tokenizer(folder)
+    said = f"model.path = {str(folder)!r}: transformers reads tokenizer.json as a Qwen2Tokenizer, which splits text by"
+    assert capsys.readouterr().err.count(said) == 1
+    load_tokenizer(build_folder(tmp_path / "letters", "Qwen2Config", letters=True))
+    load_tokenizer(tiny_folder(tmp_path / "of its file", "Qwen3Config"))
+    assert "other rules" not in capsys.readouterr().err
 
 
 def edit_json(path: Path, **values: Any) -> None:
