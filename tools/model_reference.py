@@ -9,6 +9,7 @@ from typing import Any
 
 from ansatz.model_config import WRAPPERS
 from ansatz.models.families import MISSING
+from ansatz.models.known_models import ARCHITECTURES
 from tools.families import FAMILIES, SUPPORTED, Family
 from tools.family_runs import read_results
 from tools.pages import DOCS, item, paragraph
@@ -92,8 +93,8 @@ def page() -> str:
         "training. Soft caps and sinks need the attention scores of a microbatch in memory; bound them with "
         "`train.tokens_per_microbatch`. Qwen2 mixtures of experts with a sliding window run with the window as their "
         "context. With latent attention (DeepSeek-V2 and V3) the cache holds the latents of every row, and keys and "
-        "values are computed from them at every step. Only the dense layers of Llama, Mistral, Qwen2 and Qwen3 have an "
-        "estimate of memory in `ansatz explain`."
+        "values are computed from them at every step. `ansatz explain` estimates the memory of these model types only: "
+        f"{', '.join(f'`{kind}`' for kind in ARCHITECTURES)}."
     )
     stored = paragraph(
         "Weights in the hub's formats mxfp4 (gpt-oss) and fp8 are converted to float32 when they are loaded, and "

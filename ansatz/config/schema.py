@@ -32,7 +32,7 @@ class ModelSection(Section):
     """The model that training starts from."""
 
     path: str | None = None
-    """The model: a folder in Hugging Face format (config.json, weights, tokenizer), or a model of the hub, such as
+    """The model: a Hugging Face folder (config.json, weights, tokenizer), a GGUF file, or a model of the hub, such as
     Qwen/Qwen2.5-1.5B-Instruct or, with a branch, tag or commit, Qwen/Qwen2.5-1.5B-Instruct@main. The config.yaml of a
     run names the commit. null: build the model of `model.tiny` with random weights."""
     dtype: Literal["auto", "float32", "bfloat16", "portable"] = "auto"
