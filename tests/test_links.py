@@ -162,6 +162,7 @@ OPENS_ELSEWHERE = {
     "findings.rows": "/proc",
     "gguf_file": "the cache of the user",
     "links": "the one place",
+    "locks": "/proc",
     "loop.interrupts": "the terminal",
     "loop.run_sources": "the user's own code",
     "loop.user_code": "the user's own code",

@@ -126,13 +126,13 @@ def test_another_learning_rate_differs_in_weights_then_log_probs_then_tokens(con
 def test_other_versions_data_and_arithmetic_are_named_as_causes(content: dict[str, Any], tmp_path: Path):
     content["packages"]["torch"] = "1.0"
     content["data"]["problems/train.jsonl"] = "0" * 64
-    content["stages"]["sft"][0]["arithmetic"]["instructions"] = "AVX512"
+    content["stages"]["sft"][0]["arithmetic"]["instructions"] = "AVX1024"
     content["stages"]["sft"][1]["weights"] = "0" * 16
     comparison, found = repeated(written(tmp_path, content), tmp_path, span=Span(stage="sft", first=1, last=1))
     assert comparison.first == {"weights": ("sft", 1)}
     assert [cause.partition(":")[0] for cause in found] == ["data", "versions", "arithmetic class"]
     assert "torch 1.0 there" in found[1]
-    assert "instructions AVX512 there" in found[2]
+    assert "instructions AVX1024 there" in found[2]
 
 
 def test_a_changed_card_is_refused(content: dict[str, Any], tmp_path: Path):

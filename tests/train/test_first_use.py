@@ -27,6 +27,8 @@ CACHE = re.compile(r"^@(?:functools\.)?(?:lru_)?cache\b.*\n(?:@.*\n)*def (\w+)",
 ELSEWHERE = {
     "ansatz.models.four_bit._tables": "needs bitsandbytes; its tests start with it",
     "ansatz.models.layers._compiled": "compiled layers have a slow test",
+    "ansatz.models.load._say_once": "a sentence about a tokenizer",
+    "ansatz.models.logps._load_library": "kernels of log-probs, which no self-test compares first",
     "ansatz.models.threads._pool": "a pool of threads, which a second one would only repeat",
     "ansatz.rollout.ticket._field_names": "the names of the fields of a dataclass",
 }

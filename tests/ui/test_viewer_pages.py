@@ -275,7 +275,7 @@ def test_lists_say_how_much_they_leave_out(tmp_path: Path):
         ]
         write_jsonl(run / "rl" / "evaluations" / f"heldout-{step:06d}.jsonl", rows)
     viewer = open_viewer(tmp_path / "runs", tmp_path / "cache")
-    assert "Only the newest 40 of 41 groups are shown." in viewer.get("/run/run/group/rl/5/0").text
+    assert "Only the newest 40 of 43 groups are shown." in viewer.get("/run/run/group/rl/5/0").text
     assert "Only the newest 5 of 6 events are shown." in viewer.get("/run/run").text
     assert "Only the first 200 of 201 problems are shown." in viewer.get("/run/run/problems").text
     listed = viewer.get("/run/run/rollouts?q=step+%3D+5").text
