@@ -209,7 +209,11 @@ def taught(folder: Path, teacher: Any, algorithm: Any = None, **changes: Any) ->
     [
         (OPD, {}),
         ({"preset": "gkd"}, {"prompt": HINT}),
-        ({"preset": "grpo", "kl_to": "teacher", "kl_coef": 0.5, "kl_in": "advantage", "kl": "k1"}, {}),
+        pytest.param(
+            {"preset": "grpo", "kl_to": "teacher", "kl_coef": 0.5, "kl_in": "advantage", "kl": "k1"},
+            {},
+            marks=pytest.mark.slow,
+        ),
         ({"preset": "gkd", "kl": "full"}, {"path": None, "average": 0.9, "prompt": HINT}),
     ],
     ids=["log_ratio", "divergence_with_hint", "with_rewards", "average"],
