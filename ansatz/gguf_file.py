@@ -29,6 +29,8 @@ from ansatz.visible import say
 _MOST_TOKEN_BYTES = 1024
 """A tokenizer without merges is rebuilt in a time that grows with the square of its longest token."""
 _NOTE = "README.md"
+_CONVERSION = 2
+"""Raised with every change of what a folder contains, so that folders of before are not used again."""
 _GEMMA_LAYERS = {"gemma2": 46, "gemma3_text": 62}
 """Of the sizes of 27B, whose attention is not scaled by the head size."""
 _FAMILY_CHECK = TrustedText("ansatz.models.families:check_config")
@@ -50,7 +52,7 @@ def folder_of_gguf(file: Path, *, key: str = "model.path") -> Path:
 def _folder(file: Path, _version: tuple[int, int], key: str) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ansatz" / "gguf"
     name = re.sub(r"[^\w.-]", "_", file.stem)[:100].lstrip(".")
-    final = cache / f"{name}-{file_digest(file)[:16]}"
+    final = cache / f"{name}-{file_digest(file)[:16]}-{_CONVERSION}"
     if not (final / "config.json").is_file():
         cache.mkdir(parents=True, exist_ok=True, mode=0o700)
         with folder_of_program("gguf", str(cache)) as place, storage_errors(cache):

@@ -184,13 +184,23 @@ class RayCluster:
         return [(group, bundle) for bundle in range(count)]
 
     def _take_kept(self, bundles: list[dict[str, float]]) -> Any:
-        """Return the kept placement group of these bundles, or None, and remove the others."""
-        taken = next((group for group in self._kept if group.bundle_specs == bundles), None)
+        """Return the kept placement group of these bundles if its nodes answer, or None, and remove the others."""
+        taken = next((group for group in self._kept if group.bundle_specs == bundles and self._answers(group)), None)
         for group in self._kept:
             if group is not taken:
                 self._groups.remove_placement_group(group)
         self._kept.clear()
         return taken
+
+    def _answers(self, group: Any) -> bool:
+        """Tell whether all nodes of a placement group answer. Ray itself notices only after some seconds that a node is
+        gone."""
+        nodes = set(self._groups.placement_group_table(group)["bundles_to_node_id"].values())
+        try:
+            self._ray.get([self._task_on(node, len, ()) for node in nodes], timeout=_TOGETHER_S)
+        except self._ray.exceptions.RayError:
+            return False
+        return True
 
     def _place(self, group: Any, bundle: int) -> dict[str, Any]:
         if group is None:

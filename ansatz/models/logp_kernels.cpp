@@ -60,7 +60,7 @@ void differentiate(const T* logits, const int64_t* target, const float* entropy,
             const float beyond = (surprise < LEAST ? LEAST : surprise) + mean;
             grad[i] = narrow<T>(-share * (of_logp + of_entropy * beyond));
         }
-        const float surprise = wide(z[target[row]]) - total, share = exponential<uint32_t>(surprise);
+        const float surprise = std::max(wide(z[target[row]]) - total, LEAST), share = exponential<uint32_t>(surprise);
         grad[target[row]] = narrow<T>(of_logp - share * (of_logp + of_entropy * (surprise + mean)));
     }
 }

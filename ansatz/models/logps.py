@@ -34,7 +34,7 @@ CHUNK_LOGITS = 2**23  # logits of a chunk: 32 MB in float32
 CHUNK_ROWS = 128  # at least: each chunk also adds to the gradient of the whole output embedding
 KEPT_LOGITS = 2**27  # of a microbatch, on a CPU: 512 MB in float32
 KERNEL_VOCABULARY = 2**14  # the smallest whose logits kernels read, with torch's results but for rounding
-GRADIENT_ROWS = 2**11  # of the output embedding: its gradient of a chunk is added up in parts that fit into a cache
+GRADIENT_ROWS = 2**11  # of the output embedding on a CPU, whose gradient is added up in parts that fit into a cache
 GPU_CHUNK_LOGITS = 2**26  # 256 MB. Products of fewer rows would leave most of a GPU idle
 
 
@@ -128,7 +128,7 @@ class _ChunkedLogps(torch.autograd.Function):
             if grad_sum_VH is not None and grad_CV.dtype == grad_sum_VH.dtype:
                 grad_sum_VH.addmm_(grad_CV.t(), hidden_MH[rows])
             elif grad_sum_VH is not None:
-                for some in _slices(len(weight_VH), GRADIENT_ROWS):
+                for some in _slices(len(weight_VH), len(weight_VH) if weight_VH.is_cuda else GRADIENT_ROWS):
                     grad_sum_VH[some] += grad_CV[:, some].t() @ hidden_MH[rows]
         grad_weight_VH = None if grad_sum_VH is None else grad_sum_VH.to(weight_VH.dtype)
         return grad_hidden_MH, grad_weight_VH, None, None, None, None

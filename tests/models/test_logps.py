@@ -175,6 +175,17 @@ def test_end_tokens_that_are_left_out_have_no_part_and_no_gradient(
     assert_close(found, (*(value.detach() for value in expected), *(leaf.grad for leaf in plain)), rel=rel)
 
 
+@pytest.mark.usefixtures("either")
+def test_a_target_that_is_left_out_has_a_finite_gradient() -> None:
+    hidden_MH, weight_VH, target_M = (value[:4] if index != 1 else value for index, value in enumerate(inputs()))
+    target_M[1], leaves = 7, (hidden_MH.requires_grad_(), weight_VH.requires_grad_())
+    no_eos_M = torch.ones_like(target_M, dtype=torch.bool)
+    logp_M, entropy_M = chunked_logps(*leaves, target_M, no_eos_M=no_eos_M, end_ids=(7,))
+    assert logp_M.isneginf().tolist() == [False, True, False, False]
+    gradients = torch.autograd.grad((logp_M, entropy_M), leaves, (torch.ones(4), torch.ones(4)))
+    assert all(bool(gradient.isfinite().all()) for gradient in gradients)
+
+
 def test_of_tied_tokens_those_with_smaller_ids_are_candidates() -> None:
     """Two of four tied tokens are candidates: 1/2 each. A target beyond them is added: 1/3."""
     hidden_MH, weight_VH = torch.ones(2, 1), torch.tensor([[1.0], [1.0], [1.0], [1.0], [-2.0]])

@@ -288,11 +288,12 @@ void attend(const T* query, const T* key, const T* value, const T* prompt_key, c
             const int64_t* slot, const int64_t* place, const int64_t* prompt, const int64_t* shared, T* out,
             float scale, int64_t rows, int64_t heads, int64_t group, int64_t size, int64_t span, int64_t columns, int threads) {
     const int64_t head = HEAD ? HEAD : size;
+    const int64_t chunk = std::clamp<int64_t>(rows * heads / (8 * threads), 1, 32);
 #pragma omp parallel num_threads(threads)
     {
         std::vector<T> asked(head);
         std::vector<float> sum(head), scores;
-#pragma omp for schedule(dynamic, 32)  // the tokens of a prompt see more and more
+#pragma omp for schedule(dynamic, chunk)  // the tokens of a prompt see more and more
         for (int64_t pair = 0; pair < rows * heads; ++pair) {
             int64_t row = pair / heads, num_own = place[row] + 1;
             // A row that only rounds the batch up may still hold the length of a prompt that is gone.
