@@ -20,6 +20,7 @@ from ansatz.track.rollout_table import FIELDS, KINDS, TRAIN, read_questions
 from ansatz.track.step_files import EVALUATIONS
 from ansatz.track.stored_evaluations import compare_ends, stored_evaluations
 from ansatz.track.word_diff import word_diff
+from ansatz.types import gold_value
 from ansatz.ui.library import Library
 from ansatz.ui.open_run import NotFound, OpenRun, Page
 from ansatz.ui.response import COLOURS, GRADERS, WORDS, explain_verdict, grade_row, read_strip
@@ -105,7 +106,8 @@ class ResponsePages:
         for row in rows:
             row["label"] = " ".join(labels.get(row["id"], ()))
         if kind == "jsonl":
-            text, media = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "application/x-ndjson"
+            lines = ({**row, "answer": gold_value(row["answer"] or "")} for row in rows)
+            text, media = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), "application/x-ndjson"
         elif kind == "csv":
             out = io.StringIO()
             write_csv(out, list(FIELDS), rows)

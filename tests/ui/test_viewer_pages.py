@@ -614,7 +614,8 @@ def test_a_folder_of_an_evaluation_and_one_with_only_a_recipe_are_notices_and_hi
 
 
 def test_the_responses_of_a_folder_of_an_evaluation_have_pages(tmp_path: Path):
-    responses = [scored(problem(index=6), sample=sample) for sample in (0, 1)]
+    asked = replace(problem(index=6), answers=("12", "24/2"))
+    responses = [scored(asked, sample=sample) for sample in (0, 1)]
     rows = [to_row(response_of(each.rollout, {"strict": each.score.verdict})) for each in responses]
     write_jsonl(tmp_path / "runs" / "gsm8k" / "rollouts.jsonl", rows)
     viewer = open_viewer(tmp_path / "runs", tmp_path / "cache")
@@ -623,6 +624,8 @@ def test_the_responses_of_a_folder_of_an_evaluation_have_pages(tmp_path: Path):
         answer = viewer.get(f"/run/gsm8k/{page}")
         assert (answer.status_code, '<p class="kicker">gsm8k' in answer.text) == (200, True)
     assert ">gsm8k</a></th>" in viewer.get("/run/gsm8k/problem/p6").text
+    lines = viewer.get("/run/gsm8k/rollouts.jsonl").text.splitlines()
+    assert [json.loads(line)["answer"] for line in lines] == [["12", "24/2"]] * 2
 
 
 def test_a_run_that_is_removed_while_a_page_is_made_costs_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
