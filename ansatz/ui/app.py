@@ -77,9 +77,11 @@ def build_app(library: pages.Library, *, token: str, hosts: Sequence[str] = ()) 
                 return show(make(**request.path_params, query=request.query_params if form is None else form))
             except (AnsatzError, OSError) as error:
                 live = {"address": "/api/state", **library.describe_state()}
-                status = 404 if isinstance(error, pages.NotFound) else 400
                 waits = isinstance(error, NotYet)
-                return show(("error.html", {"message": str(error), "live": live, "waits": waits}), status)
+                status = 503 if waits else 404 if isinstance(error, pages.NotFound) else 400
+                response = show(("error.html", {"message": str(error), "live": live, "waits": waits}), status)
+                response.headers.update({"Retry-After": "2"} if waits else {})
+                return response
 
         return respond
 

@@ -458,8 +458,8 @@ def test_pages_wait_for_files_that_are_still_being_read(tmp_path: Path, monkeypa
     pages = ["rollouts.csv", "rollouts.jsonl", "step/rl/1", "group/rl/1/0", "rollout/rl/1/0/0", "problem/p7"]
     for page in pages:
         answer = viewer.get(f"/run/run/{page}")
-        assert (answer.status_code, "are still being read" in answer.text) == (404, True), page
-        assert '<meta http-equiv="refresh" content="2">' in answer.text
+        assert (answer.status_code, "are still being read" in answer.text) == (503, True), page
+        assert ('<meta http-equiv="refresh" content="2">' in answer.text, answer.headers["retry-after"]) == (True, "2")
     assert "are still being read" in viewer.get("/run/run/rollouts").text
     begin.set()
     viewer.app.state.library.open_index(run)._reading.join(60)
@@ -683,7 +683,7 @@ def test_the_page_of_a_run_that_is_about_to_begin_loads_itself_again(tmp_path: P
     client = TestClient(build_app(library, token=""), base_url="http://localhost")
     for _ in range(2):
         answer = client.get("/run/soon")
-        assert answer.status_code == 404
+        assert answer.status_code == 503
         assert '<meta http-equiv="refresh" content="2">' in answer.text
         (tmp_path / "soon").mkdir(exist_ok=True)
         (tmp_path / "soon" / "config.yaml").write_text("name: soon\n")
