@@ -151,8 +151,11 @@ def _file_in(folder: Path, card: Suite) -> Path:
 
 def problems_digest(problems: Sequence[Problem]) -> str:
     """Return the SHA-256 of everything in the problems, in their order."""
-    rows = [json.dumps({**problem_row(problem), "answer": problem.answer}, sort_keys=True) for problem in problems]
-    return hashlib.sha256("\n".join(rows).encode()).hexdigest()
+    digest = hashlib.sha256()
+    for number, problem in enumerate(problems):
+        row = json.dumps({**problem_row(problem), "answer": problem.answer}, sort_keys=True)
+        digest.update(f"\n{row}".encode() if number else row.encode())
+    return digest.hexdigest()
 
 
 def _from_file(card: Suite, path: Path) -> LoadedSuite:

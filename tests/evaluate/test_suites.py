@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
 import json
 import sys
 import types
@@ -15,8 +16,8 @@ from ansatz.config import load_recipe
 from ansatz.data.base import load_problems
 from ansatz.data.store import write_problems
 from ansatz.errors import ConfigError, DataError, MissingExtraError
-from ansatz.evaluate.suites import SUITES, load_suite
-from ansatz.types import Problem
+from ansatz.evaluate.suites import SUITES, load_suite, problems_digest
+from ansatz.types import Problem, problem_row
 
 MADE = [
     "word_problems",
@@ -94,6 +95,12 @@ def test_the_digest_changes_with_the_file(tmp_path: Path) -> None:
     first = load_suite(str(write(tmp_path / "a.jsonl", rows(2)))).sha256
     assert load_suite(str(write(tmp_path / "b.jsonl", rows(2)))).sha256 == first
     assert load_suite(str(write(tmp_path / "c.jsonl", rows(3)))).sha256 != first
+
+
+def test_the_digest_of_problems_is_of_their_rows_as_lines() -> None:
+    problems = load_problems("arithmetic", split="heldout", settings={"count": 3})
+    lines = "\n".join(json.dumps({**problem_row(each), "answer": each.answer}, sort_keys=True) for each in problems)
+    assert problems_digest(problems) == hashlib.sha256(lines.encode()).hexdigest()
 
 
 def test_a_suite_is_as_difficult_as_the_problems_of_the_demo() -> None:
