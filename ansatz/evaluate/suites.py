@@ -83,7 +83,7 @@ _GENERATORS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedSuite:
-    """A suite's card with its problems. sha256: of the file, or of the problems from a program or from the hub."""
+    """A suite's card with its problems. sha256: of the file, or of the problems of a program, the hub or a run."""
 
     card: Suite
     problems: Sequence[Problem]
@@ -159,8 +159,11 @@ def problems_digest(problems: Sequence[Problem]) -> str:
 
 
 def _from_file(card: Suite, path: Path) -> LoadedSuite:
-    problems = _problems(list(open_rows(path)), source=source_name(path), place=str(path))
-    return LoadedSuite(card=card, problems=problems, sha256=file_digest(path))
+    rows = list(open_rows(path))
+    problems = _problems(rows, source=source_name(path), place=str(path))
+    # Without this, a folder of a version that read the rows of a run with other prompts would be resumed.
+    sha256 = problems_digest(problems) if _are_stored(rows) else file_digest(path)
+    return LoadedSuite(card=card, problems=problems, sha256=sha256)
 
 
 def _from_hub(card: Suite) -> LoadedSuite:
@@ -192,7 +195,7 @@ def check_ids(problems: Sequence[Problem], *, source: str) -> None:
 
 def _problems(rows: Sequence[Row], *, source: str, place: str) -> list[Problem]:
     """Return the rows as problems. Those of a run are restored as they were. place: the file, for errors."""
-    if rows and all(map(_is_stored, rows)):
+    if _are_stored(rows):
         stored = [problem_from_json(row.values) for row in rows]
         check_ids(stored, source=place)
         return stored
@@ -216,6 +219,10 @@ def _problems(rows: Sequence[Row], *, source: str, place: str) -> list[Problem]:
         )
         for problem, row in zip(problems, rows, strict=True)
     ]
+
+
+def _are_stored(rows: Sequence[Row]) -> bool:
+    return bool(rows) and all(map(_is_stored, rows))
 
 
 def _is_stored(row: Row) -> bool:

@@ -82,7 +82,8 @@ def test_the_held_out_file_of_a_run_is_read_as_the_run_reads_it(tmp_path: Path) 
         Problem(id="b", question="Write a poem.", source="other", split="heldout", solution="Roses", level="2"),
     ]
     write_problems(tmp_path / "heldout.jsonl", stored)
-    assert load_suite(str(tmp_path / "heldout.jsonl")).problems == stored
+    loaded = load_suite(str(tmp_path / "heldout.jsonl"))
+    assert (loaded.problems, loaded.sha256) == (stored, problems_digest(stored))
 
 
 def test_rows_of_a_suite_can_lack_a_level(tmp_path: Path) -> None:
