@@ -215,7 +215,10 @@ def _problems(rows: Sequence[Row], *, source: str, place: str) -> list[Problem]:
         replace(
             problem,
             level=row.optional_text(level) or problem.level,
-            meta={**problem.meta, "subject": str(row.values.get(subject) or "")},
+            meta={
+                **{name: value for name, value in problem.meta.items() if name != level},
+                "subject": str(row.values.get(subject) or ""),
+            },
         )
         for problem, row in zip(problems, rows, strict=True)
     ]

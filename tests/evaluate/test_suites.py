@@ -216,6 +216,7 @@ def test_rows_of_cmath_are_read_as_published(tmp_path: Path) -> None:
     row = {"question": "1+1?", "golden": "2", "grade": 3, "reasoning_step": 1}
     (problem,) = load_suite(str(write(tmp_path / "cmath.jsonl", [row]))).problems
     assert (problem.question, problem.answer, problem.level) == ("1+1?", "2", "3")
+    assert problem.meta == {"reasoning_step": 1, "line": 1, "subject": ""}
 
 
 def test_a_part_is_spread_through_the_suite(tmp_path: Path) -> None:
