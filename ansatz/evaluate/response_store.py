@@ -10,6 +10,7 @@ depend on how many rows are computed together, so a resumed folder could otherwi
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,10 +27,13 @@ from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.groups import GradedGroup, GroupSampler
 from ansatz.track.jsonl import append_jsonl, keep_rows, read_jsonl, write_jsonl
 from ansatz.types import Prompt
+from ansatz.visible import say
 
 FORMAT_VERSION = 3
 """Since format 3, tokens are chosen by Gumbel-max (`rollout.sampling`). Earlier ones are from before the first release.
 """
+ADDED = {"data_sha256": "the problems", "files": "your own files"}
+"""Settings that earlier folders of format 3 lack, and what they are digests of."""
 LEFT_OVER = (LOCK_FILE, ".settings.json.draft")
 """Files of a call that was killed before it had written its settings."""
 
@@ -51,7 +55,8 @@ class ResponseStore:
     def open_or_check(self, settings: Mapping[str, Any]) -> None:
         """Write the settings to a new folder, or check that an existing one has the same.
 
-        Raise ConfigError if they differ, or if the folder holds anything else.
+        A folder of an earlier version gets the settings of `ADDED`. Raise ConfigError if others differ, or if the
+        folder holds anything else.
         """
         file = self.path / "settings.json"
         self.check_writable()
@@ -63,12 +68,21 @@ class ResponseStore:
             write_json(file, {"format_version": FORMAT_VERSION, **settings})
             return
         existing = self.settings()
+        added = {key: value for key, value in settings.items() if key in ADDED and key not in existing}
+        existing |= added
         for key in {**existing, **settings}:
             if settings.get(key) != existing.get(key):
                 raise ConfigError(
                     f"{self.path} holds responses with {key} = {existing.get(key)!r}; this command has "
                     f"{settings.get(key)!r}. Choose another folder ({self.option} DIR), or the same settings to resume."
                 )
+        if added:
+            say(
+                f"{self.path} was written by an earlier version, which did not record {' and '.join(added)}. So it is "
+                f"not known whether {' and '.join(ADDED[key] for key in added)} were the same. They are recorded now.",
+                file=sys.stderr,
+            )
+            write_json(file, {"format_version": FORMAT_VERSION, **settings})
 
     def check_writable(self) -> None:
         """Raise ConfigError if the folder, or a file in it that is written again, cannot be written."""

@@ -147,6 +147,20 @@ def test_other_settings_and_other_folders_are_refused(tmp_path: Path) -> None:
         EvaluationFolder(tmp_path / "other").write_results()
 
 
+def test_a_folder_of_an_earlier_version_is_resumed_and_gets_the_digests(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sample(tmp_path)
+    settings = {**SETTINGS, "data_sha256": "12ab", "files": {"my.txt": "34cd"}}
+    for _ in range(2):
+        EvaluationFolder(tmp_path).open_or_check(settings)
+    note = "did not record data_sha256 and files. So it is not known whether the problems and your own files were"
+    assert capsys.readouterr().err.count(note) == 1
+    assert EvaluationFolder(tmp_path).settings() == settings
+    with pytest.raises(ConfigError, match="holds responses with data_sha256 = '12ab'; this command has '56ef'"):
+        EvaluationFolder(tmp_path).open_or_check({**settings, "data_sha256": "56ef"})
+
+
 def test_a_row_of_someone_elses_is_refused(tmp_path: Path) -> None:
     sample(tmp_path)
     (tmp_path / "rollouts.jsonl").write_text('{"id": "a", "verdicts": {}}\n')
