@@ -216,10 +216,18 @@ def resumed_record(
 
 
 def _changed_files(record: RunRecord, now: RunRecord) -> dict[str, str]:
-    """Describe the change of each file of the user's code since the record was written."""
+    """Describe the change of each file of the user's code since the record was written. A file that the recipe named
+    then already is not new: an earlier version did not record it."""
     if record.code is None:
         return {}
-    old, new = record.code, now.code or {}
+    recipe, values = _by_text(now.recipe), _by_text(record.recipe)
+    same = [text for key, text in values.items() if recipe.get(key) == text]
+    unrecorded = {
+        name: digest
+        for name, digest in (now.code or {}).items()
+        if name not in record.code and any(json.dumps(name, ensure_ascii=False) in text for text in same)
+    }
+    old, new = {**record.code, **unrecorded}, now.code or {}
     words = {
         name: "is new" if name not in old else "is gone" if name not in new else "has changed"
         for name in {**old, **new}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
 from toy_runs import toy_config
@@ -108,6 +109,21 @@ def test_a_file_that_is_gone_or_new_is_a_change(project):
     assert "scale.py is gone" in refusal(record, config)
     (project / "mine.py").write_text(REWARD + "import unused\n")
     assert "mine.py has changed; scale.py is gone; unused.py is new" in refusal(record, config)
+
+
+def test_a_template_that_an_older_version_did_not_record_is_recorded_and_is_no_change(project):
+    config = toy_config(project, {"data": {"template": {"name": "prompt.txt"}}})
+    record = record_of(config)
+    older = replace(record, code={})
+    resumed = resumed_record(older, config, allow_changes=False)
+    assert (list(resumed.code), resumed.changes) == (["prompt.txt"], ())
+    (project / "prompt.txt").write_text("Now: {question}\n")
+    assert "prompt.txt has changed" in refusal(resumed, config)
+    (project / "other.txt").write_text("{question}\n")
+    other = toy_config(project, {"data": {"template": {"name": "other.txt"}}})
+    with pytest.raises(ConfigError, match=r"data\.template\.name was"):
+        resumed_record(older, other, allow_changes=False)
+    assert resumed_record(older, other, allow_changes=True).changes[-1]["files"] == {"other.txt": "is new"}
 
 
 def test_a_record_of_an_older_version_names_no_code_and_is_accepted(project):
