@@ -112,7 +112,8 @@ def read_pipeline(folder: Path) -> PipelineRun:
     summary = _summary(summary_path) if summary_path.exists() else {}
     stages = tuple(_in_order(_read_stages(folder), summary))
     end = _end(folder / "run.json")
-    if stages and end is not None and end.get("state") != "done":
+    is_over = end is None or end.get("state") == "done"
+    if stages and summary and not is_over and (end or _went_on(stages, summary_path)):
         summary = {}  # of the run before it was extended
     if not summary and not stages:
         raise DataError(
@@ -166,12 +167,22 @@ def _in_order(stages: Iterator[StageRun], summary: dict[str, Any]) -> list[Stage
     return sorted(all_stages, key=lambda stage: (_find_start(stage.folder), stage.name))
 
 
+def _went_on(stages: Iterable[StageRun], summary: Path) -> bool:
+    """Tell whether a stage has begun or got further since the summary was written. Earlier versions also removed the
+    end of a finished run from its record if a resume was refused."""
+    return max((time for stage in stages for time in _times_of(stage.folder)), default=0.0) > summary.stat().st_mtime
+
+
 def _find_start(folder: Path) -> float:
+    return min(_times_of(folder), default=0.0)
+
+
+def _times_of(folder: Path) -> list[float]:
     times = list[float]()
     for name in STAGE_FILES:
         with suppress(OSError):  # one is missing, or is removed meanwhile
             times.append((folder / name).stat().st_mtime)
-    return min(times, default=0.0)
+    return times
 
 
 def _evaluations(path: Path) -> list[Row]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,9 @@ def test_a_run_that_was_killed_is_not_called_done_and_its_page_says_how_it_is_re
     run_pipeline(resume_config(run), resume=True)
     content = json.loads((run / "run.json").read_text()) | {"end": None}
     (run / "run.json").write_text(json.dumps(content))
+    assert state_of(run) == "done"  # so far the record is that of a refused resume in an earlier version
+    later = (run / "summary.json").stat().st_mtime + 1
+    os.utime(run / "rl" / "config.yaml", (later, later))
     page = write_report(run).read_text(encoding="utf-8")
     state = state_of(run)
     assert state in ("running", "killed")  # killed after a minute without a new line
