@@ -19,13 +19,13 @@ from ansatz.types import golds_of
 _NAMES: dict[str, str] = read_yaml(Path(__file__).with_suffix(".yaml"))
 """LaTeX commands that mean the same as another command or sign."""
 
-_SIGNS = str.maketrans({"\u2212": "-", "\u00d7": "*", "\u00b7": "*", "\u22c5": "*", "\u2026": " ", "\u2019": "'"})
-_SIGNS |= str.maketrans({"\u2217": "*", "\u2219": "*", "\u2215": "/", "\u2223": "|", "\u22ef": " "})
-_UNICODE = {"\u2264": "le", "\u2265": "ge", "\u2260": "ne", "\u03c0": "pi", "\u221a": "sqrt", "\u00b0": "^circ"}
-_UNICODE |= {"\u2044": "/"}  # NFKC puts it into a fraction that is one character
+_SPLIT_SIGNS = str.maketrans({"\u2212": "-", "\u00d7": "*", "\u00b7": "*", "\u22c5": "*", "\u2026": " ", "\u2019": "'"})
+_SIGNS = _SPLIT_SIGNS | str.maketrans({"\u2217": "*", "\u2219": "*", "\u2215": "/", "\u2223": "|", "\u22ef": " "})
+_SPLIT_UNICODE = {"\u2264": "le", "\u2265": "ge", "\u2260": "ne", "\u03c0": "pi", "\u221a": "sqrt", "\u00b0": "^circ"}
+_UNICODE = _SPLIT_UNICODE | {"\u2044": "/"}  # NFKC puts it into a fraction that is one character
 _OTHER_SIGNS = "\u2032\u00ac\u00b1\u00f7\u2190-\u230b\u27c0-\u2aff"
 """The prime, and the other arrows, operators and brackets of Unicode."""
-_PRIME = re.compile(r"(\\[a-z]++|(?<![^\W\d_])(?<!\s['`\u2018])[^\W\d_]|[)\]}])('+)(?!s\b)")
+_PRIME = re.compile(r"(\\[a-z]++|(?<![^\W\d_])(?<!\s['`\u2018])[^\W\d_]|(?<!\\)[)\]]|\})('+)(?!s\b)")
 """Apostrophes that are primes: after a command, a bracket, or a single letter that is not in quotation marks."""
 _MOST_MARKS = 30
 _TYPESETTING = re.compile(
@@ -38,6 +38,7 @@ _COMMAND = re.compile(r"\\([a-z]+)")
 _SHORT_FRACTION = re.compile(r"\\[dtc]?frac\s*(\d)\s*(\d)")
 _THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|,\\!|,)(?=\d{3}(?!\d))")
 _WORD = re.compile(r"[^\W_]+")
+_SPLIT_WORD = re.compile(r"\d+\.\d+|[^\W_]+|[-+*/=<>^!%|(){}\[\]]")
 _WORD_OR_SIGN = re.compile(rf"\d+\.\d+|[^\W_]+|[-+*/=<>^!%|(){{}}\[\]{_OTHER_SIGNS}]")
 _IDEOGRAPH = re.compile(
     "[\u3005-\u3007\u3041-\u3096\u30a1-\u30fa\u30fc\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003134f]"
@@ -57,6 +58,15 @@ def signature(text: str) -> str:
     """Return words, signs and brackets. So x+1 and x-1 differ, f and f', and 8/(4/2) and 8/4/2. Blanks, dollar signs,
     full stops, quotation marks, typesetting, and braces around a single letter, digit or command are ignored."""
     return " ".join(_WORD_OR_SIGN.findall(_strip_typesetting(text)))
+
+
+def split_key(text: str) -> str:
+    """Return the form of a question that decides its side of a split. It never changes, even if `signature` does: rows
+    that were held out would be trained on."""
+    text = _normalize_unicode(text.translate(_SPLIT_SIGNS)).casefold()
+    for sign, name in _SPLIT_UNICODE.items():
+        text = text.replace(sign, f" {name} ")
+    return " ".join(_SPLIT_WORD.findall(_strip_latex(text)))
 
 
 def figures_of(text: str) -> tuple[str, ...]:
@@ -107,10 +117,15 @@ def _strip_typesetting(text: str) -> str:
         for sign, name in _UNICODE.items():
             text = text.replace(sign, f" {name} ")
         text = _IDEOGRAPH.sub(r" \g<0> ", text)
-    text = _THOUSANDS.sub("", text)
-    text = _TYPESETTING.sub(" ", text)
     if "'" in text:
         text = _PRIME.sub(lambda match: match[1] + "\u2032" * len(match[2]), text)
+    return _strip_latex(text)
+
+
+def _strip_latex(text: str) -> str:
+    """Return a text in lower case without LaTeX. `split_key` depends on every line, and on normalize.yaml."""
+    text = _THOUSANDS.sub("", text)
+    text = _TYPESETTING.sub(" ", text)
     text = _STYLED.sub(lambda match: f" {match[1] or ''} ", text)
     text = _SHORT_FRACTION.sub(r"\\frac{\1}{\2}", text)
     text = _LONE.sub(r" \1 ", text)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ansatz.data.files import replacing
-from ansatz.data.hygiene.normalize import signature
+from ansatz.data.hygiene.normalize import split_key
 from ansatz.data.hygiene.report import digest, report_path, write_data_report
 from ansatz.data.rows import Row
 from ansatz.data.unfit import RowError, UnfitRow
@@ -129,7 +129,7 @@ def held_out(problem: Problem, *, heldout_frac: float, seed: int = 0, by: str = 
         raise ConfigError(f"heldout_frac = {heldout_frac}, expected a number above 0 and below 1.")
     if by not in BY:
         raise ConfigError(f"by = {by!r}, expected {' or '.join(map(repr, BY))}.")
-    key = problem.id if by == "id" else signature(problem.question)
+    key = problem.id if by == "id" else split_key(problem.question)
     digest = hashlib.blake2b(f"{seed}/{key}".encode(errors="surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big") < heldout_frac * 2**64
 

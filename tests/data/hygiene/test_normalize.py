@@ -2,7 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from ansatz.data.hygiene.normalize import figures_of, ngrams, normalized_words, numbers_of, same_answer, signature
+from ansatz.data.hygiene.normalize import (
+    figures_of,
+    ngrams,
+    normalized_words,
+    numbers_of,
+    same_answer,
+    signature,
+    split_key,
+)
 
 
 @pytest.mark.parametrize(
@@ -43,6 +51,11 @@ def test_typesetting_does_not_change_the_signature(left: str, right: str) -> Non
 )
 def test_signs_brackets_and_points_change_the_signature(left: str, right: str) -> None:
     assert signature(left) != signature(right)
+
+
+def test_the_key_of_a_split_stays_as_it_was_before_signs_and_characters_counted() -> None:
+    asked = "\u6c42\u503c $f'(x)$, A \u222a B, \u2220C \u2192 2 \u00b1 \\frac12 \u2264 \u221a3"
+    assert split_key(asked) == "\u6c42\u503c f ( x ) a b c 2 frac 1 2 le sqrt 3"
 
 
 def test_words_numbers_and_ngrams() -> None:
