@@ -23,9 +23,13 @@ _SPLIT_SIGNS = str.maketrans({"\u2212": "-", "\u00d7": "*", "\u00b7": "*", "\u22
 _SIGNS = _SPLIT_SIGNS | str.maketrans({"\u2217": "*", "\u2219": "*", "\u2215": "/", "\u2223": "|", "\u22ef": " "})
 _SPLIT_UNICODE = {"\u2264": "le", "\u2265": "ge", "\u2260": "ne", "\u03c0": "pi", "\u221a": "sqrt", "\u00b0": "^circ"}
 _UNICODE = _SPLIT_UNICODE | {"\u2044": "/"}  # NFKC puts it into a fraction that is one character
-_OTHER_SIGNS = "\u2032\u00ac\u00b1\u00f7\u2190-\u230b\u27c0-\u2aff"
+_UNICODE |= {"\u222a": r"\cup", "\u2229": r"\cap", "\u2208": r"\in", "\u2220": r"\angle", "\u2192": r"\to"}
+_UNICODE |= {"\u00b1": r"\pm", "\u00f7": r"\div"}
+_OTHER_SIGNS = "\u2032\u00ac\u2190-\u230b\u27c0-\u2aff"
 """The prime, and the other arrows, operators and brackets of Unicode."""
-_PRIME = re.compile(r"(\\[a-z]++|(?<![^\W\d_])(?<!\s['`\u2018])[^\W\d_]|(?<!\\)[)\]]|\})('+)(?!s\b)")
+_QUOTED = re.compile(r"``((?:(?!``|'')[\s\S])*+)''")
+_NOT_OPENED = r"(?<![`\u2018])(?<!(?<![\w)\]}'])')(?<!(?<![\w)\]}'])'')"
+_PRIME = re.compile(rf"(\\[a-z]++|(?<![^\W\d_]){_NOT_OPENED}[^\W\d_]|(?<!\\)[)\]]|\}})('+)(?!s\b)")
 """Apostrophes that are primes: after a command, a bracket, or a single letter that is not in quotation marks."""
 _MOST_MARKS = 30
 _TYPESETTING = re.compile(
@@ -45,6 +49,7 @@ _IDEOGRAPH = re.compile(
 )
 """Characters of Chinese and Japanese, which write no spaces between words."""
 _LONE = re.compile(r"\{\s*(\w|\\[a-z]+)\s*\}")
+_OPERATOR = re.compile(r"\\(cup|cap|pm|div)(?![a-z])")  # as a command, because a cup is a word too
 _FIGURE = re.compile(rf"\d+(?:\.\d+)?|[-+*/=<>^!%{_OTHER_SIGNS}]")
 
 
@@ -72,7 +77,8 @@ def split_key(text: str) -> str:
 def figures_of(text: str) -> tuple[str, ...]:
     """Return all numbers in digits and all signs of arithmetic and sets, sorted. Texts with different figures are
     different problems."""
-    return tuple(sorted(_FIGURE.findall(_strip_typesetting(text))))
+    spelled = _spell_signs(text)
+    return tuple(sorted(_FIGURE.findall(_strip_latex(spelled)) + _OPERATOR.findall(spelled)))
 
 
 def numbers_of(text: str) -> list[str]:
@@ -112,14 +118,20 @@ def _is_mark(character: str) -> bool:
 
 
 def _strip_typesetting(text: str) -> str:
+    return _strip_latex(_spell_signs(text))
+
+
+def _spell_signs(text: str) -> str:
+    """Return the text in lower case, with signs of Unicode as in LaTeX, and apostrophes that are primes as primes."""
     text = _normalize_unicode(text.translate(_SIGNS)).casefold()
     if not text.isascii():
         for sign, name in _UNICODE.items():
             text = text.replace(sign, f" {name} ")
         text = _IDEOGRAPH.sub(r" \g<0> ", text)
     if "'" in text:
+        text = _QUOTED.sub(r" \1 ", text)
         text = _PRIME.sub(lambda match: match[1] + "\u2032" * len(match[2]), text)
-    return _strip_latex(text)
+    return text
 
 
 def _strip_latex(text: str) -> str:

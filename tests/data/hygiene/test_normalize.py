@@ -25,6 +25,8 @@ from ansatz.data.hygiene.normalize import (
         ("\u00bd", "1/2"),
         ("f'(x)", "f\u2032(x)"),
         ("Ann's 'good' pen 'A'", "Ann\u2019s \u201cgood\u201d pen \u201cA\u201d"),
+        ("'A' is ('B') or `C'", "A is (B) or C"),
+        (r"Call ``A'' the ``area $f(x)$'' of \(B\)'", r"Call A the area $f(x)$ of \(B\)"),
     ],
 )
 def test_typesetting_does_not_change_the_signature(left: str, right: str) -> None:
@@ -41,6 +43,7 @@ def test_typesetting_does_not_change_the_signature(left: str, right: str) -> Non
         ("2<x", "2>x"),
         ("find f'(2)", "find f(2)"),
         ("find f''(2)", "find f'(2)"),
+        ("``smooth'' f''g'", "``smooth'' f''g"),
         ("P' and Q'", "P and Q"),
         (r"$(fg)'$", "$(fg)$"),
         (r"$\theta'$", r"$\theta$"),
@@ -62,7 +65,9 @@ def test_words_numbers_and_ngrams() -> None:
     assert normalized_words(r"Find $\left(x_1\right)^2$, Ann's AGE!") == ["find", "x", "1", "2", "ann", "s", "age"]
     assert normalized_words("\u67093\u4e2a\u30ea\u30f3\u30b4\u3002") == ["\u6709", "3", "\u4e2a", *"\u30ea\u30f3\u30b4"]
     assert figures_of("3.5 + 12 = 3.5") == ("+", "12", "3.5", "3.5", "=")
-    assert figures_of("Ann's f'(2) \u222a 3") == ("2", "3", "\u2032", "\u222a")
+    assert figures_of("Ann's f'(2) \u222a 3") == ("2", "3", "cup", "\u2032")
+    assert figures_of("A \u222a B") == figures_of(r"A \cup B") != figures_of("A \u2229 B")
+    assert figures_of("a cup of 2 \u00f7 3") == figures_of(r"a mug of 2 \div 3") != figures_of(r"a cup of 2 \pm 3")
     assert ngrams(["a", "b", "c"], 2) == ["a b", "b c"]
     assert ngrams(["a", "b", "c"], 4) == []
 
@@ -101,6 +106,9 @@ def test_same_answer(left: str, right: str, same: bool) -> None:
         (r"\lvert x\rvert", "|x|"),
         (r"\frac{a}{b}", r"\frac a b"),
         (r"\binom{5}{2}", r"\dbinom{5}{2}"),
+        ("\u2220ABC = 90", r"\angle ABC = 90"),
+        ("x \u2208 A\u222aB\u2229C", r"x \in A \cup B \cap C"),
+        ("x\u21920, 3\u00b12\u00f75", r"x \rightarrow 0, 3 \pm 2 \div 5"),
     ],
 )
 def test_latex_variants_of_one_formula_have_one_signature(left: str, right: str) -> None:
