@@ -16,7 +16,8 @@ Test questions of 3 to 8 words must match exactly; shorter ones are ignored, bec
 `benchmarks/decontamination.py` measures recall and false drops with planted near-copies.
 
 `NgramTexts` is the rule of most papers instead: a row overlaps if it shares one run of 10 words with a test question,
-and a test question of 3 to 9 words must match exactly (DeepSeekMath, arXiv:2402.03300, sec. 2.1).
+and a test question of 3 to 9 words must match exactly (DeepSeekMath, arXiv:2402.03300, sec. 2.1). Two characters of
+Chinese or Japanese count as one word there, because most words have two.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ansatz.data.choices import without_choices
-from ansatz.data.hygiene.normalize import ngrams, normalized_words, numbers_of, same_answer
+from ansatz.data.hygiene.normalize import is_ideograph, ngrams, normalized_words, numbers_of, same_answer
 from ansatz.errors import ConfigError
 from ansatz.types import Problem
 
@@ -81,11 +82,12 @@ class BenchmarkTexts:
         self.too_short = 0
         for test, problem in enumerate(self._problems):
             words = normalized_words(_text(problem))
-            if len(words) < shortest_graded:
+            grams = self._find_grams(words)
+            if len(words) < shortest_graded or not grams:
                 self.too_short += len(words) < SHORTEST
                 self._whole.setdefault(" ".join(words), test)
                 continue
-            for gram in dict.fromkeys(ngrams(words, self.ngram)):
+            for gram in dict.fromkeys(grams):
                 self._index.setdefault(gram, []).append(test)
         self._frequency.update({gram: len(tests) for gram, tests in self._index.items()})
 
@@ -147,7 +149,10 @@ class BenchmarkTexts:
         )
 
     def _find_shared_grams(self, words: list[str]) -> list[str]:
-        return [gram for gram in dict.fromkeys(ngrams(words, self.ngram)) if gram in self._index]
+        return [gram for gram in dict.fromkeys(self._find_grams(words)) if gram in self._index]
+
+    def _find_grams(self, words: list[str]) -> list[str]:
+        return ngrams(words, self.ngram)
 
     def _weight(self, gram: str) -> float:
         return math.log(1 + self._documents / self._frequency[gram])
@@ -177,6 +182,20 @@ class NgramTexts(BenchmarkTexts):
                 f"--n = {ngram}: expected {SHORTEST} words or more, because shorter runs are in any two texts."
             )
         super().__init__(problems, ngram=ngram, shortest_graded=ngram)
+
+    def _find_grams(self, words: list[str]) -> list[str]:
+        """Return the shortest run of `ngram` words from each word on. Two ideographs count as one word."""
+        sizes = [1 if is_ideograph(word) else 2 for word in words]
+        grams, end, size = list[str](), 0, 0
+        for start in range(len(words)):
+            while size < 2 * self.ngram and end < len(words):
+                size += sizes[end]
+                end += 1
+            if size < 2 * self.ngram:
+                break
+            grams.append(" ".join(words[start:end]))
+            size -= sizes[start]
+        return grams
 
     def _kind(self, problem: Problem, test: Problem, shared_frac: float) -> str | None:
         return "ngram"

@@ -91,6 +91,10 @@ def ngrams(words: Sequence[str], length: int) -> list[str]:
     return [" ".join(words[start : start + length]) for start in range(len(words) - length + 1)]
 
 
+def is_ideograph(word: str) -> bool:
+    return _IDEOGRAPH.fullmatch(word) is not None
+
+
 def same_answer(left: str, right: str) -> bool:
     """Return whether two answers are the same text, ignoring typesetting, blanks and a final full stop; of several,
     whether they share one. There is no algebra: 1/2 and 0.5 differ."""

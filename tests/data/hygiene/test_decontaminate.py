@@ -60,7 +60,18 @@ def test_a_copy_is_found_in_a_language_without_spaces() -> None:
     copy, other = overlaps([problem(asked, "8")], rows)
     assert copy is not None
     assert (copy.kind, copy.shared_frac, other) == ("copy", 1.0, None)
-    assert by_ngrams(asked, f"\u8bf7\u95ee{asked}") is not None
+    fruit = f"{asked}\u82f9\u679c"
+    assert by_ngrams(fruit, f"\u8bf7\u95ee{fruit}") is not None
+
+
+def test_the_ngram_rule_keeps_different_chinese_problems_with_a_common_opening() -> None:
+    # It is known that the domain of the function is all real numbers: find its range, or say whether it is odd.
+    opening = "\u5df2\u77e5\u51fd\u6570\u7684\u5b9a\u4e49\u57df\u4e3a\u5168\u4f53\u5b9e\u6570"
+    test = f"{opening}\u6c42\u5b83\u7684\u6700\u5927\u503c\u548c\u6700\u5c0f\u503c\u4e4b\u5dee"
+    assert by_ngrams(test, f"{opening}\u5224\u65ad\u5b83\u662f\u5426\u662f\u5947\u51fd\u6570") is None
+    overlap = by_ngrams(test, f"{test}\u662f\u51e0")
+    assert overlap is not None
+    assert (overlap.kind, overlap.shared_frac) == ("ngram", 1.0)
 
 
 def test_a_question_with_lettered_options_is_compared_without_them() -> None:
