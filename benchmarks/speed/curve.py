@@ -191,8 +191,8 @@ def tables(measured: dict[str, dict[str, Any]]) -> str:
     """Return the figure and the tables of each kind of processor, the best first."""
     kinds = [name for name in (*PROCESSORS.values(), "other") if name in measured]
     return "\n\n".join(
-        f"**Two cores with {kind}**\n\n![By how much Ansatz is ahead over the size of the model, {kind}]"
-        f"(figures/{figure_name(kind)})\n\n{table(measured[kind])}"
+        f"**Two cores with {kind}**\n\n![The factor over the size of the model](figures/{figure_name(kind)})\n\n"
+        f"*[Origin](../notes/origins.md).*\n\n{table(measured[kind])}"
         for kind in kinds
     )
 
