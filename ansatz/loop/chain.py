@@ -31,7 +31,7 @@ from ansatz.files import append_text
 from ansatz.models.arithmetic import arithmetic_class
 from ansatz.models.weights import fingerprint
 from ansatz.track.jsonl import Row, keep_rows, to_line
-from ansatz.train.trainer import Checkpointed, Trainer
+from ansatz.train.trainer import Checkpointed, trains_policy
 from ansatz.types import Group, Rollout
 
 CHAIN_FILE = "chain.jsonl"
@@ -63,7 +63,7 @@ def begin_chain(folder: Path, step: int, trainer: Checkpointed, *, dtype: str) -
     """Begin or continue the chain of a stage whose last complete step is `step`. dtype: the value of `model.dtype`."""
     _WAITING.pop(folder, None)
     kept = keep_rows(folder / CHAIN_FILE, lambda row: type(row.get("step")) is int and row["step"] <= step)
-    if not isinstance(trainer, Trainer):  # a reward model's has no policy
+    if not trains_policy(trainer):  # a reward model's has no policy
         return
     arithmetic = arithmetic_class(trainer.device, dtype)
     known = [row["arithmetic"] for row in kept if "arithmetic" in row]
@@ -79,7 +79,7 @@ def extend_chain(folder: Path, step: int, trainer: Checkpointed, groups: Sequenc
     rollouts = [member.rollout for group in groups for member in group.members]
     if rollouts:
         row |= {"rollouts": _digest(map(_identity, rollouts)), "logps": _digest(map(_logps, rollouts))}
-    if isinstance(trainer, Trainer) and (step == num_steps or step % (1 + trainer.weights_bytes // DIGEST_BYTES) == 0):
+    if trains_policy(trainer) and (step == num_steps or step % (1 + trainer.weights_bytes // DIGEST_BYTES) == 0):
         row["weights"] = fingerprint(trainer.weights().trained())
     if rollouts:
         row["trace"] = _trace(rollouts, step=step, num_steps=num_steps)

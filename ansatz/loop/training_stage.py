@@ -30,7 +30,7 @@ from ansatz.track.base import TrackerLike
 from ansatz.track.tracker import Tracker
 from ansatz.track.watchdog import WatchState
 from ansatz.train import checkpoint
-from ansatz.train.trainer import TRAINING, Checkpointed, Skipped, Trainer
+from ansatz.train.trainer import TRAINING, Checkpointed, Skipped, Trainer, trains_policy
 from ansatz.types import Group, Problem
 
 SKIPPED_KEPT = 5
@@ -200,7 +200,7 @@ def _check_space(folder: Path, trainer: Checkpointed, save: SaveSection, *, for_
 def _start_watch(
     watchdog: WatchdogSection | None, trainer: Checkpointed, tracker: Tracker, folder: Path, state: WatchState
 ) -> StageWatch | None:
-    if watchdog is None or not isinstance(trainer, Trainer):  # a reward model's trainer is only Checkpointed
+    if watchdog is None or not trains_policy(trainer):
         return None
     return StageWatch(watchdog, folder=folder, trainer=trainer, tracker=tracker, state=state)
 

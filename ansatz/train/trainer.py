@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -222,3 +222,9 @@ class Trainer(Checkpointed, Protocol[Batch]):
 def incomplete(folder: Path, cause: Exception) -> CheckpointError:
     """Return the error for a checkpoint that lacks a file or a part of a file."""
     return CheckpointError(f"{folder} is not a complete checkpoint ({cause}). Resume from another one.")
+
+
+def trains_policy(trainer: Checkpointed) -> TypeGuard[Trainer[Any]]:
+    """Tell whether a trainer trains a policy. On ranks, one class calls those of a policy and those of a reward model,
+    whose weights no sampler needs."""
+    return isinstance(trainer, Trainer) and trainer.published_bytes > 0
