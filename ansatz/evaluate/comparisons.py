@@ -57,8 +57,8 @@ class Side:
             return ""
         if self.num_ungraded:
             return (
-                f"{self.name}: no reward of the run says which responses are correct, so there is no pass@1 to "
-                "compare. Run `ansatz eval` with both on the same problems, and compare its folders."
+                f"{self.name}: no reward of the run says which responses are correct, so pass@1 cannot be "
+                "compared. Run `ansatz eval` with both on the same problems, and compare its folders."
             )
         return (
             f"{self.name} has no stored responses (the run is of an older version, or save.samples was false), so it "

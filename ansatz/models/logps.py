@@ -33,7 +33,7 @@ from ansatz.objectives.kl import Divergence, exact_kl
 CHUNK_LOGITS = 2**23  # logits of a chunk: 32 MB in float32
 CHUNK_ROWS = 128  # at least: each chunk also adds to the gradient of the whole output embedding
 KEPT_LOGITS = 2**27  # of a microbatch, on a CPU: 512 MB in float32
-KERNEL_VOCABULARY = 2**14  # the smallest whose logits kernels read, with torch's results but for rounding
+KERNEL_VOCABULARY = 2**14  # from this size on, kernels read the logits; results equal those of torch up to rounding
 GRADIENT_ROWS = 2**11  # of the output embedding on a CPU, whose gradient is added up in parts that fit into a cache
 GPU_CHUNK_LOGITS = 2**26  # 256 MB. Products of fewer rows would leave most of a GPU idle
 

@@ -49,7 +49,7 @@ def is_structure(gold: str) -> bool:
 
 
 def golds_are_json(problem: Problem) -> bool:
-    """Return whether every gold answer of the problem is JSON that is no mathematics (`is_structure`)."""
+    """Return whether every gold answer of the problem is JSON and not mathematics (`is_structure`)."""
     return bool(problem.answers) and all(map(is_structure, problem.answers))
 
 

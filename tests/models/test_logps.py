@@ -57,7 +57,7 @@ def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     """Logits are read by torch's operations or by the kernels for a large vocabulary."""
     if request.param == "by kernels":
         if logps._library() is None:
-            pytest.skip("there is no compiler")
+            pytest.skip("the kernels need a C++ compiler")
         monkeypatch.setattr(logps, "KERNEL_VOCABULARY", 1)
 
 
