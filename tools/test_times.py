@@ -4,8 +4,8 @@ python -m tools.test_times record|compare REPORT
 
 REPORT is what pytest writes with --junitxml; tests/conftest.py adds the processor time of each test to it. `compare`
 compares shares of the whole, and says which folder's share has grown by half; nothing fails, because a new folder of
-tests is not a mistake. Shares do not depend much on the machine, nor on its load, which would change shares of wall time:
-tests that wait take longer next to other processes.
+tests is not a mistake. Shares do not depend much on the machine, nor on its load, which would change shares of wall
+time: tests that wait take longer next to other processes.
 """
 
 from __future__ import annotations
