@@ -13,7 +13,7 @@ env: .venv/.ready
 	touch $@
 
 demo: env
-	$(BIN)/ansatz train recipes/tiny_arithmetic_grpo_cpu.yaml --fresh $(ARGS)
+	$(BIN)/ansatz train recipes/tiny_arithmetic_think_cpu.yaml --fresh $(ARGS)
 
 test: env
 	$(BIN)/python -m pytest -m 'not slow and not vllm and not cluster' --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 15 --junitxml=.pytest_cache/times.xml

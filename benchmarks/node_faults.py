@@ -1,4 +1,4 @@
-"""The default recipe on a local Ray of a head and two nodes: two ranks, two workers, lag 1, and a node that is lost.
+"""`tiny_arithmetic_grpo_cpu` on a local Ray of a head and 2 nodes: 2 ranks, 2 workers, lag 1, and a node is lost.
 
     python benchmarks/node_faults.py runs/node_faults --out node_faults.json
 

@@ -2,10 +2,11 @@
 
     python benchmarks/ranks.py --model SFT --out ranks.json --page docs/benchmarks.md
 
-Runs of the default recipe take turns (A B C A B C), so that other load on the machine affects all of them; each starts
-from the same SFT model, and its first two steps are not counted. In both kinds of run, the command itself samples and
-grades with two threads. The third kind is one process of one thread with half of the prompts, which is the work of one
-rank without another to share weights and gradients with: what the ranks need above that is the price of sharding.
+Runs of `tiny_arithmetic_grpo_cpu` take turns (A B C A B C), so that other load on the machine affects all of them; each
+starts from the same SFT model, and its first two steps are not counted. In both kinds of run, the command itself
+samples and grades with two threads. The third kind is one process of one thread with half of the prompts, which is the
+work of one rank without another to share weights and gradients with: what the ranks need above that is the price of
+sharding.
 """
 
 from __future__ import annotations
@@ -152,7 +153,7 @@ def main() -> None:
     if sys.argv[1:2] == ["--timed"]:
         return command(*sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True, help="the SFT checkpoint of the default recipe")
+    parser.add_argument("--model", required=True, help="the SFT checkpoint of tiny_arithmetic_grpo_cpu")
     parser.add_argument("--steps", type=int, default=7)
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--prompts", type=int, default=64, help="prompts in a step")

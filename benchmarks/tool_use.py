@@ -13,22 +13,10 @@ import sys
 from pathlib import Path
 from statistics import fmean
 
+from demo import scores
+
 from ansatz.track.jsonl import read_jsonl
 from ansatz.track.svg import Chart, Point, Series, figure
-
-
-def pass_at_1(runs: list[Path]) -> list[Point]:
-    """The mean over runs of pass@1 after SFT (step 0) and at each evaluation of RL that all have."""
-    curves = [
-        {
-            row["step"] if stage == "rl" else 0: row["pass@1"]
-            for stage in ("sft", "rl")
-            for row in _evaluations(run, stage)
-        }
-        for run in runs
-    ]
-    steps = sorted(set.intersection(*(set(curve) for curve in curves)))
-    return [(float(step), fmean(curve[step] for curve in curves)) for step in steps]
 
 
 def calls(runs: list[Path]) -> list[Point]:
@@ -40,10 +28,6 @@ def calls(runs: list[Path]) -> list[Point]:
     ]
 
 
-def _evaluations(run: Path, stage: str) -> list[dict[str, float]]:
-    return read_jsonl(run / stage / "evaluations.jsonl")
-
-
 def main() -> None:
     folder, out = Path(sys.argv[1]), Path(sys.argv[2])
     with_tool, without = (sorted(folder.glob(f"{name}_*")) for name in ("tool", "none"))
@@ -51,8 +35,8 @@ def main() -> None:
         title="GRPO learns to call the calculator",
         series=[
             Series(name="rollouts that call", points=calls(with_tool)),
-            Series(name="pass@1", points=pass_at_1(with_tool), dots=True),
-            Series(name="pass@1 without the tool", points=pass_at_1(without), dots=True, dashed=True),
+            Series(name="pass@1", points=scores(with_tool, "pass@1"), dots=True),
+            Series(name="pass@1 without the tool", points=scores(without, "pass@1"), dots=True, dashed=True),
         ],
         is_fraction=True,
     )

@@ -1,4 +1,4 @@
-"""The default recipe on two workers with lag 1: its score, and the same bits after kills of a worker and of the run.
+"""`tiny_arithmetic_grpo_cpu` on two workers with lag 1: its score, and its bits after kills of a worker and of the run.
 
     python benchmarks/worker_faults.py runs/worker_faults --out worker_faults.json
 

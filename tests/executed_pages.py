@@ -11,7 +11,7 @@ _SMALL = (
     " --threads 1 --sft.steps 2 --train.steps 2 --rollout.prompts_per_step 4 --rollout.samples_per_prompt 4 "
     "--evaluate.problems 4 --evaluate.samples_per_prompt 2 --evaluate.k 2"
 )
-_SMALL_STEPS = (r"(?m)^(ansatz train (?:tiny_arithmetic_grpo_cpu|mine\.yaml))(?!.*toy)", rf"\1{_SMALL}")
+_SMALL_STEPS = (r"(?m)^(ansatz train (?:tiny_arithmetic_think_cpu|mine\.yaml))(?!.*toy)", rf"\1{_SMALL}")
 _RUNS = (r"runs/OTHER\b", "runs/second"), (r"(?<!/)runs/NAME\b", "runs/first")
 _VIEW = (r"(?m)^(ansatz view .*)$", r"timeout 20 \1 || test $? = 124")
 

@@ -30,6 +30,7 @@ def word_problems(
     min_steps: int = 2,
     max_steps: int = 6,
     slip_rate: float = 0.0,
+    worked_rate: float = 1.0,
     max_value: int = 200,
     max_term: int | None = None,
     wording: str = "full",
@@ -41,6 +42,8 @@ def word_problems(
     slip_rate: fraction (0 to 1) of the demonstrations that contain a slip and therefore end in a wrong answer. `answer`
     is still the true answer, and `meta["slip"]` is True. The rate changes no question, and a demonstration that slips
     at one rate slips in the same way at every higher rate.
+    worked_rate: fraction (0 to 1) of the demonstrations that write their steps down; the others are the boxed answer
+    alone. The rate changes no question, and a demonstration that is worked out at one rate is so at every higher rate.
     max_value: largest value in a chain.
     max_term: largest number that is added or subtracted at once; 60 by default.
     wording: "full", or "plain": one person, one kind of thing, one step per sentence. A model trained from scratch
@@ -54,8 +57,9 @@ def word_problems(
             f"word_problems: min_steps = {min_steps} and max_steps = {max_steps}, "
             f"expected 2 <= min_steps <= max_steps <= {MAX_STEPS}."
         )
-    if not 0 <= slip_rate <= 1:
-        raise ConfigError(f"word_problems: slip_rate = {slip_rate}, expected a fraction from 0 to 1.")
+    for name, rate in (("slip_rate", slip_rate), ("worked_rate", worked_rate)):
+        if not 0 <= rate <= 1:
+            raise ConfigError(f"word_problems: {name} = {rate}, expected a fraction from 0 to 1.")
     if not 50 <= max_value <= 1000:
         raise ConfigError(
             f"word_problems: max_value = {max_value}, expected 50 to 1000. Below 50 the answers can be guessed; "
@@ -69,6 +73,7 @@ def word_problems(
         min_steps=min_steps,
         max_steps=max_steps,
         slip_rate=slip_rate,
+        worked_rate=worked_rate,
         max_value=max_value,
         max_term=LARGEST_TERM if max_term is None else max_term,
         plain=wording == "plain",
@@ -83,6 +88,7 @@ class Story:
     min_steps: int
     max_steps: int
     slip_rate: float
+    worked_rate: float
     max_value: int
     max_term: int
     plain: bool
@@ -109,6 +115,7 @@ class WordProblems(LazyProblems):
             if split_of(question) == self.split:
                 break
         equations, slipped = chain.equations, rng.uniform() < story.slip_rate
+        shown = slip(equations, rng) if slipped else equations
         return Problem(
             id=self.id_of(index),
             question=question,
@@ -116,11 +123,14 @@ class WordProblems(LazyProblems):
             source=self.source,
             split=self.split,
             level=str(steps),
-            solution=demonstration(slip(equations, rng) if slipped else equations),
+            solution=demonstration(
+                shown, worked=KeyedRandom(self.seed, self.split, index, "worked").uniform() < story.worked_rate
+            ),
             meta={"steps": [[e.left.value, e.op, e.right.value, e.value] for e in equations], "slip": slipped},
         )
 
 
-def demonstration(equations: Sequence[Equation]) -> str:
-    """Write one equation per line, then the boxed answer. It is short because the sampler pays for every token."""
-    return "\n".join([*map(str, equations), f"\\boxed{{{equations[-1].value}}}"])
+def demonstration(equations: Sequence[Equation], *, worked: bool = True) -> str:
+    """Write one equation per line if `worked`, then the boxed answer. It is short because the sampler pays for every
+    token."""
+    return "\n".join([*(map(str, equations) if worked else ()), f"\\boxed{{{equations[-1].value}}}"])

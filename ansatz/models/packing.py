@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 ROUND_TOKENS, ROUND_FLOAT32_ON_CPU = 512, 64
 """The flat axis has a multiple of this length. Kernels are compiled for every new shape, which costs more than the
-padding; but not in float32 on a CPU, where padding to 512 takes a tenth of an SFT step of the default recipe."""
+padding; but not in float32 on a CPU, where padding to 512 takes a tenth of an SFT step of the tiny recipes."""
 
 
 class Places(NamedTuple):

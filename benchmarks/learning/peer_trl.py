@@ -50,12 +50,13 @@ def main(folder: Path) -> None:
     settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
     torch.set_num_threads(settings["threads"])
     tokenizer = AutoTokenizer.from_pretrained(settings["model"], padding_side="left")
-    model = AutoModelForCausalLM.from_pretrained(settings["model"], dtype=getattr(torch, settings["dtype"]))
+    # As by default: weights in float32, products in bfloat16. In weights of bfloat16, steps of 1e-5 round to nothing.
+    model = AutoModelForCausalLM.from_pretrained(settings["model"], dtype=torch.float32)
     rollouts, optimizer = settings["prompts"] * settings["samples"], settings["optimizer"]
     config = GRPOConfig(  # what is not named here is TRL's default, which `defaults_of: trl` translates
         output_dir=str(folder / "trainer"),
         use_cpu=True,
-        bf16=False,
+        bf16=settings["dtype"] == "bfloat16",
         learning_rate=settings["lr"],
         lr_scheduler_type="constant",
         adam_beta1=optimizer["betas"][0],

@@ -25,7 +25,7 @@ class Work:
         self.train, self.heldout = folder / "train.jsonl", folder / "heldout.jsonl"
 
     def make(self) -> None:
-        """Write the default recipe's problems and a model with 3.3 M random weights in Qwen3's architecture."""
+        """Write the problems of `tiny_arithmetic_grpo_cpu`, and a model of Qwen3's with 3.3 M random weights."""
         from ansatz.data.base import load_problems
         from ansatz.models.tiny import build_tiny_model
         from ansatz.prompts.templates import QUESTION, TEMPLATES
@@ -54,7 +54,7 @@ class Work:
         self._wide(self.folder / "model", self.folder / "wide", vocab_size=150_000)
 
     def taught(self) -> str:
-        """Train the default recipe's SFT stage and return its checkpoint."""
+        """Train the SFT stage of `tiny_arithmetic_grpo_cpu` and return its checkpoint."""
         recipe = HERE.parent.parent / "recipes" / "tiny_arithmetic_grpo_cpu.yaml"
         command = [str(Path(sys.executable).with_name("ansatz")), "train", str(recipe), "--train.steps", "0"]
         subprocess.run([*command, "--out", str(self.folder), "--name", "taught"], check=True)
@@ -125,7 +125,7 @@ class Work:
         return self.recipe(model=model, **over, rewards={"math_answer": {"mode": "strict"}, letters: {}})
 
     def recipe(self, *, model: Path | str, **over: Any) -> dict[str, Any]:
-        """The default recipe on the files of this benchmark, with the least evaluation that a run can have."""
+        """`tiny_arithmetic_grpo_cpu` on the files of this benchmark, with the least evaluation that a run can have."""
         problems = {"source": "jsonl", "path": str(self.train), "split": "train"}
         base = {
             "name": "speed",

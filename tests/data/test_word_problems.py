@@ -198,6 +198,16 @@ def test_slips_change_no_question_and_a_higher_rate_keeps_those_of_a_lower() -> 
         assert not some.meta["slip"] or some == more
 
 
+def test_the_stated_fraction_of_demonstrations_is_worked_out_and_the_others_are_the_answer_alone() -> None:
+    few, more = (tuple(word_problems(split="train", count=8000, worked_rate=rate)) for rate in (0.2, 0.5))
+    worked = [problem.solution == whole.solution for problem, whole in zip(few, sample(), strict=True)]
+    assert abs(sum(worked) / len(worked) - 0.2) < 0.02
+    for whole, problem, other, is_worked in zip(sample(), few, more, worked, strict=True):
+        assert whole.question == problem.question == other.question
+        assert is_worked or problem.solution == f"\\boxed{{{problem.answer}}}"
+        assert not is_worked or other == whole
+
+
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
@@ -207,6 +217,7 @@ def test_slips_change_no_question_and_a_higher_rate_keeps_those_of_a_lower() -> 
         ({"min_steps": 5, "max_steps": 4}, "max_steps"),
         ({"max_steps": 99}, "max_steps"),
         ({"slip_rate": 1.5}, "slip_rate"),
+        ({"worked_rate": -0.1}, "worked_rate"),
         ({"max_value": 10}, "max_value"),
         ({"max_term": 4}, "max_term"),
         ({"max_value": 80, "max_term": 81}, "max_term"),
