@@ -103,7 +103,7 @@ def train(
         config = resume_config(resume, overrides, trust_code=trusts)
     elif recipe is None:
         raise ConfigError(
-            "no recipe given; name one, such as tiny_arithmetic_grpo_cpu (see `ansatz recipes`), or --resume RUN."
+            "no recipe given; name one, such as tiny_arithmetic_think_cpu (see `ansatz recipes`), or --resume RUN."
         )
     else:
         config = load_recipe(recipe, overlays=overlay or [], overrides=overrides, note=note, trust_code=trusts)
