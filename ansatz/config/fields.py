@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from ansatz.registry import LARGEST
+
+
+def as_mapping(value: Any) -> Mapping[str, Any]:
+    """Return a section of a recipe that is not checked yet. Anything but a mapping, which the schema refuses, is
+    empty."""
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
 def _no_bool(value: Any) -> Any:

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import yaml
 
+from ansatz.config.fields import as_mapping
 from ansatz.config.recipe import default_class, section_at
 from ansatz.errors import ConfigError
 
@@ -128,10 +129,7 @@ def merge_notes(base: Mapping[str, Any], over: Mapping[str, Any]) -> list[tuple[
 
 def _without_preset(base: Mapping[str, Any], over: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return `over`, with algorithm.preset null if it names defaults_of and no preset, but `base` names a preset."""
-    below, above = base.get(ALGORITHM), over.get(ALGORITHM)
-    if not isinstance(below, Mapping) or not isinstance(above, Mapping):
-        return over
-    old, new = cast(Mapping[str, Any], below), cast(Mapping[str, Any], above)
+    old, new = as_mapping(base.get(ALGORITHM)), as_mapping(over.get(ALGORITHM))
     if not new.get("defaults_of") or "preset" in new or not old.get("preset"):
         return over
     return {**over, ALGORITHM: {"preset": None, **new}}

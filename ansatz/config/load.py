@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from ansatz.config.chat import ChatTemplate, FewShotTemplate
+from ansatz.config.fields import as_mapping
 from ansatz.config.layers import laid_over, merge, merge_notes, spell_out
 from ansatz.config.own_model import with_own_model_defaults
 from ansatz.config.packaged import is_packaged, recipe_path, recipe_text
@@ -236,7 +237,7 @@ def _without_removed(data: Mapping[str, Any], *, sections: Sequence[str] = ()) -
     kept = dict(data)
     for key, (now, _) in REMOVED.items():
         section, _, name = key.partition(".")
-        part = cast("Mapping[str, Any]", kept[section] if isinstance(kept.get(section), Mapping) else {})
+        part = as_mapping(kept.get(section))
         if name in part and (section in sections or part[name] == now):
             kept[section] = {each: value for each, value in part.items() if each != name}
     return kept

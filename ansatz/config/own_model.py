@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from ansatz.config.chat import AUTO
+from ansatz.config.fields import as_mapping
 from ansatz.config.recipe import find_stages, listed_stages
 from ansatz.errors import ConfigError
 
@@ -30,8 +31,8 @@ def with_own_model_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
     Raise ConfigError if rollout.max_response_tokens is missing, unless the recipe is run at toy size, which sets
     lengths, or learns from given responses only, such as DPO on pairs from a file.
     """
-    model = data.get("model")
-    if not isinstance(model, Mapping) or cast("Mapping[str, Any]", model).get("path") is None:
+    model = as_mapping(data.get("model"))
+    if model.get("path") is None:
         return dict(data)
     stages = [each for each in find_stages(data) if each.own_model and (each.name in data or not each.optional)]
     defaults = {**OWN_MODEL, **{each.name: each.own_model for each in stages}}
@@ -41,8 +42,7 @@ def with_own_model_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
         for name, section in sections.items()
         if isinstance(section, Mapping)  # anything else is refused by the schema
     }
-    is_toy = bool(cast("Mapping[str, Any]", model).get("toy"))
-    if "rollout" in filled and "max_response_tokens" not in filled["rollout"] and not is_toy:
+    if "rollout" in filled and "max_response_tokens" not in filled["rollout"] and not model.get("toy"):
         if not _learns_from_samples(data):
             filled["rollout"]["max_response_tokens"] = EVALUATED_TOKENS
             return {**data, **filled}
@@ -59,17 +59,13 @@ def _learns_from_samples(data: Mapping[str, Any]) -> bool:
     declarations, names = find_stages(data), set(listed_stages(data))
     if not names:
         names = {each.name for each in declarations if each.section is not None and data.get(each.name) is not None}
-        names |= set[str]() if _steps(data.get("train")) == 0 else {"rl"}
+        names |= set[str]() if as_mapping(data.get("train")).get("steps") == 0 else {"rl"}
     return not names <= {
         name
         for each in declarations
         if each.learns_from_given is not None and each.learns_from_given(data.get(each.name) or {})
         for name in (each.name, each.runs)
     }
-
-
-def _steps(train: Any) -> Any:
-    return cast("Mapping[str, Any]", train).get("steps") if isinstance(train, Mapping) else None
 
 
 def _filled(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, Field, PrivateAttr, ValidationError, model_validator
 
 from ansatz.config.chat import Template
-from ansatz.config.fields import Count, Float, LearningRate, Positive, Rate, Section, Temperature
+from ansatz.config.fields import Count, Float, LearningRate, Positive, Rate, Section, Temperature, as_mapping
 from ansatz.config.sampling import AsRollout, SamplingOptions
 from ansatz.config.stage import StageDeclaration, stage_name
 from ansatz.config.watchdog import WatchdogSection
@@ -92,20 +92,14 @@ class DataSection(Section):
     @classmethod
     def heldout_sets_are_parts(cls, data: Any) -> Any:
         """Read several held-out sets as a mixture that takes each of them as a whole."""
-        sets: Any = cast("Mapping[str, Any]", data).get("heldout") if isinstance(data, Mapping) else None
-        if not isinstance(sets, Mapping) or not sets or "source" in sets:
-            return cast(Any, data)
-        sets = cast("Mapping[str, Any]", sets)
-        if not all(isinstance(each, Mapping) for each in sets.values()):
-            return cast(Any, data)
+        sets = as_mapping(as_mapping(data).get("heldout"))
+        if not sets or "source" in sets or not all(isinstance(each, Mapping) for each in sets.values()):
+            return data
         for name, each in sets.items():
             if "source" not in each:
                 raise ValueError(f"heldout.{name}.source is missing; name it, as in {{source: jsonl, path: FILE}}")
         parts = [{"split": "heldout", **each, "name": name} for name, each in sets.items()]
-        return {
-            **cast("Mapping[str, Any]", data),
-            "heldout": {"source": "mixture", "split": "heldout", "whole": True, "parts": parts},
-        }
+        return {**data, "heldout": {"source": "mixture", "split": "heldout", "whole": True, "parts": parts}}
 
 
 class RolloutSection(SamplingOptions):

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
+from ansatz.config.fields import as_mapping
 from ansatz.trust import TrustedText
 
 SAMPLING_CAPS = {"samples_per_prompt": 4, "max_response_tokens": 64, "min_response_tokens": 4, "thinking_budget": 16}
@@ -78,9 +79,7 @@ def stage_name(entry: Any) -> str:
 
 def over_caps(settings: Any, caps: Mapping[str, int]) -> dict[str, Any]:
     """Return the caps that the settings of a section exceed. A wrong value is left to the check of the section."""
-    if not isinstance(settings, Mapping):
-        return {}
-    values = cast("Mapping[str, Any]", settings)
+    values = as_mapping(settings)
     return {key: cap for key, cap in caps.items() if isinstance(value := values.get(key), int) and value > cap}
 
 

@@ -15,9 +15,10 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from ansatz.config.chat import AUTO
+from ansatz.config.fields import as_mapping
 from ansatz.config.layers import laid_over
 from ansatz.config.load import check
 from ansatz.config.schema import FIRST_STAGES, Config
@@ -80,8 +81,7 @@ def repeated_seed(seed: int, name: str, number: int) -> int:
 
 
 def _changed(config: Config, changes: Mapping[str, Any]) -> Config:
-    of_data: Any = changes.get("data")
-    keys = list(cast("Mapping[str, Any]", of_data)) if isinstance(of_data, Mapping) else []
+    keys = list(as_mapping(changes.get("data")))
     changed = [key for key in changes if key != "data" or not keys] + [f"data.{key}" for key in keys]
     changeable = [each.name for each in config.declarations if each.section is not None] + [*CHANGEABLE]
     changeable += [f"data.{key}" for key in CHANGEABLE_DATA]

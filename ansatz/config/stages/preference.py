@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from pydantic import Field, model_validator
 
-from ansatz.config.fields import Count, LearningRate, Positive, Section
+from ansatz.config.fields import Count, LearningRate, Positive, Section, as_mapping
 from ansatz.config.stage import SAMPLING_CAPS, StageDeclaration, is_missing, over_caps
 from ansatz.config.stages.core import SftSection
 
@@ -66,19 +66,15 @@ class PreferenceSection(Section):
 
 def _toy(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the changes of a toy run to the pairs. The policy's pairs replace pairs of the hub."""
-    given = settings.get("pairs", {})
-    if not isinstance(given, Mapping):
-        return {}
-    values = cast("Mapping[str, Any]", given)
-    if is_missing(values):
-        return {"pairs": {**dict.fromkeys(values), "source": POLICY, "problems": _PROBLEMS}}
-    pairs = over_caps(values, {**SAMPLING_CAPS, "problems": _PROBLEMS})
+    given = as_mapping(settings.get("pairs"))
+    if is_missing(given):
+        return {"pairs": {**dict.fromkeys(given), "source": POLICY, "problems": _PROBLEMS}}
+    pairs = over_caps(given, {**SAMPLING_CAPS, "problems": _PROBLEMS})
     return {"pairs": pairs} if pairs else {}
 
 
 def _learns_from_given(settings: Mapping[str, Any]) -> bool:
-    pairs: Any = settings.get("pairs")
-    return isinstance(pairs, Mapping) and cast("Mapping[str, Any]", pairs).get("source") not in (None, POLICY)
+    return as_mapping(settings.get("pairs")).get("source") not in (None, POLICY)
 
 
 PREFERENCE = StageDeclaration(
