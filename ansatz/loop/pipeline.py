@@ -30,15 +30,8 @@ from ansatz.loop.context import Output, RunContext
 from ansatz.loop.held_run import ORIGIN, HeldRun, record_or_verify_inputs
 from ansatz.loop.interrupts import Interrupts
 from ansatz.loop.model_names import with_commits
-from ansatz.loop.run_folder import (
-    check_run_dir,
-    prepare_resume,
-    prepare_run_dir,
-    read_done,
-    write_config,
-    write_done,
-)
-from ansatz.loop.run_record import RunRecord, recorded_end
+from ansatz.loop.run_folder import check_run_dir, prepare_run_dir, read_done, write_config, write_done
+from ansatz.loop.run_record import RunRecord, read_record, recorded_end, resumed_record
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.plan import PlannedStage, check_order, last_reader, planned_stages
 from ansatz.loop.stages.stage import Stage
@@ -120,7 +113,7 @@ def _prepare_resume(context: RunContext, *, allow_changes: bool) -> RunRecord:
     _check_resumable(stages, run_dir)
     is_done = [_is_done(entry, run_dir) for entry in stages]
     read_by = partial(last_reader, stages, is_done)
-    record = prepare_resume(run_dir, config, allow_changes=allow_changes, read_by=read_by)
+    record = resumed_record(read_record(run_dir), config, allow_changes=allow_changes, read_by=read_by)
     check_order(run_dir, stages)
     for entry in stages if is_done[0] else ():
         context.sources.at(entry.config).check_stored()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,7 @@ from ansatz.files import write_text
 from ansatz.json_text import parse_json
 from ansatz.links import check_no_links, list_folder, read_bytes, remove
 from ansatz.locks import LOCK_FILE
-from ansatz.loop.run_record import (
-    RUN_FILE,
-    RunRecord,
-    is_marked,
-    is_run_folder,
-    read_record,
-    record_of,
-    resumed_record,
-)
+from ansatz.loop.run_record import RUN_FILE, RunRecord, is_marked, is_run_folder, record_of
 
 DONE_FILE = "done.json"
 
@@ -75,15 +66,6 @@ def _files(run_dir: Path) -> list[Path]:
     """List all files except the lock and leftovers of a run that was killed while it marked its folder."""
     begun = (LOCK_FILE, f".{RUN_FILE}.draft")
     return [path for path in list_folder(run_dir) if path.name not in begun] if run_dir.is_dir() else []
-
-
-def prepare_resume(
-    run_dir: Path, config: Config, *, allow_changes: bool, read_by: Callable[[str], str | None]
-) -> RunRecord:
-    """Check that a run is resumed with its own recipe and code. Return the record with the current ones, which the
-    caller writes. read_by: see `resumed_record`."""
-    record = resumed_record(read_record(run_dir), config, allow_changes=allow_changes, read_by=read_by)
-    return replace(record, end=None)
 
 
 def write_config(config: Config, folder: Path) -> None:

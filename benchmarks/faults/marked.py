@@ -29,7 +29,7 @@ CALLS = {
     "problems": ["ansatz.loop.stages.problems:ProblemsStage.run"],
     "model": ["ansatz.loop.stages.model:ModelStage.run"],
     "start of a stage": ["ansatz.loop.workplace:OwnProcess.place"],
-    "resuming": ["ansatz.train.checkpoint:restore", "ansatz.loop.pipeline:prepare_resume"],
+    "resuming": ["ansatz.train.checkpoint:restore", "ansatz.loop.pipeline:resumed_record"],
     "sampling": ["ansatz.rollout.native.sampler:NativeSampler.generate"],
     "grading": ["ansatz.rewards.grader:RewardGrader.score"],
     "batch": ["ansatz.train.local:LocalTrainer.batch"],
