@@ -20,7 +20,7 @@ from typing import Any
 from ansatz.errors import CheckpointError
 from ansatz.files import file_digest, write_text
 from ansatz.json_text import read_object
-from ansatz.links import list_folder, read_bytes
+from ansatz.links import list_folder, read_text
 from ansatz.locks import FolderLock
 from ansatz.loop.run_record import identity
 
@@ -87,14 +87,19 @@ def record_or_verify_inputs(run_dir: Path) -> Mapping[str, str]:
     if not file.exists():
         write_text(file, "".join(f"{digest}  {name}\n" for name, digest in now.items()))
         return now
-    lines = read_bytes(file).decode(errors="replace").splitlines()
-    recorded = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    recorded = read_digests(run_dir)
     if changed := [name for name in {**recorded, **now} if recorded.get(name) != now.get(name)]:
         raise CheckpointError(
             f"{run_dir}: {changed[0]} is not as this run wrote it (its SHA-256 differs from that in {DIGESTS_FILE}). "
             "Restore it from a backup, or start the run anew under another name."
         )
     return now
+
+
+def read_digests(run_dir: Path) -> dict[str, str]:
+    """Return the digests that were written, by path within the run folder."""
+    lines = read_text(run_dir / DIGESTS_FILE, errors="replace").splitlines()
+    return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
 
 
 def _digests(run_dir: Path) -> dict[str, str]:

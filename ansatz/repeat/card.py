@@ -29,12 +29,12 @@ from ansatz.files import is_special, write_text
 from ansatz.json_text import read_object
 from ansatz.links import list_folders, read_text
 from ansatz.loop.chain import CHAIN_FILE, TRACED_SAMPLES, TRACED_TOKENS
-from ansatz.loop.held_run import DIGESTS_FILE
+from ansatz.loop.held_run import read_digests
 from ansatz.loop.run_record import read_record
 from ansatz.loop.stages.plan import folder_names
 from ansatz.registry import suggest
 from ansatz.track.jsonl import read_jsonl
-from ansatz.trust import TrustedText, is_signed
+from ansatz.trust import TrustedText, is_signed, texts_of
 
 CARD_FILE = "card.json"
 MAX_BYTES = 64 * 2**20
@@ -141,7 +141,6 @@ def write_card(run: Path, config: Config) -> Path:
     stages = {
         name: [_checked(Step, row, run / name / CHAIN_FILE) for row in each] for name, each in rows.items() if each
     }
-    sums = (line.partition("  ") for line in read_text(run / DIGESTS_FILE).splitlines())
     content = {
         "format": 1,
         "ansatz": __version__,
@@ -149,7 +148,7 @@ def write_card(run: Path, config: Config) -> Path:
         "packages": installed_versions(),
         "num_changes": 0 if record is None else len(record.changes),
         "signatures": [] if record is None else list(record.signatures),
-        "data": {name: digest for digest, _, name in sums},
+        "data": read_digests(run),
         "code": {} if record is None else dict(record.code or {}),
         "recipe": {key: value for key, value in recipe.items() if key != "out"},
         "stages": {name: [row.model_dump(exclude_none=True) for row in each] for name, each in stages.items()},
@@ -267,7 +266,7 @@ def _threads(card: Card) -> int:
 def _refuse_own_files(config: Config) -> None:
     """Raise ConfigError if a text of the card's recipe is the path of something on this machine."""
     for key, value in flat_keys(config.model_dump()).items():
-        for text in _texts(value):
+        for text in texts_of(value):
             if isinstance(text, TrustedText) or key in ("name", "out") or not _is_here(text):
                 continue
             raise ConfigError(
@@ -275,14 +274,6 @@ def _refuse_own_files(config: Config) -> None:
                 f"you want it to be used, say so with --{key} PLACE, or allow everything that the card names with "
                 "--trust-code."
             )
-
-
-def _texts(value: Any) -> list[str]:
-    if isinstance(value, Mapping):
-        return [text for key, inner in value.items() for text in (*_texts(key), *_texts(inner))]
-    if isinstance(value, list | tuple):
-        return [text for inner in value for text in _texts(inner)]
-    return [value] if isinstance(value, str) else []
 
 
 def _is_here(text: str) -> bool:

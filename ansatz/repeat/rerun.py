@@ -9,9 +9,8 @@ from typing import Any
 
 from ansatz.config.schema import Config
 from ansatz.errors import ConfigError, RunInterrupted
-from ansatz.links import read_text
 from ansatz.loop.chain import Row, listening
-from ansatz.loop.held_run import DIGESTS_FILE
+from ansatz.loop.held_run import DIGESTS_FILE, read_digests
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.run_record import read_record
 from ansatz.repeat.card import Card, Step, installed_versions
@@ -139,7 +138,8 @@ def _list_steps(card: Card) -> Iterator[str]:
 def causes(comparison: Comparison, run: Path, config: Config) -> list[str]:
     """Return the differences besides the bits, the likeliest cause first: inputs, versions, ranks, arithmetic."""
     card, found = comparison.card, list[str]()
-    for name, old, new in (("data", card.data, _data(run)), ("code", card.code, _code(run))):
+    data = read_digests(run) if (run / DIGESTS_FILE).is_file() else {}
+    for name, old, new in (("data", card.data, data), ("code", card.code, _code(run))):
         if changed := sorted(key for key in old if key in new and old[key] != new[key]):
             found.append(f"{name}: {', '.join(changed[:3])} differ{'' if len(changed) > 1 else 's'}")
     if changed := _differences(card.packages, installed_versions()):
@@ -162,12 +162,6 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
 
 def _shown(value: Any) -> str:
     return "none" if value in (None, {}) else f"{value}"[:60]
-
-
-def _data(run: Path) -> dict[str, str]:
-    file = run / DIGESTS_FILE
-    lines = read_text(file).splitlines() if file.is_file() else []
-    return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
 
 
 def _code(run: Path) -> Mapping[str, str]:
