@@ -67,15 +67,15 @@ def stage_entries(config: Config) -> list[StageEntry]:
         except ConfigError as error:
             raise ConfigError(f"stages, entry {place} ({name}): {error}") from error
         if count[name] > 1:
-            changed = changed.model_copy(update={"seed": repeated_seed(config.seed, name, count[name])})
+            changed = changed.model_copy(update={"seed": derived_seed(config.seed, name, count[name])})
         entries.append(StageEntry(name=name, number=count[name], config=changed))
     if config.stages is not None:
         _check_unused(config, count)
     return entries
 
 
-def repeated_seed(seed: int, name: str, number: int) -> int:
-    """Return the seed of the entry of a stage with this number, from 2."""
+def derived_seed(seed: int, name: str, number: int) -> int:
+    """Return the seed of the entry of a stage with this number, from 2, or of a stage after a number of rollbacks."""
     digest = hashlib.blake2b(f"{seed}/{name}/{number}".encode(), digest_size=6).digest()
     return int.from_bytes(digest, "little")
 

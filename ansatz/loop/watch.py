@@ -8,12 +8,12 @@ starts from the same checkpoint.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ansatz.config.stage_list import derived_seed
 from ansatz.config.watchdog import WatchdogSection
 from ansatz.errors import CheckpointError, RunStopped
 from ansatz.loop.kept_checkpoints import rollback_target, steps_for_rollback
@@ -72,10 +72,7 @@ def state_after(rollbacks: Sequence[Rollback], saved: Mapping[str, Any] | None) 
 
 def noise_seed(seed: int, rollbacks: int) -> int:
     """Return the seed of sampling and minibatches. Each rollback changes it, so that other rollouts are sampled."""
-    if rollbacks == 0:
-        return seed
-    digest = hashlib.blake2b(f"{seed}/rollback/{rollbacks}".encode(), digest_size=6).digest()
-    return int.from_bytes(digest, "little")
+    return derived_seed(seed, "rollback", rollbacks) if rollbacks else seed
 
 
 class StageWatch:
