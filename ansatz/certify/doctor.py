@@ -116,11 +116,6 @@ def _versions() -> Diagnosis:
     return ok("versions", ", ".join(found) + missing, fix=fix)
 
 
-def _python() -> str:
-    """Return the Python of this process as a word of a shell."""
-    return shlex.quote(sys.executable)
-
-
 def _version(name: str) -> str:
     """Empty if the package is not installed."""
     try:
@@ -147,8 +142,8 @@ def _gpus() -> Diagnosis:
         native = compute_dtype("auto", torch.device("cuda")) == torch.bfloat16
         return ok("GPUs", named) if native else bad("gpus_without_bfloat16", named=named)
     if Path("/dev/nvidiactl").exists():
-        version = torch.__version__
-        return bad("torch_without_cuda", torch=version, release=version.partition("+")[0], python=_python())
+        version, python = torch.__version__, shlex.quote(sys.executable)
+        return bad("torch_without_cuda", torch=version, release=version.partition("+")[0], python=python)
     if torch.backends.mps.is_available():
         return bad("apple_gpu")
     return ok("GPUs", "none; everything runs on the processor")

@@ -70,14 +70,12 @@ def toy_layer(config: Config) -> dict[str, Any]:
 def changes(before: Config, after: Config) -> tuple[str, ...]:
     """Return one line for each key that differs, such as "train.steps: 500 -> 3"."""
     old, new = flat_keys(before.model_dump(mode="json")), flat_keys(after.model_dump(mode="json"))
-    keys = [*old, *(key for key in new if key not in old)]
+    keys, absent = [*old, *(key for key in new if key not in old)], "(left out)"
     return tuple(
-        f"{key}: {_shown(old, key)} -> {_shown(new, key)}" for key in keys if old.get(key, keys) != new.get(key, keys)
+        f"{key}: {old.get(key, absent)} -> {new.get(key, absent)}"
+        for key in keys
+        if old.get(key, keys) != new.get(key, keys)
     )
-
-
-def _shown(values: Mapping[str, Any], key: str) -> str:
-    return str(values[key]) if key in values else "(left out)"
 
 
 def _data(config: Config) -> dict[str, Any]:

@@ -35,10 +35,6 @@ class Case:
         options = Options(merged(defaults, data.get("knobs") or {}))
         return cls(data["id"], data["family"], data["peer"], options, defaults, data["inputs"], data["outputs"])
 
-    def unused(self) -> list[str]:
-        """The options that differ from their defaults and that no mapping has used."""
-        return list(self.options.unused(self.defaults))
-
     def array(self, name: str) -> Tensor:
         """Return an input in float64, in the shape that it has there."""
         return float64(self.inputs[name])

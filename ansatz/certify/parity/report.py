@@ -101,7 +101,7 @@ def _family(name: str, cases: list[Case]) -> FamilyResult:
     for case in cases:
         try:
             gap, output, fits = _compare(case, run(case))
-            if unused := case.unused():
+            if unused := case.options.unused(case.defaults):
                 gap, output, fits = math.inf, f"options that were not used ({', '.join(unused)})", False
         except (ConfigError, KeyError, ValueError) as problem:  # refused or unknown options
             gap, output, fits = math.inf, f"options ({problem})", False

@@ -44,17 +44,16 @@ class Setup:
     bypass: bool = False
 
 
-def advantage_run(case: Case, spec: Mapping[str, Any], setup: Setup | None = None) -> Outputs:
+def advantage_run(case: Case, spec: Mapping[str, Any], setup: Setup = Setup()) -> Outputs:
     """Return advantages and returns only."""
-    advantages = _advantages(case, build_objective(spec), setup or Setup())
+    advantages = _advantages(case, build_objective(spec), setup)
     shape = case.array("mask").shape
     outputs: Outputs = {"advantages": advantages.advantage_T.view(shape), "advantage_N": advantages.advantage_N}
     return outputs if advantages.return_T is None else {**outputs, "returns": advantages.return_T.view(shape)}
 
 
-def policy_run(case: Case, spec: Mapping[str, Any], setup: Setup | None = None) -> Outputs:
+def policy_run(case: Case, spec: Mapping[str, Any], setup: Setup = Setup()) -> Outputs:
     """Return advantages, loss and its gradient, microbatch by microbatch as the project does."""
-    setup = setup or Setup()
     objective = build_objective(spec)
     shape = case.array("mask").shape
     policy = case.array("policy_logp").reshape(-1).requires_grad_()
