@@ -18,7 +18,7 @@ from ansatz.config.sampling import SamplingOptions
 from ansatz.config.schema import Config
 from ansatz.data.hygiene.report import report_path
 from ansatz.data.hygiene.select import Candidate, Reject, SelectedResponses, selection_counts
-from ansatz.data.store import read_problems, write_problems
+from ansatz.data.store import write_problems
 from ansatz.errors import DataError
 from ansatz.evaluate.response_store import ResponseStore
 from ansatz.evaluate.responses import Response, reward_grader, with_transcripts
@@ -124,11 +124,6 @@ def write_selection(
         )
     counts = {**selection_counts(chosen), **_rates(responses)}
     write_taught(folder / SELECTED_FILE, taught_problems(chosen, problems), counts, seconds=seconds)
-
-
-def read_taught(path: Path) -> list[Problem] | None:
-    """Read the problems that a round teaches, its SELECTED_FILE or PAIRS_FILE; None if they are not chosen yet."""
-    return read_problems(path) if path.is_file() else None
 
 
 def write_taught(path: Path, problems: Sequence[Problem], counts: Mapping[str, Any], *, seconds: float) -> None:

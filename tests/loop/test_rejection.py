@@ -15,6 +15,7 @@ from toy_runs import toy_config
 from ansatz.config.stages.core import SftSection
 from ansatz.config.stages.rejection import RejectionSection
 from ansatz.data.hygiene.select import Candidate
+from ansatz.data.store import read_problems
 from ansatz.errors import ConfigError, DataError, ModelError
 from ansatz.evaluate.selection import Selection
 from ansatz.loop.context import RunContext
@@ -24,7 +25,6 @@ from ansatz.loop.run_sources import RunSources
 from ansatz.loop.selection import (
     SELECTED_FILE,
     problems_of_round,
-    read_taught,
     sample_responses,
     sampling_seconds,
     write_selection,
@@ -321,8 +321,7 @@ def test_a_response_over_a_limit_of_the_recipe_is_rejected(tmp_path, ending):
         fits=lambda problem: problem.solution != "a1",
         seconds=1.0,
     )
-    problems = read_taught(tmp_path / SELECTED_FILE)
-    assert problems is not None
+    problems = read_problems(tmp_path / SELECTED_FILE)
     assert sorted(problem.solution or "" for problem in problems) == ["a0", "b0", "b1"]
     assert json.loads((tmp_path / "selected.report.json").read_text())["kinds"] == {"no_fit": 1}
 

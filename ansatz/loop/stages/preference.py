@@ -23,6 +23,7 @@ from ansatz.data.given_rows import GIVEN, GivenRows, bind_given
 from ansatz.data.label_files import LABELS, read_unpaired, with_mismatched
 from ansatz.data.pair_files import read_pairs
 from ansatz.data.pairs import rejected_of
+from ansatz.data.store import read_problems
 from ansatz.errors import ConfigError
 from ansatz.loop.context import RunContext
 from ansatz.loop.pair_rounds import (
@@ -35,7 +36,7 @@ from ansatz.loop.pair_rounds import (
 )
 from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.run_sources import RunSources, accept
-from ansatz.loop.selection import PAIRS_FILE, read_taught, sampling_seconds, write_taught
+from ansatz.loop.selection import PAIRS_FILE, sampling_seconds, write_taught
 from ansatz.loop.stages.sft import evaluate_output, update_timed
 from ansatz.loop.stages.stage import Stage
 from ansatz.loop.training_stage import TrainingStage, training_stage
@@ -104,11 +105,9 @@ class PreferenceStage(Stage):
     def run(self, context: RunContext, folder: Path) -> Path:
         config = context.config
         settings = config.section(PreferenceSection)
-        if read_taught(folder / PAIRS_FILE) is None:
+        if not (folder / PAIRS_FILE).is_file():
             _make_pairs(context, folder, settings)
-        pairs = read_taught(folder / PAIRS_FILE)
-        assert pairs is not None
-        unpaired = objective_of(config).unpaired
+        pairs, unpaired = read_problems(folder / PAIRS_FILE), objective_of(config).unpaired
         pairs = with_mismatched(pairs) if unpaired else pairs
         schedule = settings.schedule(num_pairs=len(pairs), is_built=config.model.built)
         of_rl = {"updates_per_step": 1, "epochs_per_step": 1, "reference_update_interval": 0}

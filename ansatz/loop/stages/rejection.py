@@ -21,6 +21,7 @@ from ansatz.config.sampling import SamplingOptions
 from ansatz.config.schema import Config
 from ansatz.config.stages.core import SftSection
 from ansatz.config.stages.rejection import RejectionSection
+from ansatz.data.store import read_problems
 from ansatz.environments.base import bind_environment
 from ansatz.errors import ConfigError
 from ansatz.evaluate.selection import Selection
@@ -31,7 +32,6 @@ from ansatz.loop.run_sources import HasTokenizer, RunSources
 from ansatz.loop.selection import (
     SELECTED_FILE,
     problems_of_round,
-    read_taught,
     sample_responses,
     sampling_options,
     sampling_seconds,
@@ -95,18 +95,16 @@ class RejectionStage(Stage):
     def run(self, context: RunContext, folder: Path) -> Path:
         settings = context.config.section(RejectionSection)
         trained_from = context.start_model if settings.from_start else context.model
-        if read_taught(folder / SELECTED_FILE) is None:
+        if not (folder / SELECTED_FILE).is_file():
             _sample_and_select(
                 context, folder, sampled_from=settings.teacher or context.model, trained_from=trained_from
             )
-        problems = read_taught(folder / SELECTED_FILE)
-        assert problems is not None
         return fine_tune(
             context,
             folder,
             config=fine_tuning_config(context.config),
             model_path=trained_from,
-            problems=problems,
+            problems=read_problems(folder / SELECTED_FILE),
             first_metrics=selection_metrics(folder),
         )
 
