@@ -15,15 +15,13 @@ def with_commits(config: Config) -> Config:
     used and a resumed run loads the same ones. Downloads the models, and raises the errors of `hub.local_folder`."""
     changes: dict[str, Any] = {}
     if config.model.path is not None and not config.model.built:
-        path = pinned(config.model.path)
-        changes["model"] = config.model.model_copy(update={"path": path})
-        if config.model.lora is not None and (adapter := config.model.lora.get("path")) is not None:
-            lora = {**config.model.lora, "path": pinned(adapter, key="model.lora.path")}
-            changes["model"] = config.model.model_copy(update={"path": path, "lora": lora})
-    if config.train.critic.path not in (None, REWARD_MODEL):
-        critic = config.train.critic.model_copy(
-            update={"path": pinned(config.train.critic.path, key="train.critic.path")}
-        )
+        of_model: dict[str, Any] = {"path": pinned(config.model.path)}
+        if config.model.lora is not None:
+            of_model["lora"] = _with_pinned_paths(config.model.lora, key="model.lora")
+        changes["model"] = config.model.model_copy(update=of_model)
+    critic = config.train.critic
+    if critic.path is not None and critic.path != REWARD_MODEL:
+        critic = critic.model_copy(update={"path": pinned(critic.path, key="train.critic.path")})
         changes["train"] = config.train.model_copy(update={"critic": critic})
     for (name, key), path in config.models_of_stages.items():
         section = changes.get(name, getattr(config, name))
