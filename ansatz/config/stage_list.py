@@ -22,7 +22,6 @@ from ansatz.config.fields import as_mapping
 from ansatz.config.layers import laid_over
 from ansatz.config.load import check
 from ansatz.config.schema import FIRST_STAGES, Config
-from ansatz.config.stage import StageDeclaration
 from ansatz.errors import ConfigError, UntrustedCodeError
 from ansatz.registry import suggest
 
@@ -60,8 +59,10 @@ def stage_entries(config: Config) -> list[StageEntry]:
         changes = {} if isinstance(entry, str) else {key: value for key, value in entry.items() if key != "stage"}
         count[name] += 1
         try:
-            changed = _changed(config, changes)
-            _check_work(config.declaration(name), changed)
+            changed, declaration = _changed(config, changes), config.declaration(name)
+            if not declaration.has_work(changed):
+                needs = declaration.needs or f"the section {declaration.name!r}"
+                raise ConfigError(f"the stage has nothing to do. It needs {needs}; or take it out of the list.")
         except UntrustedCodeError:
             raise
         except ConfigError as error:
@@ -94,13 +95,6 @@ def _changed(config: Config, changes: Mapping[str, Any]) -> Config:
     if entry.data.template == AUTO != config.data.template:
         raise ConfigError("data.template: auto is a choice for the whole run. Name the template of the entry.")
     return entry
-
-
-def _check_work(declaration: StageDeclaration, config: Config) -> None:
-    if declaration.has_work(config):
-        return
-    needs = declaration.needs or f"the section {declaration.name!r}"
-    raise ConfigError(f"the stage has nothing to do. It needs {needs}; or take it out of the list.")
 
 
 def _check_unused(config: Config, listed: Counter[str]) -> None:

@@ -192,7 +192,10 @@ class RolloutQueue:
         if self._store is None:  # the sampler shares the trainer's weights, so only the current ones exist
             self._weights.clear()
         self._weights[version] = self._source.publish(version, weights)
-        self._use_newest(version)
+        self._pin(version)
+        if self._newest >= 0:
+            self._unneeded.append(self._newest)
+        self._newest = version
         self._done = version
         for step in [step for step in self._open if step <= version]:
             self._unneeded.append(self._open.pop(step).version)
@@ -280,12 +283,6 @@ class RolloutQueue:
         """Return the version, or the newest if it is from before this start of the run and was not saved."""
         assert version in self._weights or version < self._started, f"version {version} of the weights is gone"
         return version if version in self._weights else self._newest
-
-    def _use_newest(self, version: int) -> None:
-        self._pin(version)
-        if self._newest >= 0:
-            self._unneeded.append(self._newest)
-        self._newest = version
 
     def _pin(self, version: int) -> None:
         if self._store is not None and version in self._weights:
