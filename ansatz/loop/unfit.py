@@ -32,10 +32,11 @@ class UnfitProblems:
 
         Raise DataError, with all unfit rows, if data.unfit is "error" and there is one, or if no problem is left.
         """
-        unfit = [*unread]
-        kept = problems if _accepts(check, problems) else []
-        if not kept:
-            kept = [problem for problem in problems if not _is_unfit(problem, check, unfit)]
+        unfit, kept = [*unread], problems
+        if _refusal(check, problems) is not None:
+            refusals = [(problem, _refusal(check, [problem])) for problem in problems]
+            kept = [problem for problem, refusal in refusals if refusal is None]
+            unfit += [_unfit_row(problem, refusal) for problem, refusal in refusals if refusal is not None]
         if unfit and (self._policy == "error" or not kept):
             what = split if "." in split else f"data.{split}"
             message = unfit_message(unfit, total=len(problems) + len(unread), what=what)
@@ -50,19 +51,15 @@ class UnfitProblems:
         return kept
 
 
-def _accepts(check: Check, problems: Sequence[Problem]) -> bool:
+def _refusal(check: Check, problems: Sequence[Problem]) -> str | None:
+    """Return why the check refuses the problems; None if it accepts them."""
     try:
         check(problems)
-    except (DataError, ModelError):
-        return False
-    return True
-
-
-def _is_unfit(problem: Problem, check: Check, unfit: list[UnfitRow]) -> bool:
-    try:
-        check([problem])
     except (DataError, ModelError) as error:
-        line = f" (line {problem.meta['line']})" if "line" in problem.meta else ""
-        unfit.append(UnfitRow(f"problem {problem.id!r}{line}", str(error), short(problem.answer)))
-        return True
-    return False
+        return str(error)
+    return None
+
+
+def _unfit_row(problem: Problem, refusal: str) -> UnfitRow:
+    line = f" (line {problem.meta['line']})" if "line" in problem.meta else ""
+    return UnfitRow(f"problem {problem.id!r}{line}", refusal, short(problem.answer))
