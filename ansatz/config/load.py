@@ -156,15 +156,14 @@ def load_recipe(
     """
     file = recipe_path(path)
     data, kept = _read_recipe(path), list[tuple[str, str]]()
-    came_along = trust_code is False or (trust_code is None and _came_along(file, data))
-    found_in = file if came_along else None
+    came_along = _came_along(file, data) if trust_code is None else not trust_code
     for overlay in overlays:
         layer = trusted(_read_recipe(overlay))
         kept += merge_notes(data, layer)
         data = laid_over(data, layer)
     given = override_layer(overrides or {})
     kept += [each for each in merge_notes(data, given) if _is_given(each[0], overrides or {})]
-    config = check(laid_over(data, given), found_in=found_in)
+    config = check(laid_over(data, given), found_in=file if came_along else None)
     if note is not None:
         for _, sentence in kept:
             note(sentence)

@@ -51,10 +51,8 @@ class StageEntry:
 
 def stage_entries(config: Config) -> list[StageEntry]:
     """Return the stages of a recipe in the order of the run. Raise ConfigError for an entry that cannot run."""
-    entries, count = list[StageEntry](), Counter[str]()
-    names = config.stage_names[len(FIRST_STAGES) :]
-    for name in FIRST_STAGES:
-        entries.append(StageEntry(name=name, number=1, config=config))
+    entries = [StageEntry(name=name, number=1, config=config) for name in FIRST_STAGES]
+    names, count = config.stage_names[len(FIRST_STAGES) :], Counter[str]()
     for place, (name, entry) in enumerate(zip(names, config.stages or names, strict=True), start=1):
         changes = {} if isinstance(entry, str) else {key: value for key, value in entry.items() if key != "stage"}
         count[name] += 1
