@@ -138,8 +138,9 @@ def _list_steps(card: Card) -> Iterator[str]:
 def causes(comparison: Comparison, run: Path, config: Config) -> list[str]:
     """Return the differences besides the bits, the likeliest cause first: inputs, versions, ranks, arithmetic."""
     card, found = comparison.card, list[str]()
-    data = read_digests(run) if (run / DIGESTS_FILE).is_file() else {}
-    for name, old, new in (("data", card.data, data), ("code", card.code, _code(run))):
+    data, record = read_digests(run) if (run / DIGESTS_FILE).is_file() else {}, read_record(run)
+    code = {} if record is None else record.code or {}
+    for name, old, new in (("data", card.data, data), ("code", card.code, code)):
         if changed := sorted(key for key in old if key in new and old[key] != new[key]):
             found.append(f"{name}: {', '.join(changed[:3])} differ{'' if len(changed) > 1 else 's'}")
     if changed := _differences(card.packages, installed_versions()):
@@ -162,8 +163,3 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
 
 def _shown(value: Any) -> str:
     return "none" if value in (None, {}) else f"{value}"[:60]
-
-
-def _code(run: Path) -> Mapping[str, str]:
-    record = read_record(run)
-    return {} if record is None else record.code or {}
