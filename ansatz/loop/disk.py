@@ -12,6 +12,7 @@ from ansatz.errors import ModelError, NoSpaceError
 from ansatz.links import make_folder
 from ansatz.models.plan import recipe_shape
 from ansatz.train.checkpoint import list_checkpoints
+from ansatz.train.trainer import Checkpointed
 
 GB = 10**9
 
@@ -60,22 +61,22 @@ def published_weights(config: Config, version_bytes: int) -> tuple[int, int]:
 
 def check_space(
     folder: Path,
-    *,
-    checkpoint_bytes: int,
-    weights_bytes: int,
+    trainer: Checkpointed,
     save: SaveSection,
+    *,
     for_rollback: int = 0,
+    held_bytes: int = 0,
     published: tuple[int, int] = (0, 0),
     free: Callable[[Path], int] = free_bytes,
 ) -> None:
     """Raise NoSpaceError, with the sum, if the checkpoints that the stage will add do not fit on the disk.
 
-    weights_bytes: the part of a checkpoint that `save.optimizer` leaves. for_rollback: checkpoints that are kept
-    besides the newest and the best. One more exists while a checkpoint is written, because the oldest is removed after
-    that.
+    for_rollback: checkpoints that are kept besides the newest and the best. One more exists while a checkpoint is
+    written, because the oldest is removed after that. held_bytes: of the files of the stage in each checkpoint.
     published: see `published_weights`.
     """
     make_folder(folder)
+    checkpoint_bytes, weights_bytes = trainer.checkpoint_bytes + held_bytes, trainer.weights_bytes
     others, num_old = for_rollback + bool(save.best), len(list_checkpoints(folder))
     num_new = max(save.keep + others + 1 - num_old, 1)
     num_light = 0 if save.optimizer == "all" else min(max(save.keep - 1 + bool(save.best) - num_old, 0), num_new - 1)

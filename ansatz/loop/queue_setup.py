@@ -81,13 +81,7 @@ def _check_room(stage: TrainingStage) -> None:
     config, trainer = stage.config, stage.trainer
     published = published_weights(config, trainer.published_bytes)
     held = config.rollout.lag * published[1]  # each checkpoint keeps the weights of its open steps
-    check_space(
-        stage.folder,
-        checkpoint_bytes=trainer.checkpoint_bytes + held,
-        weights_bytes=trainer.weights_bytes,
-        save=config.save,
-        published=published,
-    )
+    check_space(stage.folder, trainer, config.save, held_bytes=held, published=published)
 
 
 def _report_renewed(stage: TrainingStage, steps: Sequence[int]) -> None:

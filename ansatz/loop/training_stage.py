@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from ansatz import own_clock, process
-from ansatz.config.schema import Config, SaveSection
+from ansatz.config.schema import Config
 from ansatz.config.watchdog import WatchdogSection
 from ansatz.data.curriculum import CurriculumSettings
 from ansatz.data.cursor import ProblemStream
@@ -153,7 +153,7 @@ def training_stage(
     )
     watch = _start_watch(watchdog, trainer, tracker, folder, state_after(rollbacks, state.get(STATE)))
     for_rollback = 3 if watch is not None and watch.can_roll_back else 0  # `kept_checkpoints.steps_for_rollback`
-    _check_space(folder, trainer, config.save, for_rollback=for_rollback)
+    check_space(folder, trainer, config.save, for_rollback=for_rollback)
     edges = EdgeSaver(
         folder,
         trainer=trainer,
@@ -185,16 +185,6 @@ def training_stage(
                 at_end=at_end,
             )
         tracker.flush()
-
-
-def _check_space(folder: Path, trainer: Checkpointed, save: SaveSection, *, for_rollback: int) -> None:
-    check_space(
-        folder,
-        checkpoint_bytes=trainer.checkpoint_bytes,
-        weights_bytes=trainer.weights_bytes,
-        save=save,
-        for_rollback=for_rollback,
-    )
 
 
 def _start_watch(

@@ -1,5 +1,6 @@
 """Checkpoints that cannot be written, and the space that they need."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,6 +32,10 @@ class FullDisk(FakeTrainer):
         super().save(folder)
         if self.full:
             raise OSError(28, "No space left on device")
+
+
+SIZES: Any = SimpleNamespace(checkpoint_bytes=2 * 10**9, weights_bytes=10**9)
+"""The sizes of a trainer."""
 
 
 def saver(folder, trainer, tracker):
@@ -109,27 +114,25 @@ def test_the_third_failure_in_a_row_stops_the_run_and_names_the_last_checkpoint(
 def test_a_stage_that_does_not_fit_on_the_disk_is_refused_with_the_sum(tmp_path):
     """Two kept and one being written: 3 x 2 GB = 6 GB. Four without optimizer state, a best one, and two that are whole
     while one is written: 4 x 1 GB + 2 x 2 GB = 8 GB."""
-    sizes: dict[str, Any] = {"checkpoint_bytes": 2 * 10**9, "weights_bytes": 10**9}
     few = SaveSection(keep=2, best=False)
-    check_space(tmp_path, **sizes, save=few, free=lambda folder: 6 * 10**9)
+    check_space(tmp_path, SIZES, few, free=lambda folder: 6 * 10**9)
     with pytest.raises(
         ConfigError, match=r"3 checkpoints .* of 2 GB each need 6 GB, but only 5\.99 GB .* save\.optimizer"
     ):
-        check_space(tmp_path, **sizes, save=few, free=lambda folder: 5_990_000_000)
+        check_space(tmp_path, SIZES, few, free=lambda folder: 5_990_000_000)
     many = SaveSection(keep=4, optimizer="last")
-    check_space(tmp_path, **sizes, save=many, free=lambda folder: 8 * 10**9)
+    check_space(tmp_path, SIZES, many, free=lambda folder: 8 * 10**9)
     with pytest.raises(ConfigError, match=r"6 checkpoints .*, 4 of them without optimizer state \(1 GB\) need 8 GB"):
-        check_space(tmp_path, **sizes, save=many, free=lambda folder: 7_990_000_000)
+        check_space(tmp_path, SIZES, many, free=lambda folder: 7_990_000_000)
 
 
 def test_the_weights_for_samplers_need_room_too(tmp_path):
     """3 x 2 GB, and 4 x 1 GB for a lag of 2."""
     config = toy_config(tmp_path, {"rollout": {"lag": 2}})
-    sizes: dict[str, Any] = {"checkpoint_bytes": 2 * 10**9, "weights_bytes": 10**9}
-    sizes |= {"save": SaveSection(keep=2, best=False), "published": published_weights(config, 10**9)}
-    check_space(tmp_path, **sizes, free=lambda folder: 10 * 10**9)
+    save, published = SaveSection(keep=2, best=False), published_weights(config, 10**9)
+    check_space(tmp_path, SIZES, save, published=published, free=lambda folder: 10 * 10**9)
     with pytest.raises(ConfigError, match=r"2 GB each and 4 versions .* of 1 GB each need 10 GB, but only 9\.99"):
-        check_space(tmp_path, **sizes, free=lambda folder: 9_990_000_000)
+        check_space(tmp_path, SIZES, save, published=published, free=lambda folder: 9_990_000_000)
     parameters = recipe_shape(config).num_parameters
     check_run_space(config, free=lambda folder: parameters * (2 * 10 + 4 * 2))
     with pytest.raises(ConfigError, match="4 versions of the weights for samplers"):
