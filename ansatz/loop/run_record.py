@@ -209,9 +209,8 @@ def resumed_record(
         changes += ({**change, "files": files} if files else change,)
     if identities and (decisive or files):
         identities += (identity(identities[-1], {key: changed[key] for key in decisive}, now.code),)
-    signatures = tuple(
-        dict.fromkeys((*record.signatures, *now.signatures))
-    )  # after a kill, config.yaml may be the previous one
+    # After a kill, config.yaml may be the previous one.
+    signatures = tuple(dict.fromkeys((*record.signatures, *now.signatures)))
     return RunRecord(recipe=now.recipe, changes=changes, code=now.code, identities=identities, signatures=signatures)
 
 
@@ -228,11 +227,8 @@ def _changed_files(record: RunRecord, now: RunRecord) -> dict[str, str]:
         if name not in record.code and any(json.dumps(name, ensure_ascii=False) in text for text in same)
     }
     old, new = {**record.code, **unrecorded}, now.code or {}
-    words = {
-        name: "is new" if name not in old else "is gone" if name not in new else "has changed"
-        for name in {**old, **new}
-    }
-    return {name: words[name] for name in sorted(words) if old.get(name) != new.get(name)}
+    changed = sorted(name for name in {**old, **new} if old.get(name) != new.get(name))
+    return {name: "is new" if name not in old else "is gone" if name not in new else "has changed" for name in changed}
 
 
 def identity(*parts: Any) -> str:
