@@ -84,16 +84,7 @@ def _in_small_letters(name: Any) -> Any:
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Return `base` with the keys of `over`. Mappings on both sides are merged key by key, except that naming another
     component (`source`, `name`) drops the settings of the old one."""
-    merged = dict(base)
-    for key, value in over.items():
-        old = merged.get(key)
-        if isinstance(old, Mapping) and isinstance(value, Mapping):
-            old_settings, new_settings = cast(Mapping[str, Any], old), cast(Mapping[str, Any], value)
-            replaced = _names_another(old_settings, new_settings)
-            merged[key] = new_settings if replaced else merge(old_settings, new_settings)
-        else:
-            merged[key] = value
-    return merged
+    return {**base, **over, **{key: merge(old, new) for key, old, new in _merged_pairs(base, over)}}
 
 
 def laid_over(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,13 +133,16 @@ def _notes(base: Mapping[str, Any], over: Mapping[str, Any], parents: tuple[str,
         shown = yaml.safe_dump(kept, sort_keys=False, default_flow_style=True, allow_unicode=True, width=math.inf)
         removal = f" {key}: {{{next(iter(kept))}: null}} removes one." if key == REWARDS else ""
         yield key, f"{key} keeps {shown.strip()} of the recipe.{removal}"
-    for name, value in over.items():
-        old = base.get(name)
-        if isinstance(old, Mapping) and isinstance(value, Mapping):
-            old_settings, new_settings = cast(Mapping[str, Any], old), cast(Mapping[str, Any], value)
-            if not _names_another(old_settings, new_settings):
-                yield from _notes(old_settings, new_settings, (*parents, name))
+    for name, old, new in _merged_pairs(base, over):
+        yield from _notes(old, new, (*parents, name))
 
 
-def _names_another(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    return any(key in old and key in new and old[key] != new[key] for key in ("source", "name"))
+def _merged_pairs(
+    base: Mapping[str, Any], over: Mapping[str, Any]
+) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
+    """Yield each key with a mapping on both sides, and both mappings, unless the second names another component."""
+    for key, value in over.items():
+        if isinstance(value, Mapping) and isinstance(base.get(key), Mapping):
+            old, new = cast("Mapping[str, Any]", base[key]), cast("Mapping[str, Any]", value)
+            if not any(name in old and name in new and old[name] != new[name] for name in ("source", "name")):
+                yield key, old, new
