@@ -6,7 +6,7 @@ Values that the recipe gives always win. The config.yaml of a run gives every va
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from ansatz.config.chat import AUTO
 from ansatz.config.fields import as_mapping
@@ -36,21 +36,19 @@ def with_own_model_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
         return dict(data)
     stages = [each for each in find_stages(data) if each.own_model and (each.name in data or not each.optional)]
     defaults = {**OWN_MODEL, **{each.name: each.own_model for each in stages}}
-    sections = {name: data.get(name, {}) for name in defaults}
     filled = {
-        name: _filled(defaults[name], cast("Mapping[str, Any]", section))
-        for name, section in sections.items()
-        if isinstance(section, Mapping)  # anything else is refused by the schema
+        name: _filled(values, as_mapping(data.get(name)))
+        for name, values in defaults.items()
+        if isinstance(data.get(name, {}), Mapping)  # anything else is refused by the schema
     }
     if "rollout" in filled and "max_response_tokens" not in filled["rollout"] and not model.get("toy"):
-        if not _learns_from_samples(data):
-            filled["rollout"]["max_response_tokens"] = EVALUATED_TOKENS
-            return {**data, **filled}
-        raise ConfigError(
-            "rollout.max_response_tokens is missing: with a model of your own (model.path) the longest response has no "
-            "default, because longer ones are cut off and earn nothing; write rollout: {max_response_tokens: N}, such "
-            "as 512 for GSM8K, 2048 for MATH, or 8192 for a model that thinks first."
-        )
+        if _learns_from_samples(data):
+            raise ConfigError(
+                "rollout.max_response_tokens is missing: with a model of your own (model.path) the longest response "
+                "has no default, because longer ones are cut off and earn nothing; write rollout: "
+                "{max_response_tokens: N}, such as 512 for GSM8K, 2048 for MATH, or 8192 for a model that thinks first."
+            )
+        filled["rollout"]["max_response_tokens"] = EVALUATED_TOKENS
     return {**data, **filled}
 
 
@@ -71,7 +69,7 @@ def _learns_from_samples(data: Mapping[str, Any]) -> bool:
 def _filled(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the given section with the defaults of keys that it leaves out, also within its own sections."""
     inner = {
-        key: _filled(cast("Mapping[str, Any]", value), given[key])
+        key: _filled(as_mapping(value), given[key])
         for key, value in defaults.items()
         if isinstance(value, Mapping) and isinstance(given.get(key), Mapping)
     }

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ansatz.config.fields import as_mapping
 from ansatz.config.schema import Config
 from ansatz.errors import ConfigError, RunInterrupted
 from ansatz.loop.chain import Row, listening
@@ -145,8 +146,7 @@ def causes(comparison: Comparison, run: Path, config: Config) -> list[str]:
             found.append(f"{name}: {', '.join(changed[:3])} differ{'' if len(changed) > 1 else 's'}")
     if changed := _differences(card.packages, installed_versions()):
         found.append(f"versions: {changed}")
-    ranks = card.recipe.get("cluster", {})
-    trainers = ranks.get("trainers", 0) if isinstance(ranks, dict) else 0
+    trainers = as_mapping(card.recipe.get("cluster")).get("trainers", 0)
     if trainers != config.cluster.trainers:
         found.append(f"trainer ranks: {trainers} there, {config.cluster.trainers} here")
     stage, step = next(iter(comparison.first.values()))
