@@ -12,7 +12,7 @@ from typing import Any, cast
 from ansatz.errors import DataError
 from ansatz.json_text import parse_json, read_object
 from ansatz.links import hold, list_folders, read_bytes, read_text
-from ansatz.track.checked_rows import evaluation_rows, event_rows, metrics_rows
+from ansatz.track.checked_rows import evaluation_rows, metrics_rows
 from ansatz.track.jsonl import Row, read_jsonl
 from ansatz.track.rollbacks import Event, event_history
 from ansatz.track.step_files import SAMPLES, step_files
@@ -153,7 +153,7 @@ def _read_stages(folder: Path) -> Iterator[StageRun]:
                 folder=stage,
                 metrics=tuple(metrics_rows(read_jsonl(stage / "metrics.jsonl"), stage / "metrics.jsonl")),
                 evaluations=tuple(_evaluations(stage / "evaluations.jsonl")),
-                events=tuple(_events(stage)),
+                events=tuple(event_history(stage)),
             )
 
 
@@ -187,12 +187,6 @@ def _times_of(folder: Path) -> list[float]:
 
 def _evaluations(path: Path) -> list[Row]:
     return sorted(evaluation_rows(read_jsonl(path), path), key=lambda row: int(row["step"]))
-
-
-def _events(stage: Path) -> list[Event]:
-    events = event_history(stage)
-    event_rows([event.row for event in events], stage / "events.jsonl")
-    return events
 
 
 def _summary(path: Path) -> dict[str, Any]:
