@@ -14,8 +14,6 @@ seconds of the cells are in NAME.cost.jsonl.
 
 from __future__ import annotations
 
-import math
-import platform
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
@@ -25,7 +23,9 @@ from ansatz.findings.cells import Cell, code_commit
 from ansatz.findings.outcomes import bind_guard, bind_outcome, curve
 from ansatz.findings.sweep_file import SweepFile, label_of
 from ansatz.findings.verdicts import Rows, describe, find_changes, judge
+from ansatz.models.arithmetic import processor_name
 from ansatz.track.jsonl import Row, append_jsonl, read_jsonl, write_jsonl
+from ansatz.track.rollout_rows import round_number
 from ansatz.track.runs import read_pipeline
 from ansatz.track.sweep_rows import NO_DIFFERENCE, is_rounding, read_rows
 
@@ -42,8 +42,8 @@ def make_row(sweep: SweepFile, cell: Cell, folder: Path, *, status: str, why: st
     curves: dict[str, list[list[float]]] = {}
     try:
         run = read_pipeline(folder)
-        measured["outcomes"] = {label_of(each): _round(bind_outcome(each)(run)) for each in sweep.outcomes}
-        measured["guards"] = {name: _round(bind_guard(name)(run)) for name in sweep.measured}
+        measured["outcomes"] = {label_of(each): round_number(bind_outcome(each)(run)) for each in sweep.outcomes}
+        measured["guards"] = {name: round_number(bind_guard(name)(run)) for name in sweep.measured}
         for name in sweep.curves:
             points = curve(run, name)
             kept = {place * (len(points) - 1) // (CURVE_POINTS - 1) for place in range(CURVE_POINTS) if points}
@@ -61,7 +61,7 @@ def make_row(sweep: SweepFile, cell: Cell, folder: Path, *, status: str, why: st
         "curves": curves,
         "recipe": cell.digest,
         "commit": code_commit(),
-        "processor": _processor(),
+        "processor": processor_name(),
     }
 
 
@@ -121,7 +121,7 @@ class RowFile:
         results = judge(rows)
         for result, verdict in zip(results, describe(results), strict=True):
             interval = result.interval
-            measured = None if interval is None else [_round(x) for x in (interval.value, interval.low, interval.high)]
+            measured = interval and [round_number(x) for x in (interval.value, interval.low, interval.high)]
             verdicts.append(
                 {
                     "rule": result.rule.name or result.title,
@@ -152,17 +152,3 @@ class RowFile:
             by = f"{fmean(pairs):+.4g} to" if not is_rounding(pairs, column.values()) else f"{NO_DIFFERENCE} to"
             difference = f", {by} {sweep.control}" if pairs and arm != sweep.control else ""
             yield f"{arm:32} {label}: {mean}{difference}, n = {len(column)}"
-
-
-def _round(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
-
-
-def _processor() -> str:
-    """Return the name of the processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()

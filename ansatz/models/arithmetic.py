@@ -42,7 +42,7 @@ def arithmetic_class(device: torch.device, dtype: str) -> dict[str, Any]:
         found["card"] = torch.cuda.get_device_name(device)
     else:
         found |= {
-            "processor": _processor(),
+            "processor": processor_name(),
             "instructions": torch.backends.cpu.get_cpu_capability(),
             "threads": torch.get_num_threads(),
             "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
@@ -77,7 +77,8 @@ def _results(device: torch.device, dtype: torch.dtype) -> list[Tensor]:
     return [*products, *functions, functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True)]
 
 
-def _processor() -> str:
+def processor_name() -> str:
+    """Return the name of this machine's processor."""
     cpus = Path("/proc/cpuinfo")
     lines = read_text(cpus).splitlines() if cpus.is_file() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

@@ -71,7 +71,7 @@ def rollout_row(
     """Return the row of a rollout. group: the id of its group, such as rl/50/heldout/7. solution_logps: the exact part
     of an evaluation, by temperature."""
     sample = scored.rollout.sample if temperature else GREEDY
-    exact = {f"{each:g}": _round(logp) for each, logp in (solution_logps or {}).items()}
+    exact = {f"{each:g}": round_number(logp) for each, logp in (solution_logps or {}).items()}
     row = _row(scored, f"{group}/{sample}", {"noise_step": noise_step, "temperature": temperature})
     return {**row, SOLUTION_LOGPS: exact} if exact else row
 
@@ -95,14 +95,14 @@ class StoredGroup:
             learned = {
                 "group": number,
                 "used": bool(seen),
-                **{name: _round(value) for name, value in seen.items()},
+                **{name: round_number(value) for name, value in seen.items()},
                 "tokens_at": ends[index : index + 2] if self.tokens else None,
             }
             row = _row(member, f"{place}/{number}/{member.rollout.sample}", learned)
             if member.rollout.observations:
                 row["observations"] = [list(span) for span in member.rollout.observations]
             if member.score.steps:
-                row["steps"] = [[end, _round(reward)] for end, reward in member.score.steps]
+                row["steps"] = [[end, round_number(reward)] for end, reward in member.score.steps]
             out.append(row)
         return out
 
@@ -117,8 +117,8 @@ class StoredGroup:
             "question": prompt.problem.dialogue,
             "answer": prompt.problem.answer,
             "prompt": prompt.text,
-            "mean": _round(math.fsum(rewards) / len(rewards)),
-            "std": _round(pstdev(rewards)),
+            "mean": round_number(math.fsum(rewards) / len(rewards)),
+            "std": round_number(pstdev(rewards)),
             "used": any(self.seen),
         }
 
@@ -132,8 +132,8 @@ def _row(scored: ScoredRollout, name: str, more: Row) -> Row:
         "sample": rollout.sample,
         "seed": rollout.seed,
         **more,
-        "reward": _round(score.value),
-        "parts": {name: _round(value) for name, value in score.parts.items()},
+        "reward": round_number(score.value),
+        "parts": {name: round_number(value) for name, value in score.parts.items()},
         "correct": score.verdict.correct,
         "reason": score.verdict.reason.value,
         "extracted": score.verdict.extracted,
@@ -142,8 +142,8 @@ def _row(scored: ScoredRollout, name: str, more: Row) -> Row:
         "finish": rollout.finish.value,
         "version_min": rollout.version_min,
         "version_max": rollout.version_max,
-        "mean_logp": _round(math.fsum(sampled) / len(sampled)) if sampled else None,
-        "repetition": _round(repeated_frac(rollout.token_ids)),
+        "mean_logp": round_number(math.fsum(sampled) / len(sampled)) if sampled else None,
+        "repetition": round_number(repeated_frac(rollout.token_ids)),
         "text": rollout.text,
     }
 
@@ -152,9 +152,9 @@ def _mask_sampled(scored: ScoredRollout) -> tuple[bool, ...]:
     return scored.rollout.sampled_mask or (True,) * scored.rollout.num_tokens
 
 
-def _round(value: float) -> float | None:
-    """Round to six significant digits; None for nan and infinities, which JSON does not have."""
-    return float(f"{value:.6g}") if math.isfinite(value) else None
+def round_number(value: float | None) -> float | None:
+    """Round to six significant digits; None for None, nan and infinities, which JSON does not have."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
 
 
 def read_responses(path: Path) -> list[StoredResponse]:
