@@ -89,6 +89,12 @@ class Bundle:
         start_N = np.searchsorted(segment_T, np.arange(self.num_rollouts))
         return np.arange(len(segment_T)) - start_N[segment_T] >= prompt_N[segment_T]
 
+    @property
+    def trained_T(self) -> Array:
+        """True at the tokens of rollouts that are in this update."""
+        micro_N, segment_T = self.arrays.get("microbatch_N"), self.arrays["segment_T"]
+        return np.ones(len(segment_T), bool) if micro_N is None else micro_N[segment_T] >= 0
+
 
 def bundle_of(stored: Any) -> Bundle:
     """Return a `train.skipped.StoredUpdate` as a bundle: every tensor of its minibatch under the name of its field.

@@ -36,7 +36,7 @@ def explain_gap(bundle: Bundle) -> Gap | None:
     behavior_T, sampled_T = bundle.get("behavior_logp_T"), bundle.arrays.get("sampled_mask_T")
     if trainer_T is None or behavior_T is None or sampled_T is None:
         return None
-    at_T = (sampled_T != 0) & np.isfinite(behavior_T) & (_micro(bundle) >= 0)
+    at_T = (sampled_T != 0) & np.isfinite(behavior_T) & bundle.trained_T
     if not at_T.any():
         return None
     gap_T = (behavior_T - trainer_T)[at_T]
@@ -108,12 +108,6 @@ def _lag(bundle: Bundle, at_T: Array) -> int:
     if version_T is None or not (version_T[at_T] >= 0).all():
         return 0
     return int((version_T[at_T].max() if now is None else now) - version_T[at_T].min())
-
-
-def _micro(bundle: Bundle) -> Array:
-    micro_N = bundle.arrays.get("microbatch_N")
-    segment_T = bundle.arrays["segment_T"]
-    return np.zeros_like(segment_T) if micro_N is None else micro_N[segment_T]
 
 
 def _first(bundle: Bundle, *names: str) -> Array | None:

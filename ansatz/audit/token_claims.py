@@ -18,7 +18,7 @@ def check_advantage_used(bundle: Bundle) -> Claim:
     advantage_N, advantage_T = bundle.get("advantage_N"), bundle.get("advantage_T")
     if advantage_N is None or advantage_T is None:
         return unknown("advantage used", "Only one of the computed and the used advantages is in the bundle.")
-    at_T = _trained(bundle) & bundle.response_T
+    at_T = bundle.trained_T & bundle.response_T
     segment_T = bundle.arrays["segment_T"][at_T]
     used_T, wanted_T = advantage_T[at_T], advantage_N[segment_T]
     if np.allclose(used_T, wanted_T, rtol=1e-5, atol=1e-6):
@@ -34,16 +34,9 @@ def check_advantage_used(bundle: Bundle) -> Claim:
     return contradicts("advantage used", says, example=example)
 
 
-def _trained(bundle: Bundle) -> Array:
-    """True at the tokens of rollouts that are in this update."""
-    micro_N = bundle.arrays.get("microbatch_N")
-    segment_T = bundle.arrays["segment_T"]
-    return np.ones(len(segment_T), bool) if micro_N is None else micro_N[segment_T] >= 0
-
-
 def promised_mask(bundle: Bundle, promise: Promise | str) -> Array:
     """True at the tokens that the options promise to train on."""
-    wanted_T = (bundle.arrays["sampled_mask_T"] != 0) & _trained(bundle)
+    wanted_T = (bundle.arrays["sampled_mask_T"] != 0) & bundle.trained_T
     masks = [] if isinstance(promise, str) else promise.spec.get("masks") or []
     names = (
         [masks]
@@ -81,9 +74,9 @@ def check_mask(bundle: Bundle, promise: Promise | str) -> Claim:
 
 
 def _mask_cause(bundle: Bundle, used_T: Array, wanted_T: Array, extra_T: Array, lost_T: Array) -> str:
-    response_T = bundle.response_T & _trained(bundle)
+    response_T = bundle.response_T & bundle.trained_T
     observed_T = bundle.arrays.get("observation_T", np.zeros_like(used_T)) != 0
-    inner_T = wanted_T | (observed_T & _trained(bundle))
+    inner_T = wanted_T | (observed_T & bundle.trained_T)
     if not (used_T & wanted_T).any() and (used_T[inner_T] == ~wanted_T[inner_T]).all():
         return "the mask is inverted."
     for by, side in ((-1, "left"), (1, "right")):
