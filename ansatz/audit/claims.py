@@ -17,7 +17,7 @@ import numpy as np
 from ansatz.audit.bundle import Array, Bundle
 from ansatz.audit.claim import Claim, certified, consistent, contradicts, unknown
 from ansatz.audit.promise import Promise, lengths, promise_of
-from ansatz.audit.rules import Rewards, Rule, distance, explanations
+from ansatz.audit.rules import RULES, Rewards, Rule, distance, explanations
 from ansatz.audit.token_claims import check_advantage_used, check_gap, check_logps, check_mask
 
 _CORRECTNESS = re.compile(r"correct|accura|right|math|answer|verif|score", re.IGNORECASE)
@@ -144,17 +144,7 @@ def promised_rule(promise: Promise) -> Rule | None:
         kept = {key: settings[key] for key in ("ddof", "eps") if key in settings}
         return Rule(name, {**kept, "whiten": whiten == "rollouts"})
     plain = promise.spec.get("kl_in", "loss") == "loss" and promise.spec.get("advantage_clip") is None
-    known = {
-        "group_zscore",
-        "group_mean",
-        "leave_one_out",
-        "leave_one_out_std",
-        "batch_zscore",
-        "reward",
-        "mean_ratio",
-        "opo",
-    }
-    if name not in known or whiten not in ("none", "None") or not plain:
+    if name not in RULES or whiten not in ("none", "None") or not plain:
         return None
     return Rule(name, {key: value for key, value in settings.items() if key in ("ddof", "eps", "std_over")})
 
