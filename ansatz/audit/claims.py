@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -176,29 +176,22 @@ def check_step_gradient(bundle: Bundle) -> Claim:
     return contradicts("step gradient", f"{says}.")
 
 
-def check_rewards(bundle: Bundle, *, grade: Callable[[str, str], bool] | None = None) -> Claim:
-    """Rewards for right answers agree with our verifier. grade: (gold answer, response) -> right."""
+def check_rewards(bundle: Bundle) -> Claim:
+    """Rewards for right answers agree with our verifier."""
     rows = [row for row, text in enumerate(bundle.rollouts) if text.get("answer") and text.get("response") is not None]
     names: Any = bundle.notes.get("rewards") or ["reward"]
     part_NK, reward_N = bundle.get("component_NK"), bundle.get("reward_N")
-    part_NK = reward_N[:, None] if part_NK is None and reward_N is not None else part_NK
-    columns = (
-        []
-        if part_NK is None
-        else [
-            column
-            for column in range(part_NK.shape[1])
-            if set(np.unique(part_NK[:, column])) <= {-1.0, 0.0, 1.0}
-            and _CORRECTNESS.search(str(names[column : column + 1]))
-        ]
-    )
-    if not rows or not columns or part_NK is None:
+    if part_NK is None:
+        part_NK = np.zeros((0, 0)) if reward_N is None else reward_N[:, None]
+    columns = [
+        column
+        for column in range(part_NK.shape[1])
+        if set(np.unique(part_NK[:, column])) <= {-1.0, 0.0, 1.0}
+        and _CORRECTNESS.search(str(names[column : column + 1]))
+    ]
+    if not rows or not columns:
         return unknown("rewards", "No reward for right answers with gold answers and responses is in the bundle.")
-    grade = grade or _verify
-
-    right = np.array(
-        [grade(str(bundle.rollouts[row]["answer"]), str(bundle.rollouts[row]["response"])) for row in rows]
-    )
+    right = np.array([_is_right(bundle.rollouts[row]) for row in rows])
     off = np.flatnonzero((part_NK[rows, columns[0]] > 0) != right)
     says = f"Our verifier agrees with {len(rows) - len(off)} of {len(rows)} rewards ({names[columns[0]]})."
     if len(off) == 0:
@@ -210,10 +203,10 @@ def check_rewards(bundle: Bundle, *, grade: Callable[[str, str], bool] | None = 
     return contradicts("rewards", says, example=example)
 
 
-def _verify(gold: str, response: str) -> bool:
+def _is_right(text: Mapping[str, Any]) -> bool:
     from ansatz_verify import verify
 
-    return bool(verify(gold, response, mode="last_number").correct)
+    return bool(verify(str(text["answer"]), str(text["response"]), mode="last_number").correct)
 
 
 def waste(bundle: Bundle) -> list[str]:

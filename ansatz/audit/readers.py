@@ -27,6 +27,8 @@ from ansatz.links import list_folder
 
 MAX_LOG, MAX_FILES = 1 << 30, 10_000
 Row = Mapping[str, Any]
+_Contents = tuple[list[dict[str, Any]], dict[str, Array], list[str]]
+"""The texts of the rollouts, the arrays, and the names of the rewards."""
 
 
 def read_any(path: Path) -> list[Bundle]:
@@ -47,13 +49,7 @@ def read_any(path: Path) -> list[Bundle]:
     data = read_file(path, MAX_LOG, "a log of a run")
     rows = read_parquet(data, path) if path.suffix == ".parquet" else read_lines(data, path)
     step = int(digits[-1]) if (digits := re.findall(r"\d{1,9}", path.stem)) else 0
-    for name, fields in FIELDS.items():
-        if fields <= set(rows[0]):
-            return [READERS[name](rows, step, str(path))]
-    raise DataError(
-        f"{path} has the fields {', '.join(sorted(map(str, rows[0])))[:200]}, which no project is known to write. "
-        "Expected a log of TRL, verl or NeMo-RL; see docs/audit.md for what each of them writes."
-    )
+    return [bundle_of_rows(rows, step, str(path))]
 
 
 def read_lines(data: bytes, path: Path | str = "the log") -> list[Row]:
@@ -89,25 +85,25 @@ def read_parquet(data: bytes, path: Path) -> list[Row]:
     return rows
 
 
-def _trl(rows: Sequence[Row], step: int, path: str) -> Bundle:
+def _trl(rows: Sequence[Row]) -> _Contents:
     """The columns after the completion are the rewards by name, then columns of the user's, then the advantage."""
     names = [name for name in rows[0] if name not in ("step", "prompt", "completion", "advantage")]
     columns = [name for name in names if all(isinstance(row.get(name), int | float | None) for row in rows)]
     arrays = {"component_NK": np.array([[_number(row.get(name)) for name in columns] for row in rows])}
+    arrays["advantage_N"] = np.array([_number(row["advantage"]) for row in rows])
     texts = [{"prompt": _text(row["prompt"]), "response": _text(row["completion"])} for row in rows]
-    return _bundle("trl", "1.16", rows, texts, step, path, arrays, notes={"rewards": columns}, advantage="advantage")
+    return texts, arrays, columns
 
 
-def _verl(rows: Sequence[Row], step: int, path: str) -> Bundle:
+def _verl(rows: Sequence[Row]) -> _Contents:
     texts = [
         {"prompt": _text(row["input"]), "response": _text(row["output"]), "answer": _text(row.get("gts"))}
         for row in rows
     ]
-    arrays = {"reward_N": np.array([_number(row["score"]) for row in rows])}
-    return _bundle("verl", "0.9.1", rows, texts, step, path, arrays, notes={"rewards": ["score"]})
+    return texts, {"reward_N": np.array([_number(row["score"]) for row in rows])}, ["score"]
 
 
-def _nemo(rows: Sequence[Row], step: int, path: str) -> Bundle:
+def _nemo(rows: Sequence[Row]) -> _Contents:
     """Rows are padded to the longest; log-probs of prompts are 0 in both columns."""
     first = [{key: _only(value) for key, value in row.items()} for row in rows]
     texts = [{"prompt": _head(row.get("content")), "response": _text(row.get("content"))} for row in first]
@@ -121,35 +117,32 @@ def _nemo(rows: Sequence[Row], step: int, path: str) -> Bundle:
         arrays |= {name: np.concatenate([np.asarray(column) for column in values]) for name, values in columns.items()}
         arrays |= {"segment_T": np.repeat(np.arange(len(rows)), size_N), "prompt_length_N": np.array(first_N)}
         arrays["sampled_mask_T"] = arrays["behavior_logp_T"] != 0
-    return _bundle("nemo-rl", "2026-11", rows, texts, step, path, arrays, notes={"rewards": ["rewards"]})
+    return texts, arrays, ["rewards"]
 
 
-def _bundle(
-    project: str,
-    version: str,
-    rows: Sequence[Row],
-    texts: Sequence[dict[str, Any]],
-    step: int,
-    path: str,
-    arrays: dict[str, Array],
-    *,
-    notes: dict[str, Any],
-    advantage: str = "",
-) -> Bundle:
-    """Rollouts with the same prompt are a group, which is all that these logs say about groups."""
+_READERS: dict[str, tuple[str, set[str], Callable[[Sequence[Row]], _Contents]]] = {
+    "trl": ("1.16", {"prompt", "completion", "advantage"}, _trl),
+    "verl": ("0.9.1", {"input", "output", "score"}, _verl),
+    "nemo-rl": ("2026-11", {"content", "rewards", "input_lengths"}, _nemo),
+}
+"""Of each project its version, the fields of its rows, and what reads them."""
+
+
+def bundle_of_rows(rows: Sequence[Row], step: int, path: str) -> Bundle:
+    """Return the rows of a log as a bundle. Rollouts with the same prompt are a group, which is all that these logs say
+    about groups. Raise DataError for rows that no project is known to write."""
+    project = next((name for name, (_, fields, _) in _READERS.items() if fields <= set(rows[0])), None)
+    if project is None:
+        raise DataError(
+            f"{path} has the fields {', '.join(sorted(map(str, rows[0])))[:200]}, which no project is known to write. "
+            "Expected a log of TRL, verl or NeMo-RL; see docs/audit.md for what each of them writes."
+        )
+    version, _, read = _READERS[project]
+    texts, arrays, rewards = read(rows)
     numbers = dict[str, int]()
     arrays["group_N"] = np.array([numbers.setdefault(str(text["prompt"]), len(numbers)) for text in texts])
-    if advantage:
-        arrays["advantage_N"] = np.array([_number(row[advantage]) for row in rows])
-    return Bundle(project=project, version=version, step=step, arrays=arrays, rollouts=texts, notes=notes, path=path)
-
-
-FIELDS: dict[str, set[str]] = {
-    "trl": {"prompt", "completion", "advantage"},
-    "verl": {"input", "output", "score"},
-    "nemo-rl": {"content", "rewards", "input_lengths"},
-}
-READERS: dict[str, Callable[[Sequence[Row], int, str], Bundle]] = {"trl": _trl, "verl": _verl, "nemo-rl": _nemo}
+    about: dict[str, Any] = {"project": project, "version": version, "step": step, "path": path}
+    return Bundle(**about, arrays=arrays, rollouts=texts, notes={"rewards": rewards})
 
 
 def _number(value: Any) -> float:
