@@ -51,7 +51,7 @@ def _cause(gap_T: Array, trainer_T: Array, known: Mapping[str, Array], segment_T
     size, ratio_T = float(np.abs(gap_T).mean()), np.exp(np.clip(-gap_T, -50, 50))
     if float(np.abs(gap_T).max()) <= EXACT:
         return ""
-    if "raw" in known and _explains(known["raw"], size):
+    if "raw" in known and float(np.abs(known["raw"]).mean()) <= 0.2 * size:
         return "temperature: the sampler reports log-probs at temperature 1, the trainer uses the run's"
     if "bfloat16" in known and _same_direction(gap_T, gap_T - known["bfloat16"]):
         return "dtype: the sampler's numbers are those of weights in bfloat16, and the trainer's are not"
@@ -71,10 +71,6 @@ def _cause(gap_T: Array, trainer_T: Array, known: Mapping[str, Array], segment_T
     if slope:
         return f"temperature: the sampler's log-probs are {slope:.2f} times as far from 0 as the trainer's"
     return "other tokens, or another template: the trainer's ratio to the sampler is not 1 on average"
-
-
-def _explains(rest_T: Array, size: float) -> bool:
-    return float(np.abs(rest_T).mean()) <= 0.2 * size
 
 
 def _same_direction(gap_T: Array, change_T: Array) -> bool:

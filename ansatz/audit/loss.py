@@ -109,8 +109,8 @@ def _batch(
     old_T = policy_now_T if old_T is None else old_T
     behavior_T = tensor("behavior_logp_T")
     segment_T = torch.tensor(np.unique(arrays["segment_T"][inside_T], return_inverse=True)[1])
-    penalty, likelihood = formula.objective.penalty_weights, None
-    entropy_T = tensor("entropy_T")
+    penalty, entropy_T, advantage_T = formula.objective.penalty_weights, tensor("entropy_T"), tensor("advantage_T")
+    assert advantage_T is not None  # `claims` asks for a loss only if it is there
     batch = TokenTensors(
         segment_T=segment_T,
         mask_T=mask_T,
@@ -118,10 +118,10 @@ def _batch(
         old_logp_T=old_T,
         behavior_logp_T=old_T if behavior_T is None else behavior_T,
         ref_logp_T=tensor("ref_logp_T"),
-        advantage_T=_required(tensor("advantage_T")) * mask_T,
+        advantage_T=advantage_T * mask_T,
         weight_T=weight_T,
         penalty_weight_T=weight_T if penalty is None else _penalty(arrays, formula, segment_T, mask_T),
-        likelihood_weight_T=likelihood,
+        likelihood_weight_T=None,
     )
     return batch, torch.zeros_like(policy_now_T) if entropy_T is None and formula.objective.needs_entropy else entropy_T
 
@@ -132,11 +132,6 @@ def _penalty(arrays: Mapping[str, Any], formula: Formula, segment_T: Tensor, mas
     weight_T = formula.objective.penalty_token_weights(segment_T, mask_T, num_rollouts=count, dtype=torch.float64)
     assert weight_T is not None
     return weight_T / (1 if micro_N is None else int(micro_N.max()) + 1)
-
-
-def _required(value: Tensor | None) -> Tensor:
-    assert value is not None  # `claims` asks for a loss only if it is there
-    return value
 
 
 def alternatives(bundle: Bundle, formula: Formula) -> Iterator[Formula]:
