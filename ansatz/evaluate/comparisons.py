@@ -17,7 +17,7 @@ from ansatz.config.load import parse_yaml
 from ansatz.config.sampling import SamplingOptions
 from ansatz.data.store import read_problems
 from ansatz.errors import ConfigError, DataError
-from ansatz.evaluate.estimators import bootstrap_interval
+from ansatz.evaluate.estimators import bootstrap_interval, split_by
 from ansatz.evaluate.folder import EvaluationFolder
 from ansatz.evaluate.responses import Response, fields_of
 from ansatz.evaluate.scores import modes_of
@@ -233,11 +233,8 @@ def _numbers(pairs: Sequence[Pair], *, mode: str, seed: int) -> dict[str, Any]:
 
 
 def _parts(pairs: Sequence[Pair], label: Callable[[Response], str], *, mode: str, seed: int) -> dict[str, Any]:
-    labels = {label(left[0]) for left, _ in pairs} - {""}
-    return {
-        name: _numbers([pair for pair in pairs if label(pair[0][0]) == name], mode=mode, seed=seed)
-        for name in sorted(labels, key=lambda name: (len(name), name))
-    }
+    parts = split_by(pairs, lambda pair: label(pair[0][0]))
+    return {name: _numbers(part, mode=mode, seed=seed) for name, part in parts.items()}
 
 
 def _list_changed(pairs: Sequence[Pair], *, mode: str) -> list[dict[str, Any]]:

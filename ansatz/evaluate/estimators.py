@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import comb, fsum, isnan
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +20,7 @@ from ansatz.track.sweep_rows import t_quantile
 from ansatz.types import ScoredRollout, Verdict
 
 Floats = NDArray[np.float64]
+Item = TypeVar("Item")
 
 
 def pass_at_1(correct_PS: ArrayLike) -> Floats:
@@ -253,16 +254,22 @@ def summarise(results: Sequence[ProblemResult], *, k: int) -> dict[str, Any]:
     Raise ValueError for no results or k above S.
     """
     numbers = _numbers(results, k=k)
-    levels = sorted({result.level for result in results} - {""}, key=lambda level: (len(level), level))
-    numbers["by_level"] = {
-        level: _numbers([result for result in results if result.level == level], k=k) for level in levels
-    }
+    levels = split_by(results, lambda result: result.level)
+    numbers["by_level"] = {level: _numbers(part, k=k) for level, part in levels.items()}
     origins = list(dict.fromkeys(result.origin for result in results))
     if len(origins) > 1:
         numbers["by_source"] = {
             origin: _numbers([result for result in results if result.origin == origin], k=k) for origin in origins
         }
     return numbers
+
+
+def split_by(items: Iterable[Item], label: Callable[[Item], str]) -> dict[str, list[Item]]:
+    """Return the items of each label, short labels first. Items without a label are left out."""
+    parts: defaultdict[str, list[Item]] = defaultdict(list)
+    for item in items:
+        parts[label(item)].append(item)
+    return {name: parts[name] for name in sorted(parts, key=lambda name: (len(name), name)) if name}
 
 
 def _numbers(results: Sequence[ProblemResult], *, k: int) -> dict[str, Any]:

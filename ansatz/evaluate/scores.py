@@ -14,7 +14,7 @@ from typing import Any, get_args
 from ansatz_verify.parse import parse_gold
 from ansatz_verify.values import Text
 
-from ansatz.evaluate.estimators import accuracy_interval, maj_at_k, pass_at_1, pass_at_k
+from ansatz.evaluate.estimators import accuracy_interval, maj_at_k, pass_at_1, pass_at_k, split_by
 from ansatz.evaluate.responses import MODES, Response
 from ansatz.evaluate.reward_measures import best_of_n, weighted_vote
 from ansatz.rewards.format import Shape, well_formed
@@ -76,11 +76,7 @@ def powers(count: int) -> list[int]:
 
 
 def _parts(problems: Problems, label: Callable[[Response], str]) -> dict[str, Any]:
-    labels = {label(samples[0]) for samples, _ in problems} - {""}
-    return {
-        name: _numbers([problem for problem in problems if label(problem[0][0]) == name])
-        for name in sorted(labels, key=lambda name: (len(name), name))
-    }
+    return {name: _numbers(part) for name, part in split_by(problems, lambda problem: label(problem[0][0])).items()}
 
 
 def _numbers(problems: Problems) -> dict[str, Any]:
