@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, cast
@@ -65,16 +65,11 @@ _ROWS: list[dict[str, Any]] = read_yaml(Path(__file__).with_suffix(".yaml"))
 HUB_PARTS: dict[str, tuple[str | None, str]] = {row["name"]: row.pop("part") for row in _ROWS if "part" in row}
 """Suites that can be read from the hub as they are published there, with configuration and split. The others need a
 file."""
-
-
-def _read_cards() -> Iterator[Suite]:
-    """Yield the cards of `suites.yaml`. Those without a dataset on the hub are of generators."""
-    made = {"hub": "", "licence": "Apache-2.0", "size": GENERATED}
-    for row in _ROWS:
-        yield Suite(file=f"{row['name']}/test.jsonl" if "hub" in row else "", **{**made, **row})
-
-
-SUITES = {card.name: card for card in _read_cards()}
+_MADE = {"hub": "", "licence": "Apache-2.0", "size": GENERATED}
+"""What the rows of generators leave out: those without a dataset on the hub."""
+SUITES = {
+    row["name"]: Suite(file=f"{row['name']}/test.jsonl" if "hub" in row else "", **{**_MADE, **row}) for row in _ROWS
+}
 _GENERATORS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "word_problems_plain": ("word_problems", {"wording": "plain", "max_value": 100, "max_term": 12})
 }
