@@ -62,11 +62,7 @@ def verify(
 
         verify("1/2", r"Half of it, so \\boxed{0.5}.").correct  # True
     """
-    flags = {
-        "join_boxes": join_boxes,
-        "require_think": require_think,
-        "ignore_unclosed_think": ignore_unclosed_think,
-    }
+    flags = {"join_boxes": join_boxes, "require_think": require_think, "ignore_unclosed_think": ignore_unclosed_think}
     check_grading("verify", mode=mode, **flags, **options)
     text = gold_text(gold, "verify")
     return grade_response(text, _response("verify", response), mode=mode, pool=pool, **flags, **options)

@@ -87,11 +87,7 @@ def check_advantage(bundle: Bundle, promise: Promise | str) -> Claim:
         return unknown("advantage", "Rewards, groups or advantages of rollouts are not in the bundle.")
     if not np.isfinite(advantage_N).all() or not np.isfinite(given.reward_N).all():
         row = int(np.flatnonzero(~np.isfinite(advantage_N + given.reward_N))[0])
-        return contradicts(
-            "advantage",
-            "A reward or an advantage is not a finite number.",
-            example=f"rollout {row}.",
-        )
+        return contradicts("advantage", "A reward or an advantage is not a finite number.", example=f"rollout {row}.")
     found = explanations(given, advantage_N)
     names = list(dict.fromkeys(rule.text() for rule in found))
     if isinstance(promise, str):

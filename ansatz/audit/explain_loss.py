@@ -37,12 +37,7 @@ def explain_loss(bundle: Bundle, promise: Promise) -> Claim:
         f"promised {loss.gradient_T[place]:.6g}."
     )
     if others:
-        return contradicts(
-            "loss",
-            f"It is computed with {others[0]}.",
-            example=example,
-            others=others[1:],
-        )
+        return contradicts("loss", f"It is computed with {others[0]}.", example=example, others=others[1:])
     return contradicts("loss", _scaled(bundle, formula, loss, found_T), example=example)
 
 

@@ -15,16 +15,7 @@ from ansatz.cli.data_tag import tag
 from ansatz.cli.model_filters import difficulty, select
 from ansatz.cli.option_groups import RowFields, takes_fields
 from ansatz.cli.outputs import check_outputs
-from ansatz.cli.rows import (
-    Files,
-    Out,
-    history_of,
-    named,
-    results_of,
-    rows_of,
-    run_row_filter,
-    with_progress,
-)
+from ansatz.cli.rows import Files, Out, history_of, named, results_of, rows_of, run_row_filter, with_progress
 from ansatz.cli.sampling_options import check_needed
 from ansatz.errors import ConfigError
 from ansatz.visible import say

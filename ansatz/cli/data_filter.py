@@ -151,13 +151,5 @@ def _correct_guesses(
     """Return the number of correct guesses for each problem, by problem id."""
     from ansatz.evaluate.responses import answer_only_grader
 
-    sample_into(
-        store,
-        model,
-        problems,
-        sampling,
-        source=source,
-        to_prompt=render_guess,
-        make_grader=answer_only_grader,
-    )
+    sample_into(store, model, problems, sampling, source=source, to_prompt=render_guess, make_grader=answer_only_grader)
     return correct_responses(store, "guess")

@@ -9,14 +9,7 @@ import typer
 
 from ansatz.cli.option_groups import RowFields, takes_fields
 from ansatz.cli.outputs import check_outputs
-from ansatz.cli.rows import (
-    Files,
-    Out,
-    history_of,
-    named,
-    rows_of,
-    with_progress,
-)
+from ansatz.cli.rows import Files, Out, history_of, named, rows_of, with_progress
 from ansatz.errors import ConfigError
 from ansatz.trust import TrustedText
 from ansatz.visible import say

@@ -117,11 +117,7 @@ def budget_chart(curve: Mapping[str, Any]) -> Chart:
 def _row(results: Mapping[str, Any]) -> dict[str, Any]:
     scores, settings = results["scores"], results["settings"]
     shown = ("mean_length", "truncated_frac", "finishes", "format_frac", *_modes(scores))
-    return {
-        "budget": _budget_of(settings),
-        "closing": settings.get("closing"),
-        **{key: scores[key] for key in shown},
-    }
+    return {"budget": _budget_of(settings), "closing": settings.get("closing"), **{key: scores[key] for key in shown}}
 
 
 def _modes(scores: Mapping[str, Any]) -> list[str]:

@@ -109,9 +109,7 @@ def changes(before: Iterable[StoredResponse], after: Iterable[StoredResponse]) -
     )
 
 
-def compare_ends(
-    evaluations: Sequence[StoredEvaluation],
-) -> tuple[StoredEvaluation, StoredEvaluation, Changes] | None:
+def compare_ends(evaluations: Sequence[StoredEvaluation]) -> tuple[StoredEvaluation, StoredEvaluation, Changes] | None:
     """Return the pair of `before_and_after` and the changes between the two; None if there are not two."""
     pair = before_and_after(evaluations)
     return pair and (*pair, changes(read_responses(pair[0].path), read_responses(pair[1].path)))
