@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
 
 from ansatz.config.watchdog import CONDITIONS, Action, RuleSettings, WatchdogSection
 from ansatz.errors import ConfigError
@@ -147,14 +146,7 @@ def _make_rule(name: str, settings: RuleSettings, *, known: Sequence[str]) -> Ru
             f"of {', '.join(CONDITIONS[:-1])} and {CONDITIONS[-1]}.{suggest(name, known)}"
         )
     ((condition, limit),) = settings.condition.items()
-    return Rule(
-        name=name,
-        metric=_check_metric(name, settings.metric),
-        condition=condition,
-        limit=limit,
-        window=settings.window or WINDOW,
-        action=cast("Action", settings.action or "warn"),
-    )
+    return _change(Rule(name=name, metric=settings.metric, condition=condition, limit=limit), settings)
 
 
 def _check_metric(rule: str, metric: str) -> str:
