@@ -84,11 +84,7 @@ class Axis:
     """(name, last step), in order, of the stages that have an evaluation after step 0."""
 
     @staticmethod
-    def of(rows: Iterable[Row]) -> Axis:
-        return Axis.of_runs([rows])
-
-    @staticmethod
-    def of_runs(rows_of: Iterable[Iterable[Row]]) -> Axis:
+    def of(*rows_of: Iterable[Row]) -> Axis:
         """Return the stages of all runs. A stage that one run lacks stands where the other has it."""
         last: dict[str, int] = {}
         order: list[str] = []
@@ -139,7 +135,7 @@ def learning_curve(run: PipelineRun, split: str) -> Chart:
 def learning_curves(runs: Sequence[PipelineRun], names: Sequence[str], split: str) -> Chart:
     """Return pass@1 of several runs with its interval. A stage is as wide as in the run where it has the most steps."""
     rows_of = [_rows(run, split) for run in runs]
-    axis = Axis.of_runs(rows_of)
+    axis = Axis.of(*rows_of)
     score = "pass@1" if any(row["pass@1"] is not None for rows in rows_of for row in rows) else "reward"
     series = [
         replace(_series(axis, rows, score, name, band=True, dots=True), colour=index)
