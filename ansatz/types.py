@@ -282,11 +282,7 @@ class Rollout:
     def said(self) -> str:
         """The text of the policy alone: a line end stands for each observation. Answers are looked for here, because a
         box that a tool has printed is not the policy's answer."""
-        parts, at = list[str](), 0
-        for start, end in self.observations:
-            parts.append(self.text[at:start])
-            at = end
-        return "\n".join([*parts, self.text[at:]])
+        return without_spans(self.text, self.observations)
 
     def place_of(self, end: int) -> int:
         """Return where in `text` the first `end` characters of `said` end: before an observation that follows them.
@@ -354,6 +350,13 @@ def _is_span(value: Any) -> bool:
     return len(places) == 2 and all(isinstance(place, int) for place in places)
 
 
+def without_spans(text: str, spans: Sequence[Sequence[int]]) -> str:
+    """Return the text with a line end in the place of each [start, end], in characters."""
+    begins = [0, *(int(end) for _, end in spans)]
+    ends = [*(int(start) for start, _ in spans), None]
+    return "\n".join(text[begin:end] for begin, end in zip(begins, ends, strict=True))
+
+
 def to_json(value: Any) -> Json:
     """Convert any type above to plain JSON. A rollout read back is equal, except that tuples in `meta` become lists."""
     data = dataclasses.asdict(value)
@@ -366,19 +369,14 @@ def to_json(value: Any) -> Json:
 def _environment_reward_from_json(data: Json | None) -> EnvironmentReward | None:
     if data is None:
         return None
-    fields: Json = dict(data)
-    verdict, steps = fields.pop("verdict"), fields.pop("steps")
-    if verdict is not None:
-        told: Json = dict(verdict)
-        verdict = Verdict(reason=Reason(told.pop("reason")), **told)
-    return EnvironmentReward(verdict=verdict, steps=tuple((end, reward) for end, reward in steps), **fields)
+    told, steps = data["verdict"], tuple((end, reward) for end, reward in data["steps"])
+    verdict = None if told is None else Verdict(**{**told, "reason": Reason(told["reason"])})
+    return EnvironmentReward(**{**data, "verdict": verdict, "steps": steps})
 
 
 def prompt_from_json(data: Json) -> Prompt:
     """Read the `to_json` of a Prompt."""
-    prompt: Json = dict(data)
-    problem, token_ids = problem_from_json(prompt.pop("problem")), tuple(prompt.pop("token_ids"))
-    return Prompt(problem=problem, token_ids=token_ids, **prompt)
+    return Prompt(**{**data, "problem": problem_from_json(data["problem"]), "token_ids": tuple(data["token_ids"])})
 
 
 def problem_row(problem: Problem) -> Json:

@@ -29,7 +29,7 @@ from ansatz.track.filters import (
 from ansatz.track.jsonl import Row, read_jsonl
 from ansatz.track.notes import LABEL
 from ansatz.track.step_files import EVALUATIONS, SAMPLES, groups_path, step_files
-from ansatz.types import joined_golds
+from ansatz.types import joined_golds, without_spans
 
 _ROWS: dict[str, dict[str, Any]] = read_yaml(Path(__file__).with_suffix(".yaml"))
 FIELDS: Mapping[str, tuple[Kind, str]] = {name: (row["kind"], row["meaning"]) for name, row in _ROWS.items()}
@@ -194,9 +194,7 @@ def _from_store(row: Row) -> Row:
 
 def cut_observations(row: Mapping[str, Any]) -> str:
     """Return the part of a response that the verifier gets: without the answers of tools in it."""
-    ends = [0, *(int(end) for _, end in row["observations"])]
-    starts = [*(int(start) for start, _ in row["observations"]), None]
-    return "\n".join(row["text"][begin:end] for begin, end in zip(ends, starts, strict=True))
+    return without_spans(row["text"], row["observations"])
 
 
 def read_all(folder: Path) -> list[Row]:
