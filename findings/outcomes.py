@@ -8,7 +8,7 @@ from statistics import fmean
 import numpy as np
 
 from ansatz.evaluate.estimators import pass_at_k_exactly
-from ansatz.findings.outcomes import curve, mean_exact, read_logps, steps_to
+from ansatz.findings.outcomes import curve, exact_pass, read_logps, steps_to
 from ansatz.track.base import EXACT
 from ansatz.track.runs import PipelineRun
 
@@ -63,4 +63,4 @@ def cross_over(run: PipelineRun, *, temperature: float = 1.0, most: int = 10**6)
 
 def exact_gain(run: PipelineRun, *, k: int = 1, temperature: float = 1.0) -> float:
     """Return by how much the exact pass@k rose in the stage."""
-    return mean_exact(run, k, None, temperature) - mean_exact(run, k, 0, temperature)
+    return exact_pass(run, k=k, temperature=temperature) - exact_pass(run, k=k, step=0, temperature=temperature)

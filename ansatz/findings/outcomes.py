@@ -62,10 +62,6 @@ def read_logps(run: PipelineRun, step: int | None, temperature: float) -> dict[s
 @outcomes.register("exact_pass@k")
 def exact_pass(run: PipelineRun, *, k: int = 1, step: int | None = None, temperature: float = 1.0) -> float:
     """Return the mean exact pass@k after a step; by default after the last."""
-    return mean_exact(run, k, step, temperature)
-
-
-def mean_exact(run: PipelineRun, k: int, step: int | None, temperature: float) -> float:
     logps = read_logps(run, step, temperature)
     return float(np.mean(pass_at_k_exactly(list(logps.values()), k=k)))
 
