@@ -15,8 +15,7 @@ from ansatz.config.packaged import is_packaged, recipe_path
 from ansatz.errors import ConfigError, ModelError
 from ansatz.files import check_ordinary_files
 from ansatz.links import read_text
-from ansatz.track.checked_rows import metrics_rows
-from ansatz.track.jsonl import read_jsonl
+from ansatz.track.checked_rows import read_metrics
 from ansatz.visible import say
 
 if TYPE_CHECKING:
@@ -151,8 +150,7 @@ def memory_arithmetic(
 def measured_memory(run: Path) -> str:
     """Return the highest perf/peak_memory_gb of a run's RL stage."""
     check_ordinary_files(run / "rl")
-    path = run / "rl" / "metrics.jsonl"
-    rows = metrics_rows(read_jsonl(path), path)
+    rows = read_metrics(run / "rl" / "metrics.jsonl")
     peaks = [row["perf/peak_memory_gb"] for row in rows if "perf/peak_memory_gb" in row]
     if not peaks:
         raise ConfigError(f"--run {run}: its rl/metrics.jsonl has no perf/peak_memory_gb. Give a run with an RL stage.")

@@ -20,8 +20,7 @@ from ansatz.loop.stages.plan import folder_names
 from ansatz.model_config import TEXT_PART_OF
 from ansatz.prompts.chat import spelled_out
 from ansatz.prompts.templates import QUESTION, template_text
-from ansatz.track.checked_rows import evaluation_rows, metrics_rows
-from ansatz.track.jsonl import read_jsonl
+from ansatz.track.checked_rows import read_evaluations, read_metrics
 from ansatz.track.overlap import overlap
 from ansatz.track.runs import SHOWN_TEXTS
 from ansatz.train.checkpoint import step_of
@@ -65,11 +64,9 @@ def _scores(run: Path, config: Config, checkpoint: Path) -> str:
     """Return the last evaluation of every stage up to the exported checkpoint, in the order of the stages."""
     order = {name: place for place, name in enumerate(folder_names(config))}
     stage, step = checkpoint.parents[1].name, step_of(checkpoint)
-    paths = [folder / "evaluations.jsonl" for folder in list_folders(run)]
-    evaluations = (row for path in paths for row in evaluation_rows(read_jsonl(path), path))
+    evaluations = (row for folder in list_folders(run) for row in read_evaluations(folder / "evaluations.jsonl"))
     last = {row["stage"]: row for row in evaluations if row["stage"] != stage or row["step"] <= step}
-    metrics = run / stage / "metrics.jsonl"
-    last_step = max((row["step"] for row in metrics_rows(read_jsonl(metrics), metrics)), default=step)
+    last_step = max((row["step"] for row in read_metrics(run / stage / "metrics.jsonl")), default=step)
     is_ungraded = all(row["pass@1"] is None for row in last.values())
     rows = [
         [

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from ansatz.track.checked_rows import evaluation_rows
-from ansatz.track.jsonl import read_jsonl
+from ansatz.track.checked_rows import read_evaluations
 from ansatz.track.runs import best_evaluation
 from ansatz.train import checkpoint
 
@@ -47,9 +46,8 @@ def is_best(folder: Path, step: int) -> bool:
 
 def best_step(folder: Path, steps: Collection[int]) -> set[int]:
     """Return the step with the best held-out score of the stage; empty if none of these steps has been evaluated."""
-    path = folder / "evaluations.jsonl"
-    rows = [row for row in evaluation_rows(read_jsonl(path), path) if row["stage"] == folder.name]
-    best = best_evaluation(rows, steps)
+    rows = read_evaluations(folder / "evaluations.jsonl")
+    best = best_evaluation((row for row in rows if row["stage"] == folder.name), steps)
     return set() if best is None else {best["step"]}
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 from pydantic import Field, TypeAdapter, ValidationError, create_model
 
 from ansatz.errors import DataError
-from ansatz.track.jsonl import Row
+from ansatz.track.jsonl import Row, read_jsonl
 
 LARGEST_STEP = 10**12
 _Step = Annotated[int, Field(strict=True, ge=0, lt=LARGEST_STEP)]
@@ -45,6 +45,26 @@ _EVALUATION: dict[str, Any] = {
 _EVALUATION_ROW = _rows_with(**_EVALUATION)
 
 
+def read_metrics(path: Path) -> list[Row]:
+    """Return the rows of a metrics.jsonl, checked by `metrics_rows`."""
+    return metrics_rows(read_jsonl(path), path)
+
+
+def read_evaluations(path: Path) -> list[Row]:
+    """Return the rows of an evaluations.jsonl, checked by `evaluation_rows`."""
+    return evaluation_rows(read_jsonl(path), path)
+
+
+def read_steps(path: Path) -> list[Row]:
+    """Return the rows of any file. Raise DataError unless each has a step."""
+    return _read(_STEP_ROW, path)
+
+
+def read_events(path: Path) -> list[Row]:
+    """Return the rows of an events.jsonl. Raise DataError unless each has a step, a kind and a text."""
+    return _read(_EVENT_ROW, path)
+
+
 def metrics_rows(rows: list[Row], path: Path) -> list[Row]:
     """Return the rows of metrics.jsonl. Raise DataError unless each is a step with finite numbers, and the steps
     rise."""
@@ -60,20 +80,6 @@ def metrics_rows(rows: list[Row], path: Path) -> list[Row]:
     return rows
 
 
-def step_rows(rows: list[Row], path: Path) -> list[Row]:
-    """Return the rows of any file. Raise DataError unless each has a step."""
-    for number, row in enumerate(rows, start=1):
-        _check(_STEP_ROW, row, f"{path}, line {number}")
-    return rows
-
-
-def event_rows(rows: list[Row], path: Path) -> list[Row]:
-    """Return the rows of events.jsonl. Raise DataError unless each has a step, a kind and a text."""
-    for number, row in enumerate(rows, start=1):
-        _check(_EVENT_ROW, row, f"{path}, line {number}")
-    return rows
-
-
 def evaluation_rows(rows: Any, path: Path) -> list[Row]:
     """Return the rows of evaluations.jsonl, or of a summary. Raise DataError unless each is an evaluation."""
     if not isinstance(rows, list):
@@ -83,6 +89,13 @@ def evaluation_rows(rows: Any, path: Path) -> list[Row]:
         if row.get("best_by", "") not in ("", *row.get("by_source", {})):
             raise _wrong(f"{path}, evaluation {number}", "best_by", row["best_by"])
     return cast("list[Row]", rows)
+
+
+def _read(kind: TypeAdapter[Any], path: Path) -> list[Row]:
+    rows = read_jsonl(path)
+    for number, row in enumerate(rows, start=1):
+        _check(kind, row, f"{path}, line {number}")
+    return rows
 
 
 def _check(kind: TypeAdapter[Any], row: Row, place: str) -> None:

@@ -33,7 +33,7 @@ from ansatz.errors import DataError
 from ansatz.files import append_text, check_ordinary_files, read_yaml, write_text
 from ansatz.json_text import read_object
 from ansatz.links import check_no_links, hold, list_folders, make_folder, open_file
-from ansatz.track.checked_rows import evaluation_rows, metrics_rows
+from ansatz.track.checked_rows import read_evaluations, read_metrics
 from ansatz.track.jsonl import Row, read_jsonl
 from ansatz.track.rollbacks import Rollback, read_rollbacks
 from ansatz.track.sinks import Opens, Sink, TrackedRun, opener
@@ -85,11 +85,10 @@ def points(run: Path) -> Iterator[Point]:
     """Yield everything that a run has to send: of each stage its metrics, evaluations and samples, and its report."""
     for stage in (path for path in list_folders(run) if (path / "config.yaml").is_file()):
         rollbacks = read_rollbacks(stage)
-        for row in metrics_rows(read_jsonl(stage / "metrics.jsonl"), stage / "metrics.jsonl"):
+        for row in read_metrics(stage / "metrics.jsonl"):
             numbers = {name: value for name, value in row.items() if name != "step"}
             yield _numbers("metrics", stage, rollbacks, row["step"], numbers)
-        path = stage / "evaluations.jsonl"
-        for row in sorted(evaluation_rows(read_jsonl(path), path), key=lambda each: each["step"]):
+        for row in sorted(read_evaluations(stage / "evaluations.jsonl"), key=lambda each: each["step"]):
             yield _numbers(f"eval/{row['split']}", stage, rollbacks, row["step"], evaluation_scalars(row))
         for file in step_files(stage, SAMPLES):
             curve = _curve(stage, rollbacks, file.step)

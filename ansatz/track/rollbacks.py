@@ -19,7 +19,7 @@ from ansatz.errors import CheckpointError
 from ansatz.files import write_text
 from ansatz.json_text import read_object
 from ansatz.links import list_folder, make_folder, rename
-from ansatz.track.checked_rows import event_rows, step_rows
+from ansatz.track.checked_rows import read_events, read_steps
 from ansatz.track.jsonl import Row, read_jsonl, write_jsonl
 from ansatz.track.step_files import step_files_after
 
@@ -93,8 +93,7 @@ def set_aside(folder: Path, rollbacks: Sequence[Rollback]) -> None:
         make_folder(moved.parent)
         rename(file.path, moved)
     for name in ("evaluations.jsonl", "events.jsonl", "metrics.jsonl"):
-        rows = step_rows(read_jsonl(folder / name), folder / name)
-        write_jsonl(target / name, [row for row in rows if row["step"] > after])
+        write_jsonl(target / name, [row for row in read_steps(folder / name) if row["step"] > after])
 
 
 def seconds_logged(folder: Path) -> float:
@@ -115,9 +114,10 @@ def _seconds(row: Row, path: Path) -> float:
 def event_history(folder: Path) -> list[Event]:
     """Return all events of a stage, including the events of dropped steps, oldest first."""
     rollbacks = read_rollbacks(folder)
-    events = [Event(row=row) for row in _events(folder)]
+    events = [Event(row=row) for row in read_events(folder / "events.jsonl")]
     for number in range(1, len(rollbacks) + 1):
-        events += [Event(row=row, dropped_by=number) for row in _events(folder / FOLDER / str(number))]
+        rows = read_events(folder / FOLDER / str(number) / "events.jsonl")
+        events += [Event(row=row, dropped_by=number) for row in rows]
 
     def attempt(event: Event) -> int:
         """Return the number of rollbacks before the event: a rollback to an earlier step would have dropped it."""
@@ -126,8 +126,3 @@ def event_history(folder: Path) -> list[Event]:
         return max(before, default=0)
 
     return sorted(events, key=lambda event: (attempt(event), event.row["step"]))
-
-
-def _events(folder: Path) -> list[Row]:
-    path = folder / "events.jsonl"
-    return event_rows(read_jsonl(path), path)

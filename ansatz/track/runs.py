@@ -12,8 +12,8 @@ from typing import Any, cast
 from ansatz.errors import DataError
 from ansatz.json_text import parse_json, read_object
 from ansatz.links import hold, list_folders, read_bytes, read_text
-from ansatz.track.checked_rows import evaluation_rows, metrics_rows
-from ansatz.track.jsonl import Row, read_jsonl
+from ansatz.track.checked_rows import evaluation_rows, read_evaluations, read_metrics
+from ansatz.track.jsonl import Row
 from ansatz.track.rollbacks import Event, event_history
 from ansatz.track.step_files import SAMPLES, step_files
 
@@ -151,8 +151,8 @@ def _read_stages(folder: Path) -> Iterator[StageRun]:
             yield StageRun(
                 name=stage.name,
                 folder=stage,
-                metrics=tuple(metrics_rows(read_jsonl(stage / "metrics.jsonl"), stage / "metrics.jsonl")),
-                evaluations=tuple(_evaluations(stage / "evaluations.jsonl")),
+                metrics=tuple(read_metrics(stage / "metrics.jsonl")),
+                evaluations=tuple(sorted(read_evaluations(stage / "evaluations.jsonl"), key=lambda row: row["step"])),
                 events=tuple(event_history(stage)),
             )
 
@@ -183,10 +183,6 @@ def _times_of(folder: Path) -> list[float]:
         with suppress(OSError):  # one is missing, or is removed meanwhile
             times.append((folder / name).stat().st_mtime)
     return times
-
-
-def _evaluations(path: Path) -> list[Row]:
-    return sorted(evaluation_rows(read_jsonl(path), path), key=lambda row: int(row["step"]))
 
 
 def _summary(path: Path) -> dict[str, Any]:

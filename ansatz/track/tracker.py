@@ -37,7 +37,7 @@ from ansatz.track.base import (
     checked_metrics,
     evaluation_key,
 )
-from ansatz.track.checked_rows import evaluation_rows, event_rows, metrics_rows
+from ansatz.track.checked_rows import read_evaluations, read_events, read_metrics
 from ansatz.track.jsonl import Row, keep_rows, read_jsonl, to_line, write_jsonl
 from ansatz.track.rollbacks import seconds_logged
 from ansatz.track.rollout_rows import StoredGroup
@@ -215,8 +215,9 @@ def truncate_after(run_dir: Path, step: int | None) -> list[Row]:
 
     Raise DataError, before anything is removed, for a row that no run writes.
     """
-    for name, checked in (("evaluations", evaluation_rows), ("events", event_rows), ("metrics", metrics_rows)):
-        checked(read_jsonl(run_dir / f"{name}.jsonl"), run_dir / f"{name}.jsonl")
+    read_evaluations(run_dir / "evaluations.jsonl")
+    read_events(run_dir / "events.jsonl")
+    read_metrics(run_dir / "metrics.jsonl")
     if step is not None:
         for file in step_files_after(run_dir, step):
             remove(file.path)
