@@ -8,6 +8,9 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from ansatz.evaluate.budgets import budget_label
+from ansatz.evaluate.scores import scored_modes
+
 
 def make_table(title: str, heads: Sequence[str], *, left: Sequence[str] = ("",), **column: Any) -> Table:
     """Return an empty table. left: the columns whose text begins at the left; numbers end at the right. column: further
@@ -27,7 +30,7 @@ def results_tables(results: Mapping[str, Any]) -> list[Any]:
     lines += [f"well formed, %: {', '.join(formats)}", *suite_notes(results)]
     for kind in ("by_level", "by_subject"):
         for name, numbers in scores[kind].items():
-            first = numbers[_modes(numbers)[0]]
+            first = numbers[scored_modes(numbers)[0]]
             low, high = map(_percent, first["pass@1_interval"])
             lines.append(f"{name}: {_percent(first['pass@1'])} [{low}, {high}] of {numbers['num_problems']} problems")
     return [_scores_table(settings, scores), "\n".join(lines)]
@@ -48,7 +51,7 @@ def suite_notes(results: Mapping[str, Any]) -> list[str]:
 
 
 def _scores_table(settings: Mapping[str, Any], scores: Mapping[str, Any]) -> Any:
-    modes = _modes(scores)
+    modes = scored_modes(scores)
     title = (
         f"{settings['suite']['name']}: {scores['num_problems']} problems x {settings['samples_per_prompt']}, "
         f"temperature {settings.get('temperature', 'not known')}"
@@ -68,7 +71,7 @@ def _scores_table(settings: Mapping[str, Any], scores: Mapping[str, Any]) -> Any
 
 def suites_table(results: Sequence[Mapping[str, Any]]) -> Any:
     """Return pass@1 with its interval in each mode, one row per suite. It fits 80 columns with three modes."""
-    modes = list(dict.fromkeys(mode for result in results for mode in _modes(result["scores"])))
+    modes = list(dict.fromkeys(mode for result in results for mode in scored_modes(result["scores"])))
     heads = ("suite", "count", "length", *modes)
     table = make_table("pass@1 [95 %] by suite, %", heads, left=("suite",), no_wrap=True)
     for result in results:
@@ -90,10 +93,8 @@ def suites_table(results: Sequence[Mapping[str, Any]]) -> Any:
 
 def budgets_table(curve: Mapping[str, Any]) -> Any:
     """Return one row per thinking budget."""
-    from ansatz.evaluate.budgets import budget_label
-
     name = curve["settings"]["suite"]["name"]
-    modes = _modes(curve["rows"][0])
+    modes = scored_modes(curve["rows"][0])
     heads = ("budget", "mean tokens", "thought closed", "truncated", *modes)
     table = make_table(f"{name} by thinking budget, %", heads)
     for row in curve["rows"]:
@@ -103,10 +104,6 @@ def budgets_table(curve: Mapping[str, Any]) -> Any:
         )
         table.add_row(budget_label(row["budget"]), f"{row['mean_length']:.1f}", *map(_percent, fracs), *scores)
     return table
-
-
-def _modes(scores: Mapping[str, Any]) -> list[str]:
-    return [name for name, value in scores.items() if isinstance(value, dict) and "pass@1" in value]
 
 
 def _percent(frac: float) -> str:

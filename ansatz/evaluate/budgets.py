@@ -17,6 +17,7 @@ from typing import Any
 from ansatz.errors import ConfigError
 from ansatz.evaluate.folder import EvaluationFolder, write_cost
 from ansatz.evaluate.response_store import write_json
+from ansatz.evaluate.scores import scored_modes
 from ansatz.files import write_text
 from ansatz.links import list_folder
 from ansatz.track.svg import Chart, Series, figure
@@ -86,7 +87,7 @@ def budget_chart(curve: Mapping[str, Any]) -> Chart:
     """Return pass@1 of each mode and maj@k of the first one, the strict one, budgets at even distances. Equal lines are
     drawn once."""
     rows, settings = curve["rows"], curve["settings"]
-    modes = _modes(rows[0])
+    modes = scored_modes(rows[0])
     first = modes[0]
     labels = [f"{budget_label(row['budget'])}, {row['mean_length']:.0f} tokens" for row in rows]
     votes = max(rows[0][first]["maj@k"], key=int)
@@ -116,12 +117,8 @@ def budget_chart(curve: Mapping[str, Any]) -> Chart:
 
 def _row(results: Mapping[str, Any]) -> dict[str, Any]:
     scores, settings = results["scores"], results["settings"]
-    shown = ("mean_length", "truncated_frac", "finishes", "format_frac", *_modes(scores))
+    shown = ("mean_length", "truncated_frac", "finishes", "format_frac", *scored_modes(scores))
     return {"budget": _budget_of(settings), "closing": settings.get("closing"), **{key: scores[key] for key in shown}}
-
-
-def _modes(scores: Mapping[str, Any]) -> list[str]:
-    return [name for name, numbers in scores.items() if isinstance(numbers, dict) and "pass@1" in numbers]
 
 
 def _without_budget(settings: Mapping[str, Any]) -> dict[str, Any]:

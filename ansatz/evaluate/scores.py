@@ -6,7 +6,7 @@ Axes: P problems, S samples of a problem.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import exp
 from statistics import fmean
 from typing import Any, get_args
@@ -54,6 +54,11 @@ def suite_scores(responses_PS: Answers, *, opening: str = "") -> dict[str, Any]:
 def modes_of(responses_PS: Answers) -> list[str]:
     """Return the modes of the verdicts, in their order."""
     return list(responses_PS[0][0].verdicts)
+
+
+def scored_modes(scores: Mapping[str, Any]) -> list[str]:
+    """Return the modes that the scores of an evaluation have, in their order."""
+    return [name for name, numbers in scores.items() if isinstance(numbers, dict) and "pass@1" in numbers]
 
 
 def _golds(responses_PS: Answers) -> dict[str, int]:
