@@ -31,8 +31,7 @@ def results_tables(results: Mapping[str, Any]) -> list[Any]:
     for kind in ("by_level", "by_subject"):
         for name, numbers in scores[kind].items():
             first = numbers[scored_modes(numbers)[0]]
-            low, high = map(_percent, first["pass@1_interval"])
-            lines.append(f"{name}: {_percent(first['pass@1'])} [{low}, {high}] of {numbers['num_problems']} problems")
+            lines.append(f"{name}: {_with_interval(first)} of {numbers['num_problems']} problems")
     return [_scores_table(settings, scores), "\n".join(lines)]
 
 
@@ -76,12 +75,7 @@ def suites_table(results: Sequence[Mapping[str, Any]]) -> Any:
     table = make_table("pass@1 [95 %] by suite, %", heads, left=("suite",), no_wrap=True)
     for result in results:
         scores = result["scores"]
-        cells = (
-            "{} [{}, {}]".format(*map(_percent, (scores[mode]["pass@1"], *scores[mode]["pass@1_interval"])))
-            if mode in scores
-            else "-"
-            for mode in modes
-        )
+        cells = (_with_interval(scores[mode]) if mode in scores else "-" for mode in modes)
         table.add_row(
             result["settings"]["suite"]["name"],
             str(scores["num_problems"]),
@@ -99,11 +93,14 @@ def budgets_table(curve: Mapping[str, Any]) -> Any:
     table = make_table(f"{name} by thinking budget, %", heads)
     for row in curve["rows"]:
         fracs = (row["finishes"].get("budget", 0.0), row["truncated_frac"])
-        scores = (
-            "{} [{}, {}]".format(*map(_percent, (row[mode]["pass@1"], *row[mode]["pass@1_interval"]))) for mode in modes
-        )
+        scores = (_with_interval(row[mode]) for mode in modes)
         table.add_row(budget_label(row["budget"]), f"{row['mean_length']:.1f}", *map(_percent, fracs), *scores)
     return table
+
+
+def _with_interval(numbers: Mapping[str, Any]) -> str:
+    """Return pass@1 with its interval, such as "81.2 [75.0, 86.4]"."""
+    return "{} [{}, {}]".format(*map(_percent, (numbers["pass@1"], *numbers["pass@1_interval"])))
 
 
 def _percent(frac: float) -> str:
