@@ -301,6 +301,11 @@ class Rollout:
         return end
 
     @property
+    def token_mask(self) -> tuple[bool, ...]:
+        """Whether the policy sampled each token, also if it sampled all of them."""
+        return self.sampled_mask or (True,) * self.num_tokens
+
+    @property
     def token_versions(self) -> tuple[int, ...]:
         """The policy version of each token, also if one version sampled all of them."""
         return self.versions or (self.version_max,) * self.num_tokens

@@ -59,7 +59,7 @@ class LongerThoughts:
         ended = {index: each for index, each in enumerate(rollouts) if self._is_stopped(each, sampling)}
         self._resume(rollouts, ended, sampling)
         for index, rollout in enumerate(rollouts):
-            mask = tuple(each and n not in forced[index] for n, each in enumerate(_mask(rollout)))
+            mask = tuple(each and n not in forced[index] for n, each in enumerate(rollout.token_mask))
             finish = Finish.LENGTH if self._is_stopped(rollout, sampling, has_room=False) else rollout.finish
             rollouts[index] = replace(rollout, sampled_mask=() if all(mask) else mask, finish=finish)
             if on_finished:
@@ -94,7 +94,7 @@ class LongerThoughts:
             token_ids=rollout.token_ids[:kept] + self._wait,
             behavior_logps=rollout.behavior_logps[:kept] + (0.0,) * added,
             num_candidates=rollout.num_candidates and rollout.num_candidates[:kept] + (1,) * added,
-            sampled_mask=_mask(rollout)[:kept] + (False,) * added,
+            sampled_mask=rollout.token_mask[:kept] + (False,) * added,
             versions=(),
             finish=Finish.ABORT,
         )
@@ -105,7 +105,3 @@ class LongerThoughts:
         completed = text.count(end) > self._decode(rollout.token_ids[:-1]).count(end)
         is_room = rollout.num_tokens < sampling.max_response_tokens
         return completed and is_room is has_room and not any(stop in text for stop in sampling.stop)
-
-
-def _mask(rollout: Rollout) -> tuple[bool, ...]:
-    return rollout.sampled_mask or (True,) * rollout.num_tokens

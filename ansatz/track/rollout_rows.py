@@ -125,7 +125,7 @@ class StoredGroup:
 
 def _row(scored: ScoredRollout, name: str, more: Row) -> Row:
     rollout, score = scored.rollout, scored.score
-    sampled = [logp for logp, kept in zip(rollout.behavior_logps, _mask_sampled(scored), strict=True) if kept]
+    sampled = [logp for logp, kept in zip(rollout.behavior_logps, rollout.token_mask, strict=True) if kept]
     return {
         "id": name,
         "problem": rollout.prompt.problem.id,
@@ -146,10 +146,6 @@ def _row(scored: ScoredRollout, name: str, more: Row) -> Row:
         "repetition": round_number(repeated_frac(rollout.token_ids)),
         "text": rollout.text,
     }
-
-
-def _mask_sampled(scored: ScoredRollout) -> tuple[bool, ...]:
-    return scored.rollout.sampled_mask or (True,) * scored.rollout.num_tokens
 
 
 def round_number(value: float | None) -> float | None:

@@ -67,8 +67,7 @@ def version_lag(groups: Sequence[Group], *, version: int) -> Measurement:
     """
     lags: list[int] = []
     for rollout in (member.rollout for group in groups for member in group.members):
-        mask = rollout.sampled_mask or (True,) * rollout.num_tokens
-        versions = zip(rollout.token_versions, mask, strict=True)
+        versions = zip(rollout.token_versions, rollout.token_mask, strict=True)
         lags += [version - token_version for token_version, sampled in versions if sampled]
     return mean(sum(lags), len(lags))
 
