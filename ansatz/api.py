@@ -65,7 +65,9 @@ def verify(
     flags = {"join_boxes": join_boxes, "require_think": require_think, "ignore_unclosed_think": ignore_unclosed_think}
     check_grading("verify", mode=mode, **flags, **options)
     text = gold_text(gold, "verify")
-    return grade_response(text, _response("verify", response), mode=mode, pool=pool, **flags, **options)
+    if not isinstance(response, str):
+        raise ConfigError(f"verify: the response is {response!r:.80}; expected a text.")
+    return grade_response(text, response, mode=mode, pool=pool, **flags, **options)
 
 
 def equivalent(gold: Gold, answer: Gold, *, pool: WorkerPool | None = None, **options: Any) -> Verdict:
@@ -107,21 +109,9 @@ def gold_text(gold: Any, function: str, *, what: str = "the gold answer") -> str
         raise ConfigError(f"{function}: {error}") from error
 
 
-def _response(function: str, response: Any) -> str:
-    if not isinstance(response, str):
-        raise ConfigError(f"{function}: the response is {response!r:.80}; expected a text.")
-    return response
-
-
 def _list_choices(values: Sequence[Any]) -> str:
     *most, last = map(repr, values)
     return f"{', '.join(most)} or {last}"
-
-
-def _check_flags(function: str, **flags: Any) -> None:
-    for name, value in flags.items():
-        if not isinstance(value, bool):
-            raise ConfigError(f"{function}: {name} = {value!r}; expected True or False.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +148,9 @@ def train_recipe(
     from ansatz.track.console import open_console
     from ansatz.track.report import write_report
 
-    _check_flags("train_recipe", fresh=fresh, quiet=quiet)
+    for name, value in {"fresh": fresh, "quiet": quiet}.items():
+        if not isinstance(value, bool):
+            raise ConfigError(f"train_recipe: {name} = {value!r}; expected True or False.")
     if isinstance(overlays, str | Path):
         raise ConfigError(f"train_recipe: overlays = {str(overlays)!r} is a single file. Give a list of files.")
     process.configure_process()

@@ -106,10 +106,9 @@ class SpecialTokens:
         """Return the text of tokens. Only special tokens are markers in it; plain text that looks like one is
         broken."""
         text = self._tokenizer.decode(token_ids, skip_special_tokens=False)
-        special = set(self._ids.values())
-        if len(self._all.findall(text)) <= sum(token in special for token in token_ids):
+        if len(self._all.findall(text)) <= sum(token in self._specials for token in token_ids):
             return text
-        parts = ((is_ours, list(ids)) for is_ours, ids in groupby(token_ids, key=special.__contains__))
+        parts = ((is_ours, list(ids)) for is_ours, ids in groupby(token_ids, key=self._specials.__contains__))
         texts = ((is_ours, self._tokenizer.decode(ids, skip_special_tokens=False)) for is_ours, ids in parts)
         return "".join(part if is_ours else self._all.sub(_broken, part) for is_ours, part in texts)
 

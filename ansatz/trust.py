@@ -138,15 +138,10 @@ def _sign(key: bytes, recipe: Mapping[str, Any]) -> str:
     return hmac.new(key, json.dumps(list(map(str, texts))).encode(), hashlib.sha256).hexdigest()
 
 
-def key_file() -> Path:
-    """Return the file of the user's key. RuntimeError without a home."""
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "ansatz" / "key"
-
-
 def _key(*, make: bool = True) -> bytes | None:
     """Return the user's key, and make it if it is missing. None if it cannot be read or kept."""
-    with suppress(OSError, RuntimeError):
-        path = key_file()
+    with suppress(OSError, RuntimeError):  # without a home
+        path = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "ansatz" / "key"
         if make and not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=path.parent) as draft:  # of mode 0600
