@@ -164,17 +164,13 @@ def _in_order(stages: Iterator[StageRun], summary: dict[str, Any]) -> list[Stage
     named = [row["stage"] for row in summary.get("evaluations", [])]
     if named and all(stage.name in named for stage in all_stages if stage.metrics):
         return sorted(all_stages, key=lambda stage: named.index(stage.name) if stage.name in named else -1)
-    return sorted(all_stages, key=lambda stage: (_find_start(stage.folder), stage.name))
+    return sorted(all_stages, key=lambda stage: (min(_times_of(stage.folder), default=0.0), stage.name))
 
 
 def _went_on(stages: Iterable[StageRun], summary: Path) -> bool:
     """Tell whether a stage has begun or got further since the summary was written. Earlier versions also removed the
     end of a finished run from its record if a resume was refused."""
     return max((time for stage in stages for time in _times_of(stage.folder)), default=0.0) > summary.stat().st_mtime
-
-
-def _find_start(folder: Path) -> float:
-    return min(_times_of(folder), default=0.0)
 
 
 def _times_of(folder: Path) -> list[float]:

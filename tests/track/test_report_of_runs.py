@@ -18,7 +18,7 @@ def row(stage: str, step: int):
 def test_a_stage_that_one_run_lacks_stands_where_the_other_has_it():
     long, short = [row("model", 0), row("sft", 40), row("rl", 10)], [row("model", 0), row("rl", 5), row("rl", 30)]
     for runs in ([long, short], [short, long]):
-        axis = Axis.of_runs(runs)
+        axis = Axis.of(*runs)
         assert axis.stages == (("sft", 40), ("rl", 30))
         assert axis.x(row("rl", 15), 0.0) == 1.5
         assert axis.x(row("model", 0), 0.0) == 0.0

@@ -144,7 +144,7 @@ def test_tensorboard_shows_each_step_once_after_a_resume(tmp_path: Path, at: int
 def test_tracking_and_estimators_bring_in_no_torch_and_no_tensorflow():
     code = (
         "import sys, tempfile, pathlib, ansatz.track.report, ansatz.track.rollouts, ansatz.track.follow\n"
-        "import ansatz.evaluate.estimators\nfrom ansatz.track import Tracker\n"
+        "import ansatz.evaluate.estimators\nfrom ansatz.track.tracker import Tracker\n"
         "Tracker(pathlib.Path(tempfile.mkdtemp()), console=None, total_steps=1).log(1, {'train/loss': 1.0})\n"
         "print(sorted({'torch', 'tensorflow', 'transformers'} & set(sys.modules)))"
     )
