@@ -208,10 +208,8 @@ def _is_right(text: Mapping[str, Any]) -> bool:
 def waste(bundle: Bundle) -> list[str]:
     """Return sentences about tokens and rollouts that teach the policy nothing. No claim is made about them."""
     lines = list[str]()
-    group_N, advantage_N = (
-        bundle.arrays.get("group_N"),
-        advantages_of(bundle) if "segment_T" in bundle else bundle.get("advantage_N"),
-    )
+    group_N = bundle.arrays.get("group_N")
+    advantage_N = advantages_of(bundle) if "segment_T" in bundle else bundle.get("advantage_N")
     if group_N is not None and advantage_N is not None:
         flat = [group for group in np.unique(group_N) if not np.abs(advantage_N[group_N == group]).max() > 1e-9]
         lines.append(f"{len(flat)} of {len(np.unique(group_N))} groups have no signal: all their advantages are 0.")

@@ -38,11 +38,8 @@ def promised_mask(bundle: Bundle, promise: Promise | str) -> Array:
     """True at the tokens that the options promise to train on."""
     wanted_T = (bundle.arrays["sampled_mask_T"] != 0) & bundle.trained_T
     masks = [] if isinstance(promise, str) else promise.spec.get("masks") or []
-    names = (
-        [masks]
-        if isinstance(masks, str)
-        else [mask.get("name", mask) if isinstance(mask, dict) else mask for mask in masks]
-    )
+    listed = [masks] if isinstance(masks, str) else masks
+    names = [mask.get("name", mask) if isinstance(mask, dict) else mask for mask in listed]
     truncated_N = bundle.arrays.get("truncated_N")
     if "not_truncated" in names and truncated_N is not None:
         wanted_T = wanted_T & ~(truncated_N[bundle.arrays["segment_T"]] != 0)
@@ -53,11 +50,8 @@ def check_mask(bundle: Bundle, promise: Promise | str) -> Claim:
     """Exactly the sampled tokens count in the loss."""
     if "mask_T" not in bundle or "sampled_mask_T" not in bundle:
         return unknown("mask", "The mask of the loss or the sampled tokens are not in the bundle.")
-    used_T, wanted_T, segment_T = (
-        bundle.arrays["mask_T"] != 0,
-        promised_mask(bundle, promise),
-        bundle.arrays["segment_T"],
-    )
+    used_T, segment_T = bundle.arrays["mask_T"] != 0, bundle.arrays["segment_T"]
+    wanted_T = promised_mask(bundle, promise)
     extra_T, lost_T = used_T & ~wanted_T, wanted_T & ~used_T
     if not extra_T.any() and not lost_T.any():
         return certified("mask", f"The loss has the {int(used_T.sum())} sampled tokens and no other.")
@@ -113,11 +107,9 @@ def _place(bundle: Bundle, wanted_T: Array, lost_T: Array) -> str:
             return words
     whole = {int(row) for row in bundle.arrays["segment_T"][lost_T]}
     kept = {int(row) for row in bundle.arrays["segment_T"][wanted_T & ~lost_T]}
-    return (
-        f"all tokens of {len(whole)} response{'s' * (len(whole) > 1)}"
-        if not whole & kept
-        else "other tokens of responses"
-    )
+    if whole & kept:
+        return "other tokens of responses"
+    return f"all tokens of {len(whole)} response{'s' * (len(whole) > 1)}"
 
 
 def check_logps(bundle: Bundle, name: str) -> Claim:

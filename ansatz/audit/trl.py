@@ -139,9 +139,7 @@ class Recorder(TrainerCallback):
         for row, name in enumerate(names):
             place = seen[name] = seen.get(name, -1) + 1
             key = (name, place // self.trainer.num_generations)  # a prompt can come twice in a batch
-            sampled = (
-                [bool(mark) for mark in tool_mask[row]] if tool_mask is not None else [True] * len(completions[row])
-            )
+            sampled = [True] * len(completions[row]) if tool_mask is None else list(map(bool, tool_mask[row]))
             known = {"prompt": names[row], "response": _text(texts[row]), "answer": inputs[row].get(self.answer)}
             rollouts.append(
                 _Rollout(
