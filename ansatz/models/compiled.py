@@ -14,6 +14,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ _HEADERS = Path(__file__).parent
 _FLAGS = ("-std=c++17", "-O3", "-fopenmp", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
 _MACHINES = {"default": "x86-64", "avx2": "x86-64-v3"}  # by ATEN_CPU_CAPABILITY, which restricts torch too
 _LIMIT_S = 300
+_LOCK = threading.Lock()
 
 
 def load_kernels(source: Path, *flags: str) -> ctypes.CDLL | None:
@@ -35,10 +37,11 @@ def load_kernels(source: Path, *flags: str) -> ctypes.CDLL | None:
     machine = _MACHINES.get(os.environ.get("ATEN_CPU_CAPABILITY", ""), "native")
     flags = (*_FLAGS, f"-march={machine}", f"-I{_HEADERS}", *flags)
     try:
-        made = _cache_folder() / f"{source.stem}-{_digest(compiler, source, flags)}.so"
-        if not made.is_file():
-            _compile(compiler, source, flags, made)
-        return ctypes.CDLL(str(made))
+        with _LOCK:  # microbatches run in threads, and one of them compiles
+            made = _cache_folder() / f"{source.stem}-{_digest(compiler, source, flags)}.so"
+            if not made.is_file():
+                _compile(compiler, source, flags, made)
+            return ctypes.CDLL(str(made))
     except (OSError, RuntimeError, subprocess.SubprocessError):  # RuntimeError: the user has no home folder
         return None
 

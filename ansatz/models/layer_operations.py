@@ -16,7 +16,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,6 @@ from ansatz.models.compiled import TYPES, call, load_kernels
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 _LANES = 8  # of the registers in which torch adds up
-_LOCK = threading.Lock()
 _ROTATION = "apply_rotary_pos_emb"
 _Rotation = Callable[..., tuple[Tensor, Tensor]]
 
@@ -268,14 +266,9 @@ def _keep(value: Tensor) -> Tensor:
     return value
 
 
+@functools.cache
 def library() -> ctypes.CDLL | None:
     """Load the compiled kernels; None if this machine has no compiler that makes them."""
-    with _LOCK:  # microbatches run in threads, and one of them compiles
-        return _library()
-
-
-@functools.cache
-def _library() -> ctypes.CDLL | None:
     return load_kernels(SOURCE, "-ffp-contract=off")
 
 

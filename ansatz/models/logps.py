@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -36,9 +35,6 @@ KEPT_LOGITS = 2**27  # of a microbatch, on a CPU: 512 MB in float32
 KERNEL_VOCABULARY = 2**14  # from this size on, kernels read the logits; results equal those of torch up to rounding
 GRADIENT_ROWS = 2**11  # of the output embedding on a CPU, whose gradient is added up in parts that fit into a cache
 GPU_CHUNK_LOGITS = 2**26  # 256 MB. Products of fewer rows would leave most of a GPU idle
-
-
-_LOCK = threading.Lock()
 
 
 class PackedTokens(Protocol):
@@ -185,13 +181,8 @@ def _has_kernels(weight_VH: Tensor) -> bool:
     return is_large and _library() is not None
 
 
-def _library() -> ctypes.CDLL | None:
-    with _LOCK:  # microbatches run in threads, and one of them compiles
-        return _load_library()
-
-
 @functools.cache
-def _load_library() -> ctypes.CDLL | None:
+def _library() -> ctypes.CDLL | None:
     return load_kernels(Path(__file__).with_name("logp_kernels.cpp"))
 
 

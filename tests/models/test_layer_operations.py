@@ -29,7 +29,7 @@ KINDS = (torch.float32, torch.bfloat16)
 
 @functools.cache
 def avx2_library(folder: Path) -> ctypes.CDLL:
-    return load_for_avx2(layer_operations._library.__wrapped__, folder)
+    return load_for_avx2(layer_operations.library.__wrapped__, folder)
 
 
 @pytest.fixture(params=["native", "avx2"])
@@ -159,7 +159,7 @@ def test_a_kernel_with_other_bits_is_not_used(monkeypatch: pytest.MonkeyPatch):
 
 def test_without_a_compiler_torch_computes(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CXX", os.devnull)
-    assert layer_operations._library.__wrapped__() is None
+    assert layer_operations.library.__wrapped__() is None
     monkeypatch.setattr(layer_operations, "library", lambda: None)
     assert not layer_operations._has_kernel.__wrapped__(torch.float32, 8)
 

@@ -28,7 +28,7 @@ ELSEWHERE = {
     "ansatz.models.four_bit._tables": "needs bitsandbytes; its tests start with it",
     "ansatz.models.layers._compiled": "compiled layers have a slow test",
     "ansatz.models.load._say_once": "a sentence about a tokenizer",
-    "ansatz.models.logps._load_library": "kernels of log-probs, which no self-test compares first",
+    "ansatz.models.logps._library": "kernels of log-probs, which no self-test compares first",
     "ansatz.models.threads._pool": "a pool of threads, which a second one would only repeat",
     "ansatz.rollout.ticket._field_names": "the names of the fields of a dataclass",
 }
