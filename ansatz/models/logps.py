@@ -27,6 +27,7 @@ from torch.utils.checkpoint import checkpoint
 from ansatz.models.compiled import TYPES, call, load_kernels
 from ansatz.models.load import Policy, finish_logits, head_logits
 from ansatz.models.packing import round_up
+from ansatz.objectives.advantage_rule import scattered
 from ansatz.objectives.kl import Divergence, exact_kl
 
 CHUNK_LOGITS = 2**23  # logits of a chunk: 32 MB in float32
@@ -313,15 +314,18 @@ def _token_logps(policy: Policy, packed: PackedTokens, temperature: float) -> tu
         temperature=temperature,
         softcap=policy.softcap,
     )
-    zero_T = torch.zeros_like(packed.token_T, dtype=torch.float32)
-    return zero_T.masked_scatter(mask_T, policy_logp_M), zero_T.masked_scatter(mask_T, entropy_M)
+    return scattered(policy_logp_M, mask_T), scattered(entropy_M, mask_T)
 
 
 def hidden_before(policy: Policy, packed: PackedTokens) -> Tensor:
     """Compute the last hidden states that predict the tokens in sampled_mask_T, [M, H]."""
-    before_M = packed.sampled_mask_T.nonzero().squeeze(-1) - 1
+    return hidden_at(policy, packed, packed.sampled_mask_T.nonzero().squeeze(-1) - 1)
+
+
+def hidden_at(policy: Policy, packed: PackedTokens, at_M: Tensor) -> Tensor:
+    """Compute the last hidden states of the flat tokens at_M, [M, H]."""
     return policy.packed_hidden(
-        packed.token_T, packed.position_T, packed.segment_T, prompt_id_T=packed.prompt_id_T, at_M=before_M
+        packed.token_T, packed.position_T, packed.segment_T, prompt_id_T=packed.prompt_id_T, at_M=at_M
     )
 
 

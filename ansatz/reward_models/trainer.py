@@ -19,10 +19,11 @@ from ansatz.config.schema import TrainSection
 from ansatz.errors import ModelError, NonFiniteError
 from ansatz.models import lora
 from ansatz.models.load import Policy
-from ansatz.models.logps import chunked_logps
+from ansatz.models.logps import chunked_logps, hidden_at
 from ansatz.models.peak_memory import PeakMemory
 from ansatz.models.save import save_model
 from ansatz.models.threads import parallel_map
+from ansatz.objectives.advantage_rule import scattered
 from ansatz.reward_models.losses import label_loss, pair_loss, pairs_of_groups
 from ansatz.reward_models.model import Reads, head_scores, load_reward_model
 from ansatz.track.measurements import Measurement, Measurements, mean
@@ -193,14 +194,7 @@ class RewardTrainer:
         return self.model.run(lambda: self._scores(packed))
 
     def _scores(self, packed: PackedRollouts) -> Tensor:
-        hidden_MH = self.model.packed_hidden(
-            packed.token_T,
-            packed.position_T,
-            packed.segment_T,
-            prompt_id_T=packed.prompt_id_T,
-            at_M=packed.step_end_T.nonzero().squeeze(-1),
-        )
-        return head_scores(self.model, hidden_MH)
+        return head_scores(self.model, hidden_at(self.model, packed, packed.step_end_T.nonzero().squeeze(-1)))
 
     def _scores_and_logps(self, packed: PackedRollouts) -> tuple[Tensor, Tensor | None]:
         """Compute the scores, and with a language loss the log-prob [K] of each response token, in one forward pass."""
@@ -208,13 +202,7 @@ class RewardTrainer:
         if language is None:
             return self._scores(packed), None
         read_M, token_K = (mask_T.nonzero().squeeze(-1) for mask_T in (packed.step_end_T, packed.sampled_mask_T))
-        hidden = self.model.packed_hidden(
-            packed.token_T,
-            packed.position_T,
-            packed.segment_T,
-            prompt_id_T=packed.prompt_id_T,
-            at_M=torch.cat([read_M, token_K - 1]),
-        )
+        hidden = hidden_at(self.model, packed, torch.cat([read_M, token_K - 1]))
         hidden_MH, hidden_KH = hidden[: len(read_M)], hidden[len(read_M) :]
         target_K = packed.token_T[token_K]
         logp_K, _ = chunked_logps(hidden_KH, language.weight_VH, target_K, softcap=language.softcap)
@@ -226,12 +214,9 @@ class RewardTrainer:
         packed = pack_rollouts(numbered, device=self.model.device)
 
         def scored(part: PackedRollouts) -> Tensor:
-            return torch.zeros(part.num_tokens, device=part.token_T.device).masked_scatter(
-                part.step_end_T, self.scores(part)
-            )
+            return scattered(self.scores(part), part.step_end_T)
 
-        limit, workers = self.settings.tokens_per_microbatch, self.model.parallel_microbatches
-        score_T = without_gradient(scored, packed, limit, workers=workers, ranks=self.ranks)
+        score_T = without_gradient(scored, self.model, packed, self.settings.tokens_per_microbatch, self.ranks)
         index_M = packed.group_N[packed.segment_T[packed.step_end_T]]
         scores: list[list[float]] = [[] for _ in samples]
         for index, score in zip(index_M.tolist(), score_T[packed.step_end_T].tolist(), strict=True):

@@ -12,12 +12,13 @@ import copy
 import dataclasses
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor, nn
 
 from ansatz.errors import NonFiniteError
 from ansatz.models.load import Policy
+from ansatz.models.logps import hidden_before
 from ansatz.models.threads import parallel_map
+from ansatz.objectives.advantage_rule import scattered
 from ansatz.objectives.objective import Objective
 from ansatz.track.measurements import Measurement, mean
 from ansatz.train.batch import TrainBatch
@@ -31,7 +32,7 @@ from ansatz.train.step import MicrobatchResult, accumulate_gradients, not_made
 class Critic(nn.Module):
     """Starts with the weights of a model under a zero head, so its first values are 0 everywhere.
 
-    Weights that the model keeps frozen (below its adapters) are shared with it.
+    Weights that the model keeps frozen (below its adapters) are shared with it. policy: how the transformer runs.
     Example: `Critic(policy).values(packed)` is 0 for every token before the first update.
     """
 
@@ -39,39 +40,20 @@ class Critic(nn.Module):
         super().__init__()
         frozen = [parameter for parameter in model.model.parameters() if not parameter.requires_grad]
         self.transformer = copy.deepcopy(model.model, {id(parameter): parameter for parameter in frozen})
-        self._policy = dataclasses.replace(model, model=self.transformer)
+        self.policy = dataclasses.replace(model, model=self.transformer)
         self.written = {f"transformer.{name}": mask for name, mask in model.written.items()}
         self.value = nn.Linear(model.model.config.hidden_size, 1, device=model.device)
         nn.init.zeros_(self.value.weight)
         nn.init.zeros_(self.value.bias)
 
-    def run_through(self, root: nn.Module) -> None:
-        """Run through the root of its sharded weights (`train.fsdp`)."""
-        self._policy = dataclasses.replace(self._policy, sharded=root)
-
-    @property
-    def parallel_microbatches(self) -> int:
-        """Number of microbatches to compute at once, as for a policy of this size."""
-        return self._policy.parallel_microbatches
-
-    def microbatch_tokens(self, limit: int) -> int:
-        """Return the largest number of tokens of each, as for a policy of this size."""
-        return self._policy.microbatch_tokens(limit)
-
     def values(self, packed: PackedRollouts) -> Tensor:
         """Compute the values [T], float32; 0 outside the mask."""
-        return self._policy.run(lambda: self._values(packed))
+        return self.policy.run(lambda: self._values(packed))
 
     def _values(self, packed: PackedRollouts) -> Tensor:
-        before_MH = self._policy.packed_hidden(
-            packed.token_T,
-            packed.position_T,
-            packed.segment_T,
-            prompt_id_T=packed.prompt_id_T,
-            at_M=packed.sampled_mask_T.nonzero().squeeze(-1) - 1,
-        )
+        before_MH = hidden_before(self.policy, packed)
         value_M = self.value(before_MH.to(self.value.weight.dtype)).squeeze(-1).float()
-        return torch.zeros(packed.num_tokens, device=value_M.device).masked_scatter(packed.sampled_mask_T, value_M)
+        return scattered(value_M, packed.sampled_mask_T)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -90,13 +72,7 @@ class TrainedCritic:
 
     def values(self, packed: PackedRollouts) -> Tensor:
         """Compute the critic's values [T] without gradient; 0 outside the mask."""
-        return without_gradient(
-            self.module.values,
-            packed,
-            self.tokens_per_microbatch,
-            workers=self.module.parallel_microbatches,
-            ranks=self.ranks,
-        )
+        return without_gradient(self.module.values, self.module.policy, packed, self.tokens_per_microbatch, self.ranks)
 
     def accumulate_gradients(self, batch: TrainBatch, objective: Objective, *, step: int) -> dict[str, Measurement]:
         """Compute the gradients of one update towards the batch's returns, and measure train/value_loss.
@@ -116,8 +92,8 @@ class TrainedCritic:
             measured = {"train/value_loss": mean(float(error_M.square().sum()), len(error_M))}
             return float(loss.detach()), measured, self.optimizer.gradients(loss)
 
-        parallel = self.module.parallel_microbatches
-        max_tokens = self.module.microbatch_tokens(self.tokens_per_microbatch)
+        parallel = self.module.policy.parallel_microbatches
+        max_tokens = self.module.policy.microbatch_tokens(self.tokens_per_microbatch)
         parts, num_counted = batch.microbatches(max_tokens, self.ranks, multiple=parallel)
         computed = parallel_map(compute, parts, parallel)
         _, measured = accumulate_gradients(

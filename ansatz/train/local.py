@@ -124,7 +124,7 @@ class LocalTrainer:
         A critic that comes from a reward model with extra layers may change only the weights that `written` marks.
         """
         if (root := self.placement.shard(critic, critic.transformer, self.dtype)) is not None:
-            critic.run_through(root)
+            critic.policy = dataclasses.replace(critic.policy, sharded=root)
         optimizer = self.placement.optimizer(self.settings.optimizer)(critic, self.dtype)
         written = {name: placed_like(mask, optimizer.masters[name]) for name, mask in critic.written.items()}
         return TrainedCritic(critic, optimizer, self.settings.tokens_per_microbatch, written, self.ranks)
@@ -414,8 +414,7 @@ class LocalTrainer:
         return self.settings.optimizer_steps_per_step > 1 or by_mask or self.objective.advantages_need_old_logp
 
     def _without_gradient(self, function: Callable[[PackedRollouts], Tensor], packed: PackedRollouts) -> Tensor:
-        limit, workers = self.settings.tokens_per_microbatch, self.policy.parallel_microbatches
-        return without_gradient(function, packed, limit, workers=workers, ranks=self.ranks)
+        return without_gradient(function, self.policy, packed, self.settings.tokens_per_microbatch, self.ranks)
 
     def _logps(self, policy: Policy, packed: PackedRollouts) -> Tensor:
         return self._without_gradient(lambda part: token_logps(policy, part, temperature=self.temperature)[0], packed)

@@ -14,6 +14,7 @@ from torch import Tensor
 from ansatz.models.load import Policy
 from ansatz.models.logps import chunked_kl, chunked_logps, hidden_before, most_likely, token_logps
 from ansatz.models.threads import parallel_map
+from ansatz.objectives.advantage_rule import scattered
 from ansatz.objectives.kl import Divergence
 from ansatz.track.measurements import Measurements, mean, merge
 from ansatz.train.packed import PackedRollouts, select_rollouts
@@ -31,13 +32,11 @@ def logps_of(
     ranks: Ranks = ONE_RANK,
 ) -> Tensor:
     """Compute log-probs [T] without gradient, one microbatch after the other; 0 outside the mask."""
-    return without_gradient(
-        lambda part: token_logps(policy, part, temperature=temperature)[0],
-        packed,
-        tokens_per_microbatch,
-        workers=policy.parallel_microbatches,
-        ranks=ranks,
-    )
+
+    def logps(part: PackedRollouts) -> Tensor:
+        return token_logps(policy, part, temperature=temperature)[0]
+
+    return without_gradient(logps, policy, packed, tokens_per_microbatch, ranks)
 
 
 def exact_kl(
@@ -65,25 +64,28 @@ def exact_kl(
         )
 
     kl_M = reference.run(lambda: policy.run(compute))
-    return torch.zeros(packed.num_tokens, device=kl_M.device).masked_scatter(packed.sampled_mask_T, kl_M)
+    return scattered(kl_M, packed.sampled_mask_T)
 
 
 def without_gradient(
-    function: Callable[[PackedRollouts], Tensor],
-    packed: PackedRollouts,
-    tokens_per_microbatch: int,
-    *,
-    workers: int,
-    ranks: Ranks,
+    function: Callable[[PackedRollouts], Tensor], policy: Policy, packed: PackedRollouts, max_tokens: int, ranks: Ranks
 ) -> Tensor:
-    """Return function(packed), whose first axis is T, computed microbatch by microbatch, `workers` of them in parallel;
-    each rank computes its share."""
-    function = torch.no_grad()(function)
-    microbatches, num_counted = split_for_rank(packed, tokens_per_microbatch, ranks, multiple=workers)
-    values = list(parallel_map(lambda segments: function(select_rollouts(packed, segments)), microbatches, workers))
-    if ranks.size == 1:
-        return torch.cat(values)
-    return scatter_shares(packed, list(zip(microbatches, values, strict=True))[:num_counted], ranks)
+    """Return function(packed), whose first axis is T, computed microbatch by microbatch; each rank computes its share.
+
+    policy: the model that the function runs, which says how many microbatches run in parallel.
+    """
+    shares = _own_shares(function, policy, packed, max_tokens, ranks)
+    return torch.cat([value for _, value in shares]) if ranks.size == 1 else scatter_shares(packed, shares, ranks)
+
+
+def _own_shares(
+    function: Callable[[PackedRollouts], V], policy: Policy, packed: PackedRollouts, max_tokens: int, ranks: Ranks
+) -> list[tuple[Tensor, V]]:
+    """Return (rollouts, function(microbatch)) of the microbatches of this rank that count. It computes no gradient."""
+    function, workers = torch.no_grad()(function), policy.parallel_microbatches
+    microbatches, num_counted = split_for_rank(packed, max_tokens, ranks, multiple=workers)
+    values = list(parallel_map(lambda rollouts: function(select_rollouts(packed, rollouts)), microbatches, workers))
+    return list(zip(microbatches, values, strict=True))[:num_counted]
 
 
 def measure_demonstrations(
@@ -109,10 +111,8 @@ def _of_microbatches(
     measure: Callable[[PackedRollouts], V], policy: Policy, packed: PackedRollouts, max_tokens: int, ranks: Ranks
 ) -> list[V]:
     """Return measure(microbatch), which is plain data, for the microbatches of all ranks. It computes no gradient."""
-    measure, workers = torch.no_grad()(measure), policy.parallel_microbatches
-    microbatches, num_counted = split_for_rank(packed, max_tokens, ranks, multiple=workers)
-    own = list(parallel_map(lambda segments: measure(select_rollouts(packed, segments)), microbatches, workers))
-    return [each for part in ranks.gather(own[:num_counted]) for each in part]
+    own = [measured for _, measured in _own_shares(measure, policy, packed, max_tokens, ranks)]
+    return [each for part in ranks.gather(own) for each in part]
 
 
 def response_logps(
