@@ -19,13 +19,12 @@ from ansatz.models.layers import configure_layers
 from ansatz.models.load import Policy
 from ansatz.models.load import cast as cast_policy
 from ansatz.models.logps import chunked_kl, hidden_before, token_logps
-from ansatz.objectives import segments
 from ansatz.objectives.objective import Objective
 from ansatz.teachers.prompts import TaughtSample
 from ansatz.teachers.settings import ONLY, TeacherSettings
 from ansatz.train.batch import TrainBatch
 from ansatz.train.local import LocalTrainer
-from ansatz.train.packed import PackedRollouts, pack_rollouts, select_rollouts
+from ansatz.train.packed import PackedRollouts, pack_rollouts, responses_of, select_rollouts
 from ansatz.train.sample import TrainSample
 from ansatz.train.step import Exact
 from ansatz.train.trainer import TokenLogps
@@ -125,11 +124,8 @@ class TaughtTrainer(LocalTrainer):
         if not of_reference:
             return super().token_logps(samples)
         packed = pack_rollouts(samples, device=self.device)
-        logp_T = self._logps_of_teachers(packed, samples)
-        of_each = logp_T.split(segments.count(packed.segment_T, packed.num_rollouts).tolist())
-        found = dict(zip(packed.sample_N.tolist(), of_each, strict=True))
-        responses = [found[place][len(sample.prompt_ids) :].tolist() for place, sample in enumerate(samples)]
-        return [TokenLogps(logps, [0.0] * len(logps)) for logps in responses]
+        responses = responses_of(self._logps_of_teachers(packed, samples), packed, samples)
+        return [TokenLogps(logps.tolist(), [0.0] * len(logps)) for logps in responses]
 
     def _ref_logps(self, packed: PackedRollouts) -> Tensor | None:
         return self._logps_of_teachers(packed, self._samples) if self.objective.needs_ref else None
@@ -231,7 +227,8 @@ def teacher_tokens(packed: PackedRollouts, samples: Sequence[TrainSample]) -> Te
     segment_T = torch.repeat_interleave(torch.arange(len(ordered), device=device), length_N)
     position_T = torch.arange(len(segment_T), device=device) - (length_N.cumsum(0) - length_N)[segment_T]
     response_T = position_T >= prompt_N[segment_T]
-    old_response_T = packed.position_T >= _prompt_lengths(ordered, device)[packed.segment_T]
+    old_prompt_N = torch.tensor([len(sample.prompt_ids) for sample in ordered], device=device)
+    old_response_T = packed.position_T >= old_prompt_N[packed.segment_T]
     sampled_T = response_T.masked_scatter(response_T, packed.sampled_mask_T[old_response_T])
     tokens = [token for ids, sample in zip(prompts, ordered, strict=True) for token in (*ids, *sample.token_ids)]
     no_eos_T = packed.no_eos_T
@@ -250,10 +247,6 @@ def teacher_tokens(packed: PackedRollouts, samples: Sequence[TrainSample]) -> Te
         if number_N[-1] + 1 < len(ordered)
         else None,
     )
-
-
-def _prompt_lengths(samples: Sequence[TrainSample], device: torch.device) -> Tensor:
-    return torch.tensor([len(sample.prompt_ids) for sample in samples], device=device)
 
 
 def _tokens_of(packed: PackedRollouts, rollouts: Tensor) -> Tensor:

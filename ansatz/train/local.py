@@ -28,7 +28,6 @@ from ansatz.models.logps import token_logps
 from ansatz.models.peak_memory import PeakMemory
 from ansatz.models.save import save_model
 from ansatz.models.weights import LiveWeights, store_tensors
-from ansatz.objectives import segments
 from ansatz.objectives.coefficients import adapt_entropy_coef, adapt_kl_coef
 from ansatz.objectives.objective import Objective
 from ansatz.track.measurements import Measurement, Measurements, merge, values
@@ -37,7 +36,7 @@ from ansatz.train.batch import LossBatch, TrainBatch, build_batch
 from ansatz.train.critic import Critic, TrainedCritic
 from ansatz.train.logps import exact_kl, measure_demonstrations, response_logps, without_gradient
 from ansatz.train.optim import Schedule
-from ansatz.train.packed import PackedRollouts, pack_rollouts
+from ansatz.train.packed import PackedRollouts, pack_rollouts, responses_of
 from ansatz.train.placement import EXACT_WEIGHTS, ONE_PROCESS, Placement, has_exact_weights, placed_like, read_tensors
 from ansatz.train.ranks import on_first_rank
 from ansatz.train.sample import TrainSample
@@ -236,9 +235,7 @@ class LocalTrainer:
             values_T2 = self._without_gradient(
                 lambda part: torch.stack(token_logps(model, part, temperature=self.temperature), -1), packed
             )
-        of_each = values_T2.split(segments.count(packed.segment_T, packed.num_rollouts).tolist())
-        found = dict(zip(packed.sample_N.tolist(), of_each, strict=True))
-        return [TokenLogps(*found[place][len(sample.prompt_ids) :].T.tolist()) for place, sample in enumerate(samples)]
+        return [TokenLogps(*both.T.tolist()) for both in responses_of(values_T2, packed, samples)]
 
     @property
     def tokenizer(self) -> Any:

@@ -132,6 +132,13 @@ def select_rollouts(packed: PackedRollouts, rollouts: Tensor) -> PackedRollouts:
     return PackedRollouts(**values)  # pyright: ignore[reportArgumentType]
 
 
+def responses_of(value_T: Tensor, packed: PackedRollouts, samples: Sequence[TrainSample]) -> list[Tensor]:
+    """Return the values of each sample's response tokens, in the order of `samples`, which were packed."""
+    of_rollouts = value_T.split(segments.count(packed.segment_T, packed.num_rollouts).tolist())
+    by_place = dict(zip(packed.sample_N.tolist(), of_rollouts, strict=True))
+    return [by_place[place][len(sample.prompt_ids) :] for place, sample in enumerate(samples)]
+
+
 def split_into_microbatches(
     packed: PackedRollouts, max_tokens: int, *, multiple: int = 1, whole_groups: bool = False
 ) -> list[Tensor]:
