@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ansatz.objectives import diagnostics
-from ansatz.objectives.advantage_rule import AdvantageRule, Advantages, at, masked, scattered
+from ansatz.objectives.advantage_rule import Advantages, at, compute_advantages, masked, scattered
 from ansatz.objectives.components import Clipped, Component
 from ansatz.objectives.kl import Divergence, bound_divergence
 
@@ -194,17 +194,9 @@ class Objective:
         component_NK, step_reward_T, step_end_T, and token_reward_T for dense rewards (instead of `reward_N` at the last
         token).
         """
-        rule = AdvantageRule(
-            advantage=self.advantage,
-            clip=self.advantage_clip,
-            reward_whiten=self.reward_whiten,
-            whiten=self.whiten,
-            kl=self.kl,
-            kl_coef=self.kl_coef,
-            kl_in=self.kl_in,
-        )
         states_T = mask_T if state_T is None else state_T
-        return rule(reward_N, group_N, segment_T=segment_T, mask_T=mask_T, state_T=states_T, extra=extra)
+        tokens = {"segment_T": segment_T, "mask_T": mask_T, "state_T": states_T}
+        return compute_advantages(self, reward_N, group_N, **tokens, extra=extra)
 
     def loss_mask(self, segment_T: Tensor, mask_T: Tensor, **extra: Tensor | None) -> Tensor:
         """Return the tokens that count in the loss and in its denominators: `mask_T` without the tokens that `masks`
