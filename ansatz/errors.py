@@ -34,7 +34,8 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 PUBLISHED = False
@@ -166,3 +167,22 @@ def is_failure(error: BaseException) -> bool:
     """Tell whether an error is a failure, and not the end of the process. Panics of libraries in Rust, such as those
     that read tokenizers and weights, are no Exception."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+def one_line(error: BaseException) -> str:
+    """Return the beginning of an error's text in one line."""
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+@contextmanager
+def failures_as(describe: Callable[[str], AnsatzError]) -> Iterator[None]:
+    """Turn failures of a library within the block into describe(the text in one line). A wrong file of a model fails
+    anywhere in transformers, with any kind of error."""
+    try:
+        yield
+    except AnsatzError:
+        raise
+    except BaseException as error:
+        if not is_failure(error):
+            raise
+        raise describe(one_line(error)) from error

@@ -28,7 +28,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from ansatz.end_of_turn import end_of_turn
-from ansatz.errors import AnsatzError, ModelError, is_failure
+from ansatz.errors import ModelError, failures_as, one_line
 from ansatz.hub import model_folder
 from ansatz.json_text import read_object
 from ansatz.model_config import is_wrapper, read_config, text_config
@@ -330,7 +330,7 @@ def _weight_names(file: Path) -> list[str]:
 
 def load_tokenizer(path: str | Path) -> Any:
     """Load the tokenizer of a folder. Raise ModelError if it does not load. Code in the folder is never run."""
-    try:
+    with failures_as(lambda cause: ModelError(f"model.path = {str(path)!r}: the tokenizer does not load: {cause}")):
         tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
         template = Path(path) / "chat_template.json"  # models that also read images had it there, for their processors
         if not tokenizer.chat_template and template.is_file():
@@ -339,12 +339,6 @@ def load_tokenizer(path: str | Path) -> Any:
         check_trial(tokenizer, f"model.path = {str(path)!r}")
         tokenizer.encode("1 + 1")  # a number that is text in tokenizer_config.json is not looked at before
         _compare_with_file(tokenizer, Path(path))
-    except AnsatzError:
-        raise
-    except BaseException as error:  # each file format raises its own kind
-        if not is_failure(error):
-            raise
-        raise ModelError(f"model.path = {str(path)!r}: the tokenizer does not load: {_one_line(error)}") from error
     # Callers check lengths, because they know the limits. Without this, transformers prints a warning.
     tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
     return tokenizer
@@ -387,7 +381,7 @@ def find_device(name: str | torch.device | None) -> torch.device:
         torch.zeros(1, device=device).cpu()
     except (RuntimeError, AssertionError, NotImplementedError, ModuleNotFoundError) as error:
         raise ModelError(
-            f"device = {str(name)!r} cannot be used: {_one_line(error)[:120]}. Use cpu, or cuda if there is a GPU."
+            f"device = {str(name)!r} cannot be used: {one_line(error)[:120]}. Use cpu, or cuda if there is a GPU."
         ) from error
     return device
 
@@ -413,19 +407,15 @@ def check_folder(name: str | Path, *, key: str = "model.path") -> Path:
 @contextmanager
 def load_errors(path: str | Path) -> Iterator[None]:
     """Turn errors of transformers about the files of a model into a ModelError."""
-    try:
-        yield
-    except pickle.UnpicklingError as error:
-        raise ModelError(
-            f"model.path = {str(path)!r} has pickled weights that hold more than tensors, so loading them could run "
-            "code. Convert them to model.safetensors."
-        ) from error
-    except AnsatzError:
-        raise
-    except BaseException as error:  # a wrong config or file fails anywhere in transformers, with any kind of error
-        if not is_failure(error):
-            raise
-        raise ModelError(f"model.path = {str(path)!r} does not load as a causal LM: {_one_line(error)}") from error
+    named = f"model.path = {str(path)!r}"
+    with failures_as(lambda cause: ModelError(f"{named} does not load as a causal LM: {cause}")):
+        try:
+            yield
+        except pickle.UnpicklingError as error:
+            raise ModelError(
+                f"{named} has pickled weights that hold more than tensors, so loading them could run code. Convert "
+                "them to model.safetensors."
+            ) from error
 
 
 def check_end_tokens(configured: Any, tokenizer: Any, *, size: int, path: str) -> tuple[int, ...]:
@@ -485,7 +475,7 @@ def _unsupported_feature(policy: Policy) -> str | None:
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise ModelError(
             f"model.path = {policy.path!r} loads, but cannot compute a text of {len(token_T)} tokens: "
-            f"{_one_line(error)}. Sizes in its config.json may not fit together; download the model again."
+            f"{one_line(error)}. Sizes in its config.json may not fit together; download the model again."
         ) from error
     attention.install(model)
     layer_operations.install(model)
@@ -499,7 +489,3 @@ def _unsupported_feature(policy: Policy) -> str | None:
     if not torch.allclose(packed_TV, expected_TV[twice_T], rtol=1e-3, atol=tolerance):
         return "logits that are not its output embedding times its last hidden state, or an unusual attention"
     return None
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__

@@ -20,7 +20,7 @@ import transformers
 from torch import Tensor, nn
 
 from ansatz.config.fields import StepEnd
-from ansatz.errors import ModelError, is_failure
+from ansatz.errors import ModelError, is_failure, one_line
 from ansatz.model_config import is_wrapper, read_config, text_config
 from ansatz.models import attention, layer_operations
 from ansatz.models.families import max_context
@@ -139,8 +139,7 @@ def _classifier(folder: Path, reads: Reads) -> tuple[Any, list[str]]:
     except BaseException as error:  # a wrong config or file fails anywhere in transformers, with any kind of error
         if not is_failure(error):
             raise
-        problem = " ".join(str(error).split())[:300] or type(error).__name__
-        raise ModelError(f"{str(folder)!r} does not load as a reward model: {problem}") from error
+        raise ModelError(f"{str(folder)!r} does not load as a reward model: {one_line(error)}") from error
     return model.eval(), sorted(notes["missing_keys"])
 
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from ansatz.errors import AnsatzError, ModelError, is_failure
+from ansatz.errors import ModelError, failures_as
 from ansatz.hub import local_folder
 from ansatz.model_config import transformers_config
 from ansatz.trial import check_trial
@@ -30,7 +30,7 @@ class Classifier:
             raise ModelError(f"{key} = {folder!r} is not a model folder: config.json is missing.")
         loader: Any = AutoModelForTokenClassification if by_token else AutoModelForSequenceClassification
         tokenizers: Any = AutoTokenizer
-        try:
+        with failures_as(lambda cause: ModelError(f"{key} = {folder!r} cannot be loaded on {device!r}: {cause}")):
             self._model, notes = loader.from_pretrained(
                 path,
                 config=transformers_config(path),
@@ -42,13 +42,6 @@ class Classifier:
             check_trial(self.tokenizer, f"{key} = {folder!r}")
             self.tokenizer.encode("1 + 1")  # reads settings that loading does not
             self._model.to(device).eval()
-        except AnsatzError:
-            raise
-        except BaseException as error:  # a wrong config or file fails anywhere in transformers, with any kind of error
-            if not is_failure(error):
-                raise
-            problem = " ".join(str(error).split())[:300] or type(error).__name__
-            raise ModelError(f"{key} = {folder!r} cannot be loaded on {device!r}: {problem}") from error
         if self._model.config.num_labels != 1 or notes["missing_keys"]:
             kind = "token" if by_token else "sequence"
             raise ModelError(

@@ -12,7 +12,7 @@ from concurrent.futures import InvalidStateError
 from pathlib import Path
 from typing import Any
 
-from ansatz.errors import RolloutError
+from ansatz.errors import RolloutError, one_line
 from ansatz.rollout.vllm.engine import EngineLost, EngineSettings, environment, vllm_platform
 from ansatz.rollout.vllm.processes import all_alive, descendants, end, shared_memory
 from ansatz.rollout.vllm.response import EngineOutput, EngineRequest
@@ -49,7 +49,7 @@ class ColocatedEngine:
         try:
             self._llm = vllm.LLM(**arguments)
         except Exception as error:  # any kind: vLLM checks its arguments, the model and the memory here
-            raise RolloutError(f"vLLM did not start: {_in_one_line(error)}. Its own lines above say more.") from error
+            raise RolloutError(f"vLLM did not start: {one_line(error)}. Its own lines above say more.") from error
         finally:
             self._processes = descendants() - before
             self._segments = shared_memory(self._processes)
@@ -132,7 +132,7 @@ def _lost() -> Iterator[None]:
     try:
         yield
     except Exception as error:  # any kind: vLLM wraps the errors of its processes in many ways
-        raise EngineLost(f"{type(error).__name__}: {_in_one_line(error)}") from error
+        raise EngineLost(f"{type(error).__name__}: {one_line(error)}") from error
 
 
 def _wake_waiting(core: Any, processes: frozenset[Any], ended: threading.Event) -> None:
@@ -164,7 +164,3 @@ def _engine_output(output: Any) -> EngineOutput:
         num_candidates=[len(kept) for kept in mask.token_ids] if mask else [sum(each) for each in reported],
         masked=bool(mask),
     )
-
-
-def _in_one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
