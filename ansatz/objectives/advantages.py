@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ansatz.objectives import segments
 from ansatz.objectives.components import Function, formula
-from ansatz.registry import Registry
+from ansatz.registry import Registry, settings_of
 
 ADVANTAGES: Registry[Function] = Registry("advantage")
 Single = Literal["zero", "keep"]
@@ -327,23 +327,15 @@ def gdpo(
     single is as in `group_mean`. Usually followed by `whiten`. A reward that does not apply to a rollout (nan) adds
     nothing to its advantage.
     """
-
-    def normalized(reward_N: Tensor, group_N: Tensor) -> Tensor:
-        match normalizer:
-            case "group_zscore":
-                return group_zscore(reward_N, group_N, ddof=ddof, eps=eps, single=single)
-            case "group_mean":
-                return group_mean(reward_N, group_N, single=single)
-            case "leave_one_out":
-                return leave_one_out(reward_N, group_N, single=single)
-            case "leave_one_out_std":
-                return leave_one_out_std(reward_N, group_N, ddof=ddof, eps=eps)
+    settings = {"ddof": ddof, "eps": eps, "single": single}
+    function = ADVANTAGES.get(normalizer)
+    taken = {name: settings[name] for name in settings.keys() & settings_of(function)}
 
     def advantage_of(reward_N: Tensor) -> Tensor:
         applies_N = ~reward_N.isnan()
         advantage_N = torch.zeros_like(reward_N)
         if applies_N.any():
-            advantage_N[applies_N] = normalized(reward_N[applies_N], group_N[applies_N])
+            advantage_N[applies_N] = function(reward_N[applies_N], group_N[applies_N], **taken)
         return advantage_N
 
     weights = component_weights or (1.0,) * component_NK.shape[1]
