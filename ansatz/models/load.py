@@ -226,28 +226,24 @@ def load_policy(name: str | Path, *, device: str | torch.device | None = None, f
     """
     path, place = check_folder(name), find_device(device)
     with load_errors(path):
-        return _load_policy(path, place, four_bits=four_bits)
-
-
-def _load_policy(path: Path, place: torch.device, *, four_bits: bool) -> Policy:
-    model = load_model(path)
-    if four_bits:
-        four_bit.quantize_linears(model, head=model.get_output_embeddings(), path=str(path), device=place)
-    model = model.to(place)
-    tokenizer = load_tokenizer(path)
-    size = model.get_input_embeddings().weight.shape[0]
-    configured = getattr(model.generation_config, "eos_token_id", None)
-    end_ids = check_end_tokens(configured, tokenizer, size=size, path=str(path))
-    policy = Policy(
-        model=model,
-        tokenizer=tokenizer,
-        max_context=max_context(model.config),
-        end_ids=end_ids,
-        path=str(path),
-        text_part=text_part(path),
-    )
-    check_vocabulary(tokenizer, size=policy.head.weight.shape[0], path=policy.path)
-    if feature := _unsupported_feature(policy):
+        model = load_model(path)
+        if four_bits:
+            four_bit.quantize_linears(model, head=model.get_output_embeddings(), path=str(path), device=place)
+        model = model.to(place)
+        tokenizer = load_tokenizer(path)
+        size = model.get_input_embeddings().weight.shape[0]
+        configured = getattr(model.generation_config, "eos_token_id", None)
+        policy = Policy(
+            model=model,
+            tokenizer=tokenizer,
+            max_context=max_context(model.config),
+            end_ids=check_end_tokens(configured, tokenizer, size=size, path=str(path)),
+            path=str(path),
+            text_part=text_part(path),
+        )
+        check_vocabulary(tokenizer, size=policy.head.weight.shape[0], path=policy.path)
+        feature = _unsupported_feature(policy)
+    if feature:
         raise ModelError(f"model.path = {str(path)!r} has {feature}, which Ansatz does not support. Use another model.")
     return policy
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 import torch
 
@@ -18,9 +18,10 @@ of steps need a reward that rewards reasoning steps."""
 
 def missing_inputs(objective: Objective, supplied: Collection[str]) -> list[tuple[Component, str]]:
     """List each component of the objective with an input that is not among `supplied`."""
-    return [
-        (component, name) for component in _components(objective) for name in component.inputs if name not in supplied
-    ]
+    optional = (objective.reward_whiten, objective.whiten, objective.value)
+    components = [objective.advantage, objective.ratio, objective.surrogate, *objective.correction, *objective.masks]
+    components += [component for component in optional if component is not None]
+    return [(component, name) for component in components for name in component.inputs if name not in supplied]
 
 
 def check_recipe(
@@ -62,9 +63,3 @@ def check_group_size(objective: Objective, samples_per_prompt: int) -> None:
             f"rollout.samples_per_prompt = {samples_per_prompt}: {objective.advantage.name} gives every rollout "
             f'advantage 0. Use {enough} or more, or algorithm.advantage = "batch_zscore".'
         )
-
-
-def _components(objective: Objective) -> Iterator[Component]:
-    optional = (objective.reward_whiten, objective.whiten, objective.value)
-    yield from (objective.advantage, objective.ratio, objective.surrogate, *objective.correction, *objective.masks)
-    yield from (component for component in optional if component is not None)

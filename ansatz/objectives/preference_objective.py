@@ -210,15 +210,12 @@ def build_preference_objective(
             "one of them out, or list the stage preference twice, with different losses."
         )
     settings = {"name": "reverse_kl", **(divergence or {})}
+    base = build_objective({"preset": "reinforce", "weights": "sequence_sum", **likelihood})
     return PreferenceObjective(
-        **_fields(build_objective({"preset": "reinforce", "weights": "sequence_sum", **likelihood})),
+        **{field.name: getattr(base, field.name) for field in dataclasses.fields(base)},
         losses=tuple(terms),
         divergence=build_component(DIVERGENCES, settings.pop("name"), settings),
     )
-
-
-def _fields(objective: Objective) -> dict[str, Any]:
-    return {field.name: getattr(objective, field.name) for field in dataclasses.fields(objective)}
 
 
 def _weight(name: str, weight: Any) -> float:

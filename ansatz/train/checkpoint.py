@@ -101,7 +101,13 @@ def save(
         with storage_errors(draft):
             if write_more is not None:
                 write_more(draft / TRAINING)
-            _write(draft, step=step, trainer=trainer, state=state, captured=captured)
+            trainer.save(draft)
+            small = capture(trainer) if captured is None else captured
+            whole = {"format": FORMAT, "step": step, "trainer": small["trainer"], "loop": state}
+            write_text(draft / STATE_FILE, json.dumps({**whole, "random": small["random"]}))
+            write_digests(draft)
+            for path in (*draft.rglob("*"), draft):
+                sync(path)
     except OSError:
         remove_path(draft, ignore_errors=True)
         raise
@@ -162,19 +168,6 @@ def check_resumable(path: Path) -> None:
 def _listed_name(line: str) -> str:
     """Return the file name in a line of SHA256SUMS."""
     return line.partition("  ")[2]
-
-
-def _write(
-    draft: Path, *, step: int, trainer: Checkpointed, state: Mapping[str, Any], captured: Mapping[str, Any] | None
-) -> None:
-    """Write every file of a checkpoint and flush it to disk."""
-    trainer.save(draft)
-    small = capture(trainer) if captured is None else captured
-    whole = {"format": FORMAT, "step": step, "trainer": small["trainer"], "loop": state, "random": small["random"]}
-    write_text(draft / STATE_FILE, json.dumps(whole))
-    write_digests(draft)
-    for path in (*draft.rglob("*"), draft):
-        sync(path)
 
 
 def list_checkpoints(folder: Path) -> list[Path]:

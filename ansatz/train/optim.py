@@ -180,7 +180,9 @@ class MasterAdamW:
         for key, value in self.converted(state).items():
             kind, name = key.split("/", 1)
             moments.setdefault(name, {})[kind] = value
-        misfits = {name for name, master in self.masters.items() if _shape(weights.get(name)) != master.shape}
+        misfits = {
+            name for name, master in self.masters.items() if name not in weights or weights[name].shape != master.shape
+        }
         misfits |= moments.keys() - self.masters.keys()
         if misfits:
             raise CheckpointError(
@@ -211,10 +213,6 @@ def mask_gradients(masters: Mapping[str, Tensor], written: Mapping[str, Tensor])
     for name, mask in written.items():
         if (gradient := masters[name].grad) is not None:
             gradient.mul_(mask.to(gradient.device))
-
-
-def _shape(value: Tensor | None) -> torch.Size | None:
-    return None if value is None else value.shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

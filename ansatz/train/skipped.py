@@ -75,17 +75,13 @@ def write_skipped(folder: Path, skipped: StoredUpdate) -> None:
     draft = folder.with_name(f".{folder.name}.draft")
     try:
         make_new_folder(draft)
-        _write(draft, skipped)
+        skipped.save_policy(draft)
+        write_bundle(draft, bundle_of(skipped))
     except (OSError, SafetensorError, RuntimeError) as error:  # the last two are how libraries report a full disk
         remove(draft, ignore_errors=True)
         raise OSError(f"{draft}: {error}") from error
     remove(folder, ignore_errors=True)
     rename(draft, folder)
-
-
-def _write(folder: Path, stored: StoredUpdate) -> None:
-    stored.save_policy(folder)
-    write_bundle(folder, bundle_of(stored))
 
 
 def repeat_update(folder: Path, objective: Objective) -> UpdateReport:
