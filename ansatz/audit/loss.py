@@ -129,8 +129,8 @@ def _batch(
 def _penalty(arrays: Mapping[str, Any], formula: Formula, segment_T: Tensor, mask_T: Tensor) -> Tensor:
     """Return weights of KL and entropy that differ from the surrogate's: within each microbatch, as in TRL."""
     count, micro_N = int(segment_T.max()) + 1, arrays.get("microbatch_N")
-    weight_T = formula.objective.penalty_token_weights(segment_T, mask_T, num_rollouts=count, dtype=torch.float64)
-    assert weight_T is not None
+    penalties = dataclasses.replace(formula.objective, weights=formula.objective.penalty_weights)
+    weight_T = penalties.token_weights(segment_T, mask_T, num_rollouts=count, dtype=torch.float64)
     return weight_T / (1 if micro_N is None else int(micro_N.max()) + 1)
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 import torch
 from torch import Tensor
@@ -62,6 +62,18 @@ class TokenBatch(WeightedTokens, Protocol):
     def penalty_weight_T(self) -> Tensor | None: ...
     @property
     def likelihood_weight_T(self) -> Tensor | None: ...
+
+
+class MinibatchWeights(TypedDict):
+    """The weights of tokens, which depend on the rollouts that share an optimizer step.
+
+    penalty_weight_T: of the KL and entropy terms; None if they equal the weights of the surrogate.
+    likelihood_weight_T: 0 except at tokens of rollouts with reward > 0; None without a likelihood term.
+    """
+
+    weight_T: Tensor
+    penalty_weight_T: Tensor | None
+    likelihood_weight_T: Tensor | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,21 +240,7 @@ class Objective:
         """
         return _weights(self.weights, segment_T, mask_T, num_rollouts, group_N).to(dtype)
 
-    def penalty_token_weights(
-        self,
-        segment_T: Tensor,
-        mask_T: Tensor,
-        *,
-        num_rollouts: int,
-        group_N: Tensor | None = None,
-        dtype: torch.dtype = torch.float32,
-    ) -> Tensor | None:
-        """Return the weights of the KL and entropy terms, None if they equal the weights of the surrogate."""
-        if self.penalty_weights is None:
-            return None
-        return _weights(self.penalty_weights, segment_T, mask_T, num_rollouts, group_N).to(dtype)
-
-    def likelihood_token_weights(
+    def minibatch_weights(
         self,
         segment_T: Tensor,
         mask_T: Tensor,
@@ -250,13 +248,20 @@ class Objective:
         *,
         group_N: Tensor | None = None,
         dtype: torch.dtype = torch.float32,
-    ) -> Tensor | None:
-        """Return the weights of the likelihood term, 0 except at tokens of rollouts with reward > 0; None without
-        the term."""
-        if self.likelihood_weights is None or self.likelihood_coef == 0:
-            return None
-        good_T = mask_T & (reward_N > 0)[segment_T]
-        return _weights(self.likelihood_weights, segment_T, good_T, len(reward_N), group_N).to(dtype)
+    ) -> MinibatchWeights:
+        """Return all weights of a minibatch; see `token_weights`."""
+
+        def weights(component: Component, counted_T: Tensor) -> Tensor:
+            return _weights(component, segment_T, counted_T, len(reward_N), group_N).to(dtype)
+
+        likelihood_weight_T: Tensor | None = None
+        if self.likelihood_weights is not None and self.likelihood_coef != 0:
+            likelihood_weight_T = weights(self.likelihood_weights, mask_T & (reward_N > 0)[segment_T])
+        return {
+            "weight_T": weights(self.weights, mask_T),
+            "penalty_weight_T": None if self.penalty_weights is None else weights(self.penalty_weights, mask_T),
+            "likelihood_weight_T": likelihood_weight_T,
+        }
 
     def loss(
         self,

@@ -83,10 +83,9 @@ def policy_loss(
     _check_inputs(objective, has_ref=ref_logp is not None)
 
     policy_logp = _widened(policy_logp)
-    num_rollouts = len(rewards)
     reward_N = rewards.to(policy_logp)
     group_N = renumbered(groups.to(policy_logp.device))[0]
-    segment_T = torch.arange(num_rollouts, device=mask_NL.device)[:, None].expand_as(mask_NL)[mask_NL]
+    segment_T = torch.arange(len(rewards), device=mask_NL.device)[:, None].expand_as(mask_NL)[mask_NL]
     sampled_T = torch.ones_like(segment_T, dtype=torch.bool)
     old_logp_T = _widened(old_logp[mask_NL].detach())
     behavior_logp_T = old_logp_T if behavior_logp is None else _widened(behavior_logp[mask_NL].detach())
@@ -95,18 +94,13 @@ def policy_loss(
 
     advantages = objective.advantages(reward_N, group_N, segment_T=segment_T, mask_T=sampled_T, **logps)
     mask_T = objective.loss_mask(segment_T, sampled_T, **logps)
-    shape: dict[str, Any] = {"num_rollouts": num_rollouts, "group_N": group_N, "dtype": policy_logp.dtype}
     batch = TokenTensors(
         segment_T=segment_T,
         mask_T=mask_T,
         sampled_mask_T=sampled_T,
         **logps,
         advantage_T=advantages.advantage_T * mask_T,
-        weight_T=objective.token_weights(segment_T, mask_T, **shape),
-        penalty_weight_T=objective.penalty_token_weights(segment_T, mask_T, **shape),
-        likelihood_weight_T=objective.likelihood_token_weights(
-            segment_T, mask_T, reward_N, group_N=group_N, dtype=policy_logp.dtype
-        ),
+        **objective.minibatch_weights(segment_T, mask_T, reward_N, group_N=group_N, dtype=policy_logp.dtype),
     )
     parts = objective.loss(batch, policy_logp[mask_NL])
     advantage_NL = torch.zeros_like(policy_logp).masked_scatter(mask_NL, batch.advantage_T).detach()

@@ -13,13 +13,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self, TypedDict
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from ansatz.data.keyed_random import KeyedRandom
-from ansatz.objectives.objective import Objective
+from ansatz.objectives.objective import MinibatchWeights, Objective
 from ansatz.train.packed import PackedRollouts, select_rollouts, units_of
 from ansatz.train.ranks import ONE_RANK, Ranks, split_for_rank
 
@@ -147,7 +147,8 @@ class TrainBatch:
             rollouts = (index_N % count == number).nonzero().squeeze(-1)
             if len(rollouts):
                 part = self.select_rollouts(rollouts)
-                weights = minibatch_weights(part.packed, part.mask_T, objective)
+                reward_N, group_N = part.packed.reward_N, part.packed.group_N
+                weights = objective.minibatch_weights(part.segment_T, part.mask_T, reward_N, group_N=group_N)
                 minibatches.append(dataclasses.replace(part, num_rollouts=len(rollouts), **weights))
         return minibatches
 
@@ -161,14 +162,6 @@ class LossBatch(TrainBatch):
     def for_loss(self, policy_logp_T: Tensor) -> LossBatch:
         """Return the batch itself: its old log-probs were fixed before the step's first update."""
         return self
-
-
-class MinibatchWeights(TypedDict):
-    """The fields of a TrainBatch that depend on which rollouts share an optimizer step."""
-
-    weight_T: Tensor
-    penalty_weight_T: Tensor | None
-    likelihood_weight_T: Tensor | None
 
 
 def build_batch(
@@ -211,18 +204,6 @@ def build_batch(
         return_T=advantages.return_T,
         kl_T=advantages.kl_T,
         num_rollouts=packed.num_rollouts,
-        **minibatch_weights(packed, mask_T, objective),
+        **objective.minibatch_weights(packed.segment_T, mask_T, packed.reward_N, group_N=packed.group_N),
     )
     return batch if old_logp_T is None else batch.with_old_logps(old_logp_T)
-
-
-def minibatch_weights(packed: PackedRollouts, mask_T: Tensor, objective: Objective) -> MinibatchWeights:
-    """Compute all weights of one optimizer step. mask_T: the tokens that count."""
-    rollouts = {"num_rollouts": packed.num_rollouts, "group_N": packed.group_N}
-    return {
-        "weight_T": objective.token_weights(packed.segment_T, mask_T, **rollouts),
-        "penalty_weight_T": objective.penalty_token_weights(packed.segment_T, mask_T, **rollouts),
-        "likelihood_weight_T": objective.likelihood_token_weights(
-            packed.segment_T, mask_T, packed.reward_N, group_N=packed.group_N
-        ),
-    }

@@ -238,7 +238,8 @@ def test_the_likelihood_term_is_a_weighted_log_prob_of_good_rollouts():
     segment_T, mask_T = torch.tensor([0, 1, 1, 1, 2, 2]), torch.ones(6).bool()
     for weights, total in (("token_mean", 1.0), ("sequence_sum", 4 / 3), ("sequence_mean", 2 / 3)):
         objective = build_objective({"likelihood_coef": 0.5, "likelihood_weights": weights})
-        weight_T = objective.likelihood_token_weights(segment_T, mask_T, torch.tensor([1.0, 2.0, 0.0]))
+        weights = objective.minibatch_weights(segment_T, mask_T, torch.tensor([1.0, 2.0, 0.0]))
+        weight_T = weights["likelihood_weight_T"]
         assert weight_T is not None
         assert weight_T[4:].tolist() == [0, 0]
         assert weight_T.sum().item() == pytest.approx(total)

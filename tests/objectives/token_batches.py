@@ -94,15 +94,11 @@ def prepared(step: Step, objective: Objective, **given: Any) -> Step:
     """The step with the objective's advantages and weights."""
     arrays = {name: getattr(step, name) for name in ("segment_T", "mask_T", "old_logp_T", "ref_logp_T", "value_T")}
     result = objective.advantages(step.reward_N, step.group_N, **arrays, **given)
-    of_what = {"num_rollouts": step.rollouts, "group_N": step.group_N, "dtype": torch.float64}
+    of_what = {"group_N": step.group_N, "dtype": torch.float64}
     return replace(
         step,
         advantage_T=result.advantage_T,
-        weight_T=objective.token_weights(step.segment_T, step.mask_T, **of_what),
-        penalty_weight_T=objective.penalty_token_weights(step.segment_T, step.mask_T, **of_what),
-        likelihood_weight_T=objective.likelihood_token_weights(
-            step.segment_T, step.mask_T, step.reward_N, group_N=step.group_N, dtype=torch.float64
-        ),
+        **objective.minibatch_weights(step.segment_T, step.mask_T, step.reward_N, **of_what),
     )
 
 

@@ -153,15 +153,10 @@ def _weighted(
     batch: TokenTensors, objective: Objective, reward_N: Tensor, group_N: Tensor, share: float = 1.0
 ) -> TokenTensors:
     """Return the batch with the weights of a minibatch, times `share`."""
-    tokens = (batch.segment_T, batch.mask_T)
     inputs: dict[str, Any] = {"group_N": group_N, "dtype": torch.float64}
-    penalty_weight_T = objective.penalty_token_weights(*tokens, num_rollouts=len(reward_N), **inputs)
-    likelihood_weight_T = objective.likelihood_token_weights(*tokens, reward_N, **inputs)
+    weights: dict[str, Any] = {**objective.minibatch_weights(batch.segment_T, batch.mask_T, reward_N, **inputs)}
     return dataclasses.replace(
-        batch,
-        weight_T=objective.token_weights(*tokens, num_rollouts=len(reward_N), **inputs) * share,
-        penalty_weight_T=None if penalty_weight_T is None else penalty_weight_T * share,
-        likelihood_weight_T=None if likelihood_weight_T is None else likelihood_weight_T * share,
+        batch, **{name: None if value_T is None else value_T * share for name, value_T in weights.items()}
     )
 
 
