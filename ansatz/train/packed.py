@@ -92,8 +92,8 @@ def pack_rollouts(samples: Sequence[TrainSample], *, device: torch.device) -> Pa
     start_N = length_N.cumsum(0) - length_N
     position_T = torch.arange(len(segment_T), device=device) - start_N[segment_T]
     response_T = position_T >= prompt_N[segment_T]
-    sampled_M = [mark for sample in ordered for mark in sample.sampled_mask or [True] * len(sample.token_ids)]
-    sampled_mask_T = response_T.masked_scatter(response_T, torch.tensor(sampled_M, device=device))
+    sampled_mask_T = _pack_responses(ordered, "sampled_mask", response_T, missing=1, elsewhere=0).bool()
+    version_T = _pack_responses(ordered, "versions", response_T, missing=-1, elsewhere=-1)
     tokens = [token for sample in ordered for token in (*sample.prompt_ids, *sample.token_ids)]
     logp_M = torch.tensor([logp for sample in ordered for logp in sample.behavior_logps], device=device)
     step_end_T, step_reward_T = _pack_steps(ordered, start_N + prompt_N, num_tokens=len(tokens))
@@ -106,8 +106,10 @@ def pack_rollouts(samples: Sequence[TrainSample], *, device: torch.device) -> Pa
         else torch.tensor(prompt_id_N, device=device)[segment_T].masked_fill(response_T, -1),
         sampled_mask_T=sampled_mask_T,
         behavior_logp_T=torch.zeros(len(tokens), device=device).masked_scatter(response_T, logp_M) * sampled_mask_T,
-        version_T=_pack_versions(ordered, response_T).masked_fill(~sampled_mask_T, -1),
-        num_candidates_T=_pack_num_candidates(ordered, response_T),
+        version_T=version_T.masked_fill(~sampled_mask_T, -1),
+        num_candidates_T=_pack_responses(ordered, "num_candidates", response_T, missing=WHOLE_VOCABULARY, elsewhere=1)
+        if any(sample.num_candidates for sample in ordered)
+        else None,
         no_eos_T=_pack_no_eos(ordered, sampled_mask_T, position_T - prompt_N[segment_T], segment_T),
         step_end_T=step_end_T,
         step_reward_T=step_reward_T,
@@ -232,20 +234,16 @@ def _steps(sample: TrainSample) -> Sequence[tuple[int, float]]:
     return [(sampled[max(bisect_right(sampled, index) - 1, 0)], reward) for index, reward in steps]
 
 
-def _pack_versions(ordered: Sequence[TrainSample], response_T: Tensor) -> Tensor:
-    versions = [version for sample in ordered for version in sample.versions or [-1] * len(sample.token_ids)]
-    version_M = torch.tensor(versions, device=response_T.device, dtype=torch.long)
-    return torch.full_like(response_T, -1, dtype=torch.long).masked_scatter(response_T, version_M)
+def _pack_responses(
+    ordered: Sequence[TrainSample], name: str, response_T: Tensor, *, missing: int, elsewhere: int
+) -> Tensor:
+    """Return a field of the samples that has a whole number for each response token, or is empty, as int64.
 
-
-def _pack_num_candidates(ordered: Sequence[TrainSample], response_T: Tensor) -> Tensor | None:
-    if not any(sample.num_candidates for sample in ordered):
-        return None
-    counts = [
-        count for sample in ordered for count in sample.num_candidates or [WHOLE_VOCABULARY] * len(sample.token_ids)
-    ]
-    count_M = torch.tensor(counts, device=response_T.device)
-    return torch.ones_like(response_T, dtype=torch.long).masked_scatter(response_T, count_M)
+    missing: the number at the tokens of samples whose field is empty. elsewhere: the number at prompt tokens.
+    """
+    values = [value for sample in ordered for value in getattr(sample, name) or [missing] * len(sample.token_ids)]
+    value_M = torch.tensor(values, device=response_T.device, dtype=torch.long)
+    return torch.full_like(response_T, elsewhere, dtype=torch.long).masked_scatter(response_T, value_M)
 
 
 def _pack_no_eos(ordered: Sequence[TrainSample], mask_T: Tensor, index_T: Tensor, segment_T: Tensor) -> Tensor | None:
