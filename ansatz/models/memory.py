@@ -102,7 +102,8 @@ def memory_parts(work: Workload) -> tuple[MemoryPart, ...]:
 
     `models.sharded_memory` counts ranks and workers.
     """
-    return (*weight_parts(work), *_optimizer(work), *_critic(work), *rollout_parts(work), *update_parts(work))
+    trained = _trained(work, work.num_trained, letter="P")
+    return (*weight_parts(work), *trained, *_critic(work), *rollout_parts(work), *update_parts(work))
 
 
 def peak_bytes(parts: Sequence[MemoryPart]) -> dict[str, int]:
@@ -177,10 +178,6 @@ def _four_bit_weights(work: Workload) -> list[MemoryPart]:
         part("one layer's weights", computed, "(4 + b) (largest linear)", "rollout"),
         part("one layer's weights", computed * work.parallel_microbatches, "(4 + b) (largest linear)", "update"),
     ]
-
-
-def _optimizer(work: Workload) -> list[MemoryPart]:
-    return _trained(work, work.num_trained, letter="P")
 
 
 def _critic(work: Workload) -> list[MemoryPart]:

@@ -150,8 +150,11 @@ class RewardTrainer:
 
         There are no minibatches that `seed` could deal, and no log-probs of a sampler to check.
         """
-        packed = batch.packed
-        parts, num_counted = self._microbatches(packed)
+        packed, workers = batch.packed, self.model.parallel_microbatches
+        limit = self.model.microbatch_tokens(self.settings.tokens_per_microbatch)
+        pairs = self.kind == "bradley_terry"  # responses to one prompt are compared, so they stay together
+        splits, num_counted = split_for_rank(packed, limit, self.ranks, multiple=workers, whole_groups=pairs)
+        parts = [select_rollouts(packed, rollouts) for rollouts in splits]
         num_correct_tokens = max(float(packed.reward_N[packed.segment_T[packed.sampled_mask_T]].sum()), 1.0)
 
         def compute(number: int) -> MicrobatchResult:
@@ -160,7 +163,7 @@ class RewardTrainer:
                 loss = 0 * loss
             return float(loss.detach()), metrics, self.optimizer.gradients(loss)
 
-        computed = parallel_map(compute, range(len(parts)), self.model.parallel_microbatches)
+        computed = parallel_map(compute, range(len(parts)), workers)
         total_loss, merged = accumulate_gradients(self.optimizer, computed, num_counted, self.ranks, step=step)
         mask_gradients(self.optimizer.masters, self._written)
         lr = self._schedule.lr * self._lr_scale * self._schedule.multiplier(step)
@@ -222,15 +225,6 @@ class RewardTrainer:
         for index, score in zip(index_M.tolist(), score_T[packed.step_end_T].tolist(), strict=True):
             scores[index].append(score)
         return scores
-
-    def _microbatches(self, packed: PackedRollouts) -> tuple[list[PackedRollouts], int]:
-        """Return (microbatches of this rank, how many of them count). Responses to one prompt stay together if the loss
-        compares them."""
-        limit = self.model.microbatch_tokens(self.settings.tokens_per_microbatch)
-        workers = self.model.parallel_microbatches
-        pairs = self.kind == "bradley_terry"
-        splits, num_counted = split_for_rank(packed, limit, self.ranks, multiple=workers, whole_groups=pairs)
-        return [select_rollouts(packed, segments) for segments in splits], num_counted
 
     def _accuracy(self, score_M: Tensor, label_M: Tensor, group_N: Tensor) -> Measurement:
         """Return the fraction of pairs in the right order, or of labels on the right side of 0."""
