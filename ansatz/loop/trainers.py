@@ -49,19 +49,13 @@ class TrainerSpec:
         model, policy = self.model, load_start(self.model, self.path, base=self.base, seed=self.seed)
         dtype = compute_dtype(model.dtype, policy.device)
         configure_layers(policy, checkpointing=model.checkpointing, compiled=model.compile)
-        objective, schedule = self.objective(), self.schedule
+        objective = self.objective()
         trainer = self.make(
             policy,
             objective,
             settings=self.updates,
             dtype=dtype,
-            schedule=Schedule(
-                lr=schedule.lr,
-                warmup_steps=schedule.warmup_steps,
-                decay_steps=schedule.decay_steps,
-                total_steps=schedule.steps,
-                **self.updates.decay.model_dump(),
-            ),
+            schedule=Schedule.of(self.schedule, self.updates.decay),
             temperature=self.temperature,
             export_dtype=export_dtype(self.save_dtype, self.path),
             placement=placement,

@@ -58,6 +58,11 @@ def name_of(problem: Problem, teachers: Mapping[str, Any]) -> str:
     return next((name for name in names if name and name in teachers), ONLY)
 
 
+def key_of(name: str) -> str:
+    """Return the key of a recipe that names the model of a teacher."""
+    return "teacher.path" if name == ONLY else f"teacher.by_source.{name}.path"
+
+
 def _bound(settings: Any, key: str) -> TeacherSettings:
     if not isinstance(settings, Mapping):
         raise ConfigError(f"{key} = {settings!r:.60}: expected settings, such as {{path: FOLDER}}.")

@@ -18,7 +18,7 @@ from ansatz.loop.trainers import TrainerSpec
 from ansatz.models.load import check_folder
 from ansatz.models.reader import Reader, reader_of
 from ansatz.teachers.prompts import TeacherPrompts, check_prompt
-from ansatz.teachers.settings import ONLY, TeacherSettings, name_of, teachers_of
+from ansatz.teachers.settings import ONLY, TeacherSettings, key_of, name_of, teachers_of
 from ansatz.teachers.trainer import TaughtSpec, check_tokens
 from ansatz.train.trainer import Trainer
 
@@ -62,7 +62,7 @@ class TaughtRlStage(RlStage):
         yield from super().input_checks(sources)
         for name, teacher in teachers_of(sources.config).items():
             if teacher.path is not None:
-                yield partial(check_folder, teacher.path, key=_key(name))
+                yield partial(check_folder, teacher.path, key=key_of(name))
 
     def check_problems(self, sources: RunSources, reader: Reader) -> None:
         super().check_problems(sources, reader)
@@ -71,7 +71,7 @@ class TaughtRlStage(RlStage):
         contexts = dict.fromkeys(teachers, reader.max_context)
         for name, teacher in teachers.items():
             if teacher.path is not None:
-                found = reader_of(teacher.path, key=_key(name))
+                found = reader_of(teacher.path, key=key_of(name))
                 check_tokens(found.tokenizer, reader.tokenizer, teacher.path, name=name)
                 contexts[name] = found.max_context
         if any(teacher.prompt is not None for teacher in teachers.values()):
@@ -111,10 +111,6 @@ def _prompts(
 ) -> TeacherPrompts:
     room = {name: context - renderer.max_response_tokens for name, context in contexts.items()}
     return TeacherPrompts(teachers=teachers, tokenizer=tokenizer, template=renderer.template, max_tokens=room)
-
-
-def _key(name: str) -> str:
-    return "teacher.path" if name == ONLY else f"teacher.by_source.{name}.path"
 
 
 def _describe(name: str, teacher: TeacherSettings) -> list[str]:

@@ -21,7 +21,7 @@ from ansatz.models.load import cast as cast_policy
 from ansatz.models.logps import chunked_kl, hidden_before, token_logps
 from ansatz.objectives.objective import Objective
 from ansatz.teachers.prompts import TaughtSample
-from ansatz.teachers.settings import ONLY, TeacherSettings
+from ansatz.teachers.settings import ONLY, TeacherSettings, key_of
 from ansatz.train.batch import TrainBatch
 from ansatz.train.local import LocalTrainer
 from ansatz.train.packed import PackedRollouts, pack_rollouts, responses_of, select_rollouts
@@ -76,11 +76,10 @@ def check_tokens(tokenizer: Any, of_policy: Any, path: str, *, name: str) -> Non
     own, policys = tokenizer.get_vocab(), of_policy.get_vocab()
     if own != policys:
         differ = next(iter(sorted(own.items() ^ policys.items())))[0]
-        key = "teacher.path" if name == ONLY else f"teacher.by_source.{name}.path"
         raise ConfigError(
-            f"{key} = {path!r}: its tokens are not those of the policy ({len(own)} and {len(policys)}; {differ!r:.40} "
-            "differs), so its probabilities are of other things. Use a teacher of the same family, or sample from it "
-            "with the stage rejection (rejection.teacher)."
+            f"{key_of(name)} = {path!r}: its tokens are not those of the policy ({len(own)} and {len(policys)}; "
+            f"{differ!r:.40} differs), so its probabilities are of other things. Use a teacher of the same family, or "
+            "sample from it with the stage rejection (rejection.teacher)."
         )
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ansatz.config.schema import DecaySection
 from ansatz.errors import CheckpointError, NonFiniteError, install_command
 from ansatz.models.four_bit import bitsandbytes
 
@@ -230,6 +231,12 @@ class Schedule:
     total_steps: int = 0
     shape: str = "linear"
     floor: float = 0.0
+
+    @classmethod
+    def of(cls, stage: Any, decay: DecaySection) -> Schedule:
+        """Return the schedule of a stage. stage: its section, with the keys of a `ScheduleSection`."""
+        steps = {"warmup_steps": stage.warmup_steps, "decay_steps": stage.decay_steps, "total_steps": stage.steps}
+        return cls(lr=stage.lr, **steps, **decay.model_dump())
 
     def multiplier(self, step: int, *, waited: int = 0) -> float:
         """Return the fraction of the full learning rate at a step, in 0..1. waited: steps before the rise begins."""
