@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ansatz.objectives.components import Function, formula
+from ansatz.objectives.components import Component, Function, formula
 from ansatz.registry import Registry
 
 KL_CONTROLS: Registry[Function] = Registry("kl_control")
@@ -37,15 +36,8 @@ def adaptive(
     return kl_coef * (1 + (observed / target - 1).clamp(-0.2, 0.2) * num_rollouts / horizon)
 
 
-def adapt_kl_coef(
-    control: Callable[[Mapping[str, Tensor]], Tensor],
-    coef: float,
-    *,
-    token_kl: float,
-    num_tokens: int,
-    num_rollouts: int,
-) -> float:
-    """Return the coefficient of the next step, by a bound function of `KL_CONTROLS`.
+def adapt_kl_coef(control: Component, coef: float, *, token_kl: float, num_tokens: int, num_rollouts: int) -> float:
+    """Return the coefficient of the next step, by a component of `KL_CONTROLS`.
 
     token_kl: mean KL to the reference in nats per token, over the num_tokens response tokens of num_rollouts rollouts.
     """
