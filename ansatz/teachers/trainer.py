@@ -5,7 +5,7 @@ Axes: N rollouts, T flat tokens, M sampled tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from ansatz.errors import ConfigError
 from ansatz.loop.trainers import TrainerSpec, load
-from ansatz.models.layers import configure_layers
 from ansatz.models.load import Policy
 from ansatz.models.load import cast as cast_policy
 from ansatz.models.logps import chunked_kl, hidden_before, token_logps
@@ -67,7 +66,6 @@ def load_teacher(teacher: TeacherSettings, policy: Policy, *, name: str, dtype: 
     for parameter in model.model.parameters():
         parameter.requires_grad_(False)
     cast_policy(model, dtype)
-    configure_layers(model, checkpointing=False, compiled=False)
     return model
 
 
@@ -171,11 +169,9 @@ class TaughtTrainer(LocalTrainer):
                 kl_T = kl_T.masked_scatter(chosen_T, value_M)
             return kl_T
 
-        runs: Callable[[Callable[[], Tensor]], Tensor] = self.policy.run
-        if self.reference is None:
-            return lambda part: runs(lambda: exact(part))
         reference = self.reference
-        return lambda part: reference.run(lambda: runs(lambda: exact(part)))
+        assert reference is not None, "an exact divergence is to a teacher"
+        return lambda part: reference.run(lambda: self.policy.run(lambda: exact(part)))
 
     def _shares(self, packed: PackedRollouts, samples: Sequence[TrainSample]) -> Iterator[tuple[Policy, float, Tensor]]:
         """Yield the model and the temperature of each teacher, with its rollouts of the packed ones."""
