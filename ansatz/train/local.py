@@ -137,23 +137,21 @@ class LocalTrainer:
         Old log-probs are computed only if a second update, a mask or a KL in the reward will need them. `same_bits`
         makes a GPU compute deterministically.
         """
-        with same_bits(self.policy.device):
-            return self._batch(pack_rollouts(samples, device=self.policy.device), baseline_of_group or {})
-
-    def _batch(self, packed: PackedRollouts, baselines: Mapping[int, float]) -> TrainBatch:
-        in_loss = self.objective.kl_in == "loss"
-        return build_batch(
-            packed,
-            self._objective_now,  # with the KL coefficient as adapted so far
-            policy_version=self.version,
-            old_logp_T=self._logps(self.policy, packed) if self._needs_old else None,
-            ref_logp_T=self._ref_logps(packed),
-            full_kl_T=None if in_loss or self._exact is None else self._without_gradient(self._exact, packed),
-            value_T=None if self.critic is None else self.critic.values(packed),
-            baseline_N=torch.tensor([baselines[group] for group in packed.group_N.tolist()], device=self.policy.device)
-            if self.needs_greedy
-            else None,
-        )
+        device, baselines = self.policy.device, baseline_of_group or {}
+        with same_bits(device):
+            packed, in_loss = pack_rollouts(samples, device=device), self.objective.kl_in == "loss"
+            return build_batch(
+                packed,
+                self._objective_now,  # with the KL coefficient as adapted so far
+                policy_version=self.version,
+                old_logp_T=self._logps(self.policy, packed) if self._needs_old else None,
+                ref_logp_T=self._ref_logps(packed),
+                full_kl_T=None if in_loss or self._exact is None else self._without_gradient(self._exact, packed),
+                value_T=None if self.critic is None else self.critic.values(packed),
+                baseline_N=torch.tensor([baselines[group] for group in packed.group_N.tolist()], device=device)
+                if self.needs_greedy
+                else None,
+            )
 
     def update(self, batch: TrainBatch, *, step: int, seed: int = 0, check_alignment: bool = False) -> StepReport:
         """Make every optimizer step on one step's batch: epochs_per_step passes through its minibatches.
@@ -167,38 +165,35 @@ class LocalTrainer:
         update, which checks its own forward pass.
         """
         with same_bits(self.policy.device):
-            return self._update(batch, step=step, seed=seed, check_alignment=check_alignment)
-
-    def _update(self, batch: TrainBatch, *, step: int, seed: int, check_alignment: bool) -> StepReport:
-        reports = list[UpdateReport]()
-        max_gap = self.settings.max_logprob_gap if check_alignment else math.inf
-        critic_alone = self.critic is not None and step <= self.settings.critic.steps_alone  # only it is updated
-        if critic_alone and not isinstance(batch, LossBatch):
-            batch = batch.with_old_logps(self._logps(self.policy, batch.packed))  # no policy update computes them
-        aligned: Measurements = {}
-        if isinstance(batch, LossBatch):
-            aligned, limit, max_gap = alignment.measure_alignment(batch), max_gap, math.inf
-            alignment.check_alignment(aligned, limit=limit, step=step)
-        for minibatch in self._minibatches(batch, seed=seed, step=step):
-            report = self._update_once(minibatch, step=step, critic_alone=critic_alone, max_logprob_gap=max_gap)
-            reports.append(report)
-            if report.stopped:
-                break
-            self.version += not (report.skipped or critic_alone)
-        measurements = {
-            **merge(report.measurements for report in reports),
-            **aligned,
-            **measure_batch(batch, self._objective_now),
-        }
-        measurements["train/skipped_steps"] = Measurement(float(sum(report.skipped for report in reports)))
-        self._after_step(values(measurements), batch, step)  # adapts coefficients and reference for the next step
-        num_updates = sum(not (report.stopped or report.skipped) for report in reports)
-        return StepReport(
-            measurements=measurements,
-            num_updates=0 if critic_alone else num_updates,
-            num_tokens=sum(report.num_tokens for report in reports),
-            rollouts={place: row for report in reports for place, row in report.rollouts.items()},
-        )
+            reports = list[UpdateReport]()
+            max_gap = self.settings.max_logprob_gap if check_alignment else math.inf
+            critic_alone = self.critic is not None and step <= self.settings.critic.steps_alone  # only it is updated
+            if critic_alone and not isinstance(batch, LossBatch):
+                batch = batch.with_old_logps(self._logps(self.policy, batch.packed))  # no policy update computes them
+            aligned: Measurements = {}
+            if isinstance(batch, LossBatch):
+                aligned, limit, max_gap = alignment.measure_alignment(batch), max_gap, math.inf
+                alignment.check_alignment(aligned, limit=limit, step=step)
+            for minibatch in self._minibatches(batch, seed=seed, step=step):
+                report = self._update_once(minibatch, step=step, critic_alone=critic_alone, max_logprob_gap=max_gap)
+                reports.append(report)
+                if report.stopped:
+                    break
+                self.version += not (report.skipped or critic_alone)
+            measurements = {
+                **merge(report.measurements for report in reports),
+                **aligned,
+                **measure_batch(batch, self._objective_now),
+            }
+            measurements["train/skipped_steps"] = Measurement(float(sum(report.skipped for report in reports)))
+            self._after_step(values(measurements), batch, step)  # adapts coefficients and reference for the next step
+            num_updates = sum(not (report.stopped or report.skipped) for report in reports)
+            return StepReport(
+                measurements=measurements,
+                num_updates=0 if critic_alone else num_updates,
+                num_tokens=sum(report.num_tokens for report in reports),
+                rollouts={place: row for report in reports for place, row in report.rollouts.items()},
+            )
 
     def check_against(self, load: Callable[[], EarlierWeights], batch: TrainBatch, *, step: int) -> dict[str, float]:
         """Measure and check alignment; see `alignment.measure_with`."""
