@@ -80,12 +80,10 @@ class TrainedCritic:
         The gradients stay in the optimizer until its next step. Raise NonFiniteError, and drop the gradients, if the
         loss or the gradient is nan or inf.
         """
-        assert batch.old_value_T is not None, "a batch for the critic has values"
-        assert batch.return_T is not None, "a batch for the critic has returns"
 
         def compute(part: TrainBatch) -> MicrobatchResult:
-            assert part.old_value_T is not None
-            assert part.return_T is not None
+            assert part.old_value_T is not None, "a batch for the critic has values"
+            assert part.return_T is not None, "a batch for the critic has returns"
             value_T = self.module.values(part.packed)
             loss = objective.value_loss(part, value_T, part.old_value_T, part.return_T)
             error_M = (value_T.detach() - part.return_T)[part.mask_T]

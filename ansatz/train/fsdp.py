@@ -43,23 +43,6 @@ class ShardedForward(nn.Module):
         return function(*args)
 
 
-def shard(model: nn.Module, layers: Iterable[nn.Module], mesh: DeviceMesh, *, dtype: torch.dtype) -> ShardedForward:
-    """Shard the weights of a model in place: each layer, then the rest with the root. Return the root.
-
-    dtype: the type that the model computes in. The weights of a model that is trained are kept in float32.
-    """
-    precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
-    if any(parameter.requires_grad for parameter in model.parameters()):
-        for parameter in model.parameters():  # also frozen ones, because all weights of a layer need one type
-            parameter.data = parameter.data.float()
-    for layer in layers:
-        fully_shard(layer, mesh=mesh, mp_policy=precision)
-    root = ShardedForward(model)
-    fully_shard(root, mesh=mesh, mp_policy=precision)
-    _sum_gradients(root)
-    return root
-
-
 def rank_mesh(device: str, *, size: int, shard_size: int) -> DeviceMesh:
     """Return the mesh of all ranks of the default process group. shard_size: ranks that share one copy of the weights.
 
@@ -155,7 +138,21 @@ class ShardedPlacement:
         return dataclasses.replace(policy, sharded=self.shard(policy.model, policy.model, dtype))
 
     def shard(self, module: nn.Module, transformer: nn.Module, dtype: torch.dtype) -> nn.Module:
-        return shard(module, _layers(transformer), self._mesh, dtype=dtype)
+        """Shard the weights in place: each layer, then the rest with the root.
+
+        dtype: the type that the module computes in. The weights of one that is trained are kept in float32.
+        """
+        layers = _layers(transformer)
+        precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
+        if any(parameter.requires_grad for parameter in module.parameters()):
+            for parameter in module.parameters():  # also frozen ones, because all weights of a layer need one type
+                parameter.data = parameter.data.float()
+        for layer in layers:
+            fully_shard(layer, mesh=self._mesh, mp_policy=precision)
+        root = ShardedForward(module)
+        fully_shard(root, mesh=self._mesh, mp_policy=precision)
+        _sum_gradients(root)
+        return root
 
     def gathered(self, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
         """Yield whole tensors on the CPU of rank 0."""

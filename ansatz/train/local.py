@@ -122,8 +122,8 @@ class LocalTrainer:
 
         A critic that comes from a reward model with extra layers may change only the weights that `written` marks.
         """
-        if (root := self.placement.shard(critic, critic.transformer, self.dtype)) is not None:
-            critic.policy = dataclasses.replace(critic.policy, sharded=root)
+        root = self.placement.shard(critic, critic.transformer, self.dtype)
+        critic.policy = dataclasses.replace(critic.policy, sharded=root)
         optimizer = self.placement.optimizer(self.settings.optimizer)(critic, self.dtype)
         written = {name: placed_like(mask, optimizer.masters[name]) for name, mask in critic.written.items()}
         return TrainedCritic(critic, optimizer, self.settings.tokens_per_microbatch, written, self.ranks)

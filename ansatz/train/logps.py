@@ -23,20 +23,13 @@ from ansatz.train.ranks import ONE_RANK, Ranks, scatter_shares, split_for_rank
 V = TypeVar("V")
 
 
-def logps_of(
-    policy: Policy,
-    packed: PackedRollouts,
-    *,
-    tokens_per_microbatch: int,
-    temperature: float = 1.0,
-    ranks: Ranks = ONE_RANK,
-) -> Tensor:
+def logps_of(policy: Policy, packed: PackedRollouts, *, tokens_per_microbatch: int, temperature: float = 1.0) -> Tensor:
     """Compute log-probs [T] without gradient, one microbatch after the other; 0 outside the mask."""
 
     def logps(part: PackedRollouts) -> Tensor:
         return token_logps(policy, part, temperature=temperature)[0]
 
-    return without_gradient(logps, policy, packed, tokens_per_microbatch, ranks)
+    return without_gradient(logps, policy, packed, tokens_per_microbatch, ONE_RANK)
 
 
 def exact_kl(
