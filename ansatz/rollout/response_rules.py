@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from ansatz.environments.base import EnvironmentSpec, Message, Observation
 from ansatz.environments.episode import Episode
@@ -16,7 +16,7 @@ from ansatz.prompts.chat_responses import TurnRenderer
 from ansatz.prompts.tokenizer import Tokenizer
 from ansatz.rollout.base import Sampling
 from ansatz.special_tokens import special_tokens
-from ansatz.types import Finish, Problem
+from ansatz.types import Finish, Problem, Rollout
 
 EncodeMessages = Callable[[Problem, Sequence[Message]], Sequence[int]]
 
@@ -128,31 +128,16 @@ def build_rules(
     )
 
 
-class Prefix(Protocol):
-    """The part of `Rollout` that a resumed response starts with."""
-
-    @property
-    def token_ids(self) -> tuple[int, ...]: ...
-
-    @property
-    def sampled_mask(self) -> tuple[bool, ...]: ...
-
-
 class ResponseState:
     """One growing response: its tokens, which of them the policy sampled, and which tokens are forced in next.
 
     When a turn ends, the response is `waiting` until `observe` is called with the environment's answer to `turn_text`.
     Until then there is no next token.
 
-    problem: of the response. prefix: the earlier part of a resumed response, answers of its environment included.
+    problem: of the response. partial: the earlier part of a resumed response, answers of its environment included.
     """
 
-    def __init__(
-        self,
-        rules: ResponseRules,
-        problem: Problem,
-        prefix: Prefix | None = None,
-    ) -> None:
+    def __init__(self, rules: ResponseRules, problem: Problem, partial: Rollout | None = None) -> None:
         self._rules, self._problem = rules, problem
         self.token_ids: list[int] = []
         self.is_sampled: list[bool] = []
@@ -166,8 +151,8 @@ class ResponseState:
         self._from_index = 0  # stop strings count from here, which is after the last forced token
         self._budget_checked = rules.thinking_budget == 0
         self._thought_closed_by_force = False
-        if prefix is not None:
-            self._resume(prefix.token_ids, prefix.sampled_mask or (True,) * len(prefix.token_ids))
+        if partial is not None:
+            self._resume(partial.token_ids, partial.sampled_mask or (True,) * partial.num_tokens)
 
     @property
     def forced_token(self) -> int:

@@ -7,42 +7,34 @@ from dataclasses import dataclass
 
 from ansatz.rollout.base import first_samples
 from ansatz.rollout.response_rules import ResponseState
-from ansatz.types import Finish, Problem, Prompt, Rollout
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartialResponse:
-    """The tokens of an unfinished rollout so far. Fields as in `Rollout`."""
-
-    token_ids: tuple[int, ...]
-    behavior_logps: tuple[float, ...]
-    num_candidates: tuple[int, ...]
-    sampled_mask: tuple[bool, ...]
+from ansatz.types import Finish, Prompt, Rollout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleRequest:
-    """Samples of one prompt, or one rollout to resume. index: its position among the requests of the call."""
+    """Samples of one prompt, or one rollout to resume. index: its position among the requests of the call.
+
+    partial: the rollout to resume; None for samples.
+    """
 
     index: int
-    problem: Problem
-    prompt_ids: tuple[int, ...]
+    prompt: Prompt
     samples: range
-    partial: PartialResponse | None = None
+    partial: Rollout | None = None
 
     @property
     def num_rows(self) -> int:
         return len(self.samples)
 
     @property
-    def prefix_ids(self) -> tuple[int, ...]:
-        """The response tokens so far."""
-        return self.partial.token_ids if self.partial else ()
+    def num_tokens(self) -> int:
+        """The number of response tokens so far."""
+        return self.partial.num_tokens if self.partial else 0
 
     @property
     def context_ids(self) -> tuple[int, ...]:
         """The tokens that the cache must hold before the next one is sampled."""
-        return self.prompt_ids + self.prefix_ids
+        return self.prompt.token_ids + (self.partial.token_ids if self.partial else ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,26 +57,15 @@ def build_requests(prompts: Sequence[Prompt], num_samples: int, unfinished: Sequ
     """Build one request per prompt, then one per unfinished rollout."""
     firsts = first_samples(prompts, num_samples, unfinished)
     new = [
-        SampleRequest(
-            index=index,
-            problem=prompt.problem,
-            prompt_ids=prompt.token_ids,
-            samples=range(first, first + num_samples),
-        )
+        SampleRequest(index=index, prompt=prompt, samples=range(first, first + num_samples))
         for index, (prompt, first) in enumerate(zip(prompts, firsts, strict=True))
     ]
     resumed = [
         SampleRequest(
             index=index,
-            problem=rollout.prompt.problem,
-            prompt_ids=rollout.prompt.token_ids,
+            prompt=rollout.prompt,
             samples=range(rollout.sample, rollout.sample + 1),
-            partial=PartialResponse(
-                token_ids=rollout.token_ids,
-                behavior_logps=rollout.behavior_logps,
-                num_candidates=rollout.num_candidates or (0,) * rollout.num_tokens,
-                sampled_mask=rollout.sampled_mask,
-            ),
+            partial=rollout,
         )
         for index, rollout in enumerate(unfinished, len(prompts))
     ]

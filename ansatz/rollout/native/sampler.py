@@ -93,7 +93,6 @@ class NativeSampler:
                 f"response of {begun} tokens. Set it to {begun + 1} or more."
             )
         requests = build_requests(prompts, sampling.num_samples, unfinished)
-        sources = [*prompts, *unfinished]
         rollouts: dict[tuple[int, int], Rollout] = {}
         if not requests:
             return []
@@ -120,7 +119,7 @@ class NativeSampler:
             )
             endings = Endings(calls, report)  # reports a rollout once its environment, if any, has given its reward
             for response in responses:
-                rollout = self._rollout(sources[response.request_index], response, sampling)
+                rollout = self._rollout(requests[response.request_index], response, sampling)
                 key, state = (response.request_index, response.sample), response.state
                 if state is None:
                     report(key, rollout)
@@ -139,16 +138,15 @@ class NativeSampler:
         if not self._token_bytes:
             return self.max_concurrent or DEFAULT_SLOTS
         shared = not self.policy.caches_latents
-        prompt_share = max(-(-len(each.prompt_ids) // (each.num_rows if shared else 1)) for each in requests)
+        prompt_share = max(-(-len(each.prompt.token_ids) // (each.num_rows if shared else 1)) for each in requests)
         span = sampling.max_response_tokens + prompt_share
         free = free_bytes(self.policy.device)
         return slots_that_fit(free, self._token_bytes, span, requested=self.max_concurrent)
 
-    def _rollout(self, source: Prompt | Rollout, response: FinishedResponse, sampling: Sampling) -> Rollout:
-        prompt, partial = (source.prompt, source) if isinstance(source, Rollout) else (source, None)
-        num_new = len(response.token_ids) - (partial.num_tokens if partial else 0)
+    def _rollout(self, request: SampleRequest, response: FinishedResponse, sampling: Sampling) -> Rollout:
+        partial, num_new = request.partial, len(response.token_ids) - request.num_tokens
         return Rollout(
-            prompt=prompt,
+            prompt=request.prompt,
             sample=response.sample,
             token_ids=response.token_ids,
             behavior_logps=response.behavior_logps,

@@ -25,10 +25,10 @@ from ansatz.rollout.native.equal_rows import panels_of
 from ansatz.rollout.native.forward import DecodeStep, FastDecodeStep, ReferenceDecodeStep
 from ansatz.rollout.native.fused import CompiledDecodeStep
 from ansatz.rollout.native.graphs import Capture, StepGraph
-from ansatz.rollout.native.requests import FinishedResponse, PartialResponse, SampleRequest
+from ansatz.rollout.native.requests import FinishedResponse, SampleRequest
 from ansatz.rollout.response_rules import ResponseRules, ResponseState
 from ansatz.rollout.sampling import draw_seeds, kernels_on, noise_key, sample_tokens
-from ansatz.types import Finish
+from ansatz.types import Finish, Rollout
 
 _PREFILL_STEP = 16  # prompts of one prefill are rounded up to multiples of this
 _LOOK_EVERY = 4  # steps with graphs: looking at which rows have ended makes the host wait for the GPU
@@ -111,7 +111,7 @@ class Slots:
         self.reads_lengths = not isinstance(step, FastDecodeStep | ReferenceDecodeStep)
         # Such a step with graphs gets the largest cache at once, so that few graphs are captured.
         self.has_all_room = self.reads_lengths and self.graph is not None
-        self.longest = max(len(request.prompt_ids) for request in requests) + sampling.max_response_tokens
+        self.longest = max(len(request.prompt.token_ids) for request in requests) + sampling.max_response_tokens
         # A group's prompt is stored apart from its slots, which then hold responses only.
         span = sampling.max_response_tokens if all(request.num_rows > 1 for request in requests) else self.longest
         least_span = round_up(span, SPAN_STEP) if self.has_all_room else 0
@@ -263,11 +263,10 @@ class Slots:
         budget = sampling.max_call_tokens or sampling.max_response_tokens
         rows: list[tuple[int, int, int, int, int]] = []
         for request in requests:
-            num_tokens = len(request.prefix_ids)
-            max_tokens = min(num_tokens + budget, sampling.max_response_tokens)
+            max_tokens = min(request.num_tokens + budget, sampling.max_response_tokens)
             for sample in request.samples:
-                key = noise_key(sampling.seed, sampling.step, request.problem.id, sample)
-                rows.append((request.index, sample, key, num_tokens, max_tokens))
+                key = noise_key(sampling.seed, sampling.step, request.prompt.problem.id, sample)
+                rows.append((request.index, sample, key, request.num_tokens, max_tokens))
             if request.partial:
                 self._restore(self.active + len(rows) - 1, request.partial)
         names = ("request", "sample", "noise_key", "num_tokens", "max_tokens")
@@ -278,15 +277,16 @@ class Slots:
         self.active += len(rows)
         if self.rules:
             self.states += [
-                ResponseState(self.rules, request.problem, request.partial)
+                ResponseState(self.rules, request.prompt.problem, request.partial)
                 for request in requests
                 for _ in request.samples
             ]
 
-    def _restore(self, slot: int, partial: PartialResponse) -> None:
+    def _restore(self, slot: int, partial: Rollout) -> None:
         """Write the tokens of an unfinished rollout into its slot."""
         stores = (self.token_SN, self.logp_SN, self.num_candidates_SN)
-        fields = (partial.token_ids, partial.behavior_logps, partial.num_candidates)
+        num_candidates = partial.num_candidates or (0,) * partial.num_tokens
+        fields = (partial.token_ids, partial.behavior_logps, num_candidates)
         for store_SN, values in zip(stores, fields, strict=True):
             store_SN[slot, : len(values)] = torch.tensor(values, device=store_SN.device)
 
