@@ -3,7 +3,7 @@
 Axes: S slots, B active rows (always slots 0..B-1), K key/value heads, P cached positions, D head size, L prompt length,
 R prompts shared by several rows, C their columns, M moved rows. Token p of a row is stored at [slot, :, p]. If the row
 shares a prompt, p counts from the end of that prompt. Cells beyond a row's length hold stale values, which the caller
-masks. X are the positions under that mask: the columns of shared prompts, then the columns of the slot. In `WriteIndex`
+masks. X are the positions under that mask: the columns of shared prompts, then the columns of the slot. In `begin_step`
 C are cells, and P places: R x K x group_size, one for each row that shares a prompt and each head (`SharedPrompts`).
 
 Transformers' models call `update`, `get_seq_length` and `get_mask_sizes` of both caches. They are given the positions,
@@ -51,18 +51,6 @@ class PrefillCache(Cache):
         return query_length, 0
 
 
-class WriteIndex(NamedTuple):
-    """The indices of one decode step. cell_C: cells that the step writes. window_mask_B11X: the mask of layers with a
-    sliding window, empty if there are none. pair_P: the row and head, as one number, at each place. place_P: the place
-    of each row and head. unshared_B: rows without a shared prompt."""
-
-    cell_C: Tensor
-    pair_P: Tensor
-    place_P: Tensor
-    unshared_B: Tensor
-    window_mask_B11X: Tensor
-
-
 class RowPlaces(NamedTuple):
     """The positions that each row sees in a decode step, for `native.fused`.
 
@@ -87,6 +75,7 @@ class SlotCache(Cache):
     rows: see `RowPlaces`.
     reallocations: number of times that stored values have moved to other memory.
     position_bound: larger than every position of the current step, shared prompts included.
+    window_mask: of layers with a sliding window in this step, [B, 1, 1, X]; None if there are none.
     """
 
     def __init__(self, num_slots: int, *, group_size: int = 1, least_span: int = 0) -> None:
@@ -96,7 +85,10 @@ class SlotCache(Cache):
         self._kv: list[tuple[Tensor, Tensor]] = []
         self._prompts: list[tuple[Tensor, Tensor]] = []
         empty = torch.empty(0, dtype=torch.long)
-        self.write_index = WriteIndex(empty, empty, empty, empty, empty)
+        self._cell_C = empty  # the cells that the step writes
+        self._sharing: dict[str, Tensor] = {}
+        """The fields of `SharedPrompts` that are the same in every layer."""
+        self.window_mask: Tensor | None = None
         self.rows = RowPlaces(empty, empty, empty)
 
     @property
@@ -161,13 +153,7 @@ class SlotCache(Cache):
         if not self.num_prompts:
             return None
         key_RKCD, value_RKCD = self._prompts[layer]
-        return SharedPrompts(
-            key_RKCD=key_RKCD,
-            value_RKCD=value_RKCD,
-            pair_P=self.write_index.pair_P,
-            place_P=self.write_index.place_P,
-            unshared_B=self.write_index.unshared_B,
-        )
+        return SharedPrompts(key_RKCD=key_RKCD, value_RKCD=value_RKCD, **self._sharing)
 
     def move(self, source_M: Tensor, target_M: Tensor, length: int) -> None:
         """Move the first `length` positions of slots source_M into slots target_M, which finished rows have left."""
@@ -186,11 +172,6 @@ class SlotCache(Cache):
             for stored_SKPD, copied_KLD in zip(stored, copied, strict=True):
                 stored_SKPD[slot, :, : copied_KLD.shape[1]] = copied_KLD
 
-    @property
-    def window_mask(self) -> Tensor | None:
-        """The mask of layers with a sliding window in this step."""
-        return self.write_index.window_mask_B11X if self.write_index.window_mask_B11X.numel() else None
-
     def begin_step(
         self,
         position_B: Tensor,
@@ -203,7 +184,7 @@ class SlotCache(Cache):
         """Set where the next token of each row is written. Attention sees all positions of the cache.
 
         position_B: the position in the row's own slot. prompt_B: the shared prompt of the row, -1 for none.
-        member_B: the row's index among the rows of that prompt. window_mask: see `WriteIndex`.
+        member_B: the row's index among the rows of that prompt.
         """
         heads, self.position_bound = self.num_heads, position_bound
         row_B = torch.arange(len(position_B), device=position_B.device)
@@ -217,8 +198,8 @@ class SlotCache(Cache):
         pair_P = torch.zeros(places + 1, dtype=torch.long, device=position_B.device)
         pair_P[target_BK.flatten()] = pair_BK.flatten()
         place_P = place_BK.flatten().clamp(0, max(places - 1, 0))
-        near_B11X = position_B[:0] if window_mask is None else window_mask
-        self.write_index = WriteIndex(cell_BK.flatten(), pair_P[:-1], place_P, prompt_B < 0, near_B11X)
+        self._sharing = {"pair_P": pair_P[:-1], "place_P": place_P, "unshared_B": prompt_B < 0}
+        self._cell_C, self.window_mask = cell_BK.flatten(), window_mask
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
@@ -228,7 +209,7 @@ class SlotCache(Cache):
     def write(self, layer: int, key_BKD: Tensor, value_BKD: Tensor) -> tuple[Tensor, Tensor]:
         """Store one token per row, and return the keys and values that its attention sees, each [B, K, P, D]."""
         for stored_SKPD, new_BKD in zip(self._kv[layer], (key_BKD, value_BKD), strict=True):
-            stored_SKPD.flatten(0, 2).index_copy_(0, self.write_index.cell_C, new_BKD.flatten(0, 1))
+            stored_SKPD.flatten(0, 2).index_copy_(0, self._cell_C, new_BKD.flatten(0, 1))
         key_SKPD, value_SKPD = self._kv[layer]
         return key_SKPD[: len(key_BKD)], value_SKPD[: len(key_BKD)]
 
