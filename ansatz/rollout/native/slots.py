@@ -52,25 +52,24 @@ _COLUMNS = (
 class ParkedRow:
     """A row that waits outside the slots for its environment. values: its entries of `Slots.column`.
 
-    token_N, logp_N, num_candidates_N: the tokens so far. layers_kv: keys and values of its own slot, each [K, P, D], in
-    the host's memory.
+    stored: its entries of `Slots.stores`, each [N]. layers_kv: keys and values of its own slot, each [K, P, D], in the
+    host's memory.
     """
 
     state: ResponseState
     values: dict[str, int]
-    token_N: Tensor
-    logp_N: Tensor
-    num_candidates_N: Tensor
+    stored: list[Tensor]
     layers_kv: list[tuple[Tensor, Tensor]]
 
     def finished(self, finish: Finish) -> FinishedResponse:
         """Return the response, if it has ended while it was parked."""
+        token_ids, logps, num_candidates = (tuple(values_N.tolist()) for values_N in self.stored)
         return FinishedResponse(
             request_index=self.values["request"],
             sample=self.values["sample"],
-            token_ids=tuple(self.token_N.tolist()),
-            behavior_logps=tuple(self.logp_N.tolist()),
-            num_candidates=tuple(self.num_candidates_N.tolist()),
+            token_ids=token_ids,
+            behavior_logps=logps,
+            num_candidates=num_candidates,
             finish=finish,
             state=self.state,
         )
@@ -78,7 +77,7 @@ class ParkedRow:
 
 class Slots:
     """The rows of the batch. `column` holds the integers of each slot (see _COLUMNS), and `token_SN`, `logp_SN` and
-    `num_candidates_SN` its tokens so far.
+    `num_candidates_SN`, together `stores`, its tokens so far.
 
     states: one per active row if the call uses rules. Without rules it is empty, and no row is handled on its own.
     parked: rows that have left their slots for as long as their environments take (`parking.ParkingLot`).
@@ -124,6 +123,7 @@ class Slots:
         self.token_SN = torch.zeros(num_rows, sampling.max_response_tokens + 1, dtype=torch.long, device=device)
         self.num_candidates_SN = torch.zeros_like(self.token_SN)
         self.logp_SN = torch.zeros(num_rows, sampling.max_response_tokens + 1, device=device)
+        self.stores = self.token_SN, self.logp_SN, self.num_candidates_SN
         self._steps = 0
 
     @property
@@ -221,16 +221,14 @@ class Slots:
         """Move active rows out of their slots, into `parked`."""
         slot_M = torch.tensor(slots, device=self.policy.device)
         columns = {name: column[slot_M].tolist() for name, column in self.column.items()}
-        stores = [store_SN[slot_M].cpu() for store_SN in (self.token_SN, self.logp_SN, self.num_candidates_SN)]
+        stores = [store_SN[slot_M].cpu() for store_SN in self.stores]
         lengths = [length - shared for length, shared in zip(columns["length"], columns["shared"], strict=True)]
         layers_kv = self.cache.copy_out(slot_M, max(lengths))
         rows = [
             ParkedRow(
                 state=self.states[slot],
                 values=(values := {name: column[index] for name, column in columns.items()}),
-                token_N=stores[0][index, : values["num_tokens"]],
-                logp_N=stores[1][index, : values["num_tokens"]],
-                num_candidates_N=stores[2][index, : values["num_tokens"]],
+                stored=[store_MN[index, : values["num_tokens"]] for store_MN in stores],
                 layers_kv=[(key[index, :, :length], value[index, :, :length]) for key, value in layers_kv],
             )
             for index, (slot, length) in enumerate(zip(slots, lengths, strict=True))
@@ -249,8 +247,7 @@ class Slots:
         for name, column in self.column.items():
             column[slot_M] = torch.tensor([row.values[name] for row in rows], device=device)
         for slot, row in enumerate(rows, self.active):
-            stores = (self.token_SN, self.logp_SN, self.num_candidates_SN)
-            for store_SN, values_N in zip(stores, (row.token_N, row.logp_N, row.num_candidates_N), strict=True):
+            for store_SN, values_N in zip(self.stores, row.stored, strict=True):
                 store_SN[slot, : len(values_N)] = values_N
             self.cache.copy_in(slot, row.layers_kv)
         self.states += [row.state for row in rows]
@@ -284,10 +281,9 @@ class Slots:
 
     def _restore(self, slot: int, partial: Rollout) -> None:
         """Write the tokens of an unfinished rollout into its slot."""
-        stores = (self.token_SN, self.logp_SN, self.num_candidates_SN)
         num_candidates = partial.num_candidates or (0,) * partial.num_tokens
         fields = (partial.token_ids, partial.behavior_logps, num_candidates)
-        for store_SN, values in zip(stores, fields, strict=True):
+        for store_SN, values in zip(self.stores, fields, strict=True):
             store_SN[slot, : len(values)] = torch.tensor(values, device=store_SN.device)
 
     def decode(self) -> None:
@@ -494,7 +490,7 @@ class Slots:
         if len(hole_M):
             length_M = self.column["length"][source_M] - self.column["shared"][source_M]
             self.cache.move(source_M, hole_M, int(length_M.max()))
-            for column in (*self.column.values(), self.token_SN, self.logp_SN, self.num_candidates_SN):
+            for column in (*self.column.values(), *self.stores):
                 column[hole_M] = column[source_M]
         if self.rules:
             for hole, source in zip(hole_M.tolist(), source_M.tolist(), strict=True):
