@@ -29,8 +29,7 @@ from tests.rewards.chat_server import ChatServer
 HAND_ON = {
     "It gives the text to an environment or its tool": (
         "environments/calls.py:EnvironmentCalls.answer environments/endings.py:Endings.add "
-        "environments/episode.py:Episode._call environments/episode.py:Episode._step "
-        "environments/episode.py:Episode.answer environments/episode.py:Episode.answer_at_once "
+        "environments/episode.py:Episode._call environments/episode.py:Episode.answer "
         "environments/tags.py:TagEnvironment.step"
     ),
     "It gives the program to the sandbox": (

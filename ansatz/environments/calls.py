@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager, suppress
 from typing import Any, Generic, TypeVar
 
 from ansatz.environments.base import EnvironmentSpec, Observation, is_overridden
-from ansatz.environments.episode import Episode
+from ansatz.environments.episode import Episode, at_once
 from ansatz.errors import RolloutError, StorageError
 from ansatz.own_clock import Deadline
 from ansatz.types import EnvironmentReward, Problem
@@ -58,7 +58,7 @@ class EnvironmentCalls:
     def answer(self, episode: Episode, turn: str) -> Observation | None:
         """Return the answer to one turn, for a sampler that has nothing else to do meanwhile."""
         if self.spec.sample.instant:
-            return episode.answer_at_once(turn)
+            return at_once(episode.answer(turn))
         self.submit([(None, episode, turn)])
         ((_, answer),) = self.finished(wait=True)
         return answer
@@ -74,7 +74,7 @@ class EnvironmentCalls:
     def submit_reward(self, key: Any, episode: Episode, open_turn: str) -> None:
         """Begin to ask for the reward of a response that has ended. `rewards` gives it under this key."""
         if self.spec.sample.instant:
-            self._rewards.add(key, episode.reward_at_once(open_turn))
+            self._rewards.add(key, at_once(episode.reward(open_turn)))
             return
         self._open.add(episode)
         self._begin(self._rewards, [(key, episode.reward(open_turn))])

@@ -68,29 +68,18 @@ class Episode:
         finally:
             await self.close()
 
-    def opened_at_once(self) -> Problem:
-        """Return the result of `opened` of an instant environment, in this thread."""
-        return _at_once(self.opened())
-
     def replay(self, turn: str) -> None:
         """Replay a turn of a resumed response, whose observation is known. Before its next turn, the environment sees
         it."""
         self._earlier.append(turn)
-
-    def answer_at_once(self, turn: str) -> Observation | None:
-        """Return the result of `answer` of an instant environment, in this thread."""
-        return _at_once(self.answer(turn))
-
-    def reward_at_once(self, open_turn: str) -> EnvironmentReward | None:
-        """Return the result of `reward` of an instant environment, in this thread."""
-        return _at_once(self.reward(open_turn))
 
     async def answer(self, turn: str) -> Observation | None:
         """Return the observation that the policy sees after a turn. None: the response is done. Errors become
         observations, except a full disk, which says nothing about the turn."""
         settings = self._spec.settings
         try:
-            observation = whole(await self._step(turn))
+            instance = await self._start()
+            observation = whole(await self._call(instance, instance.environment.step, turn))
             if observation is None or isinstance(observation, str):
                 return self._show(observation) if observation else None
             if (problem := self._no_messages(observation)) is None:
@@ -159,10 +148,6 @@ class Episode:
         if instance is not None and instance.take_closing():
             with contextlib.suppress(Exception):
                 await self._call(instance, instance.environment.close)
-
-    async def _step(self, turn: str) -> Any:
-        instance = await self._start()
-        return await self._call(instance, instance.environment.step, turn)
 
     async def _start(self) -> _Instance:
         """Return the environment, which has been given the problem and the turns of a resumed response."""
@@ -281,8 +266,8 @@ def _find_fault_of_messages(value: Any) -> str | None:
     return None
 
 
-def _at_once(call: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a call that never waits."""
+def at_once(call: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a call that never waits, as of an instant environment."""
     try:
         call.send(None)
     except StopIteration as finished:

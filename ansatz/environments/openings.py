@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ansatz.environments.base import EnvironmentSpec
 from ansatz.environments.calls import environment_calls
-from ansatz.environments.episode import Episode
+from ansatz.environments.episode import Episode, at_once
 from ansatz.environments.opened_problems import is_opened
 from ansatz.errors import ConfigError
 from ansatz.types import Problem
@@ -27,7 +27,7 @@ def with_openings(problems: Sequence[Problem], spec: EnvironmentSpec | None) -> 
     new = [index for index, problem in enumerate(problems) if not is_opened(problem)]
     episodes = [Episode(spec, problems[index]) for index in new]
     if spec.sample.instant:
-        openings = [episode.opened_at_once() for episode in episodes]
+        openings = [at_once(episode.opened()) for episode in episodes]
     else:
         with environment_calls(spec) as calls:
             assert calls is not None

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ansatz.data.long_numbers import long_numbers
 from ansatz.environments.base import bind_environment
+from ansatz.environments.episode import at_once
 from ansatz.loop.builders import tokenizer_texts
 from ansatz.models.load import load_policy
 from ansatz.models.tiny import build_tiny_model
@@ -39,7 +40,7 @@ def test_the_calculator_answers_a_demonstration_with_the_tokens_that_it_has(tmp_
             assert state.forced_token in (-1, token)
             state.append(token)
             if state.waiting:
-                state.observe(state.episode.answer_at_once(state.turn_text))
+                state.observe(at_once(state.episode.answer(state.turn_text)))
         assert state.ended
         assert state.sampled_mask == demonstration.assistant_mask
         assert state.sampled_mask.count(False) > 5

@@ -11,6 +11,7 @@ from chat_families import FAMILIES, TOOL_FAMILIES, template_ids, tokenizer
 
 from ansatz.config.chat import ChatTemplate
 from ansatz.environments.base import EnvironmentSpec, bind_environment
+from ansatz.environments.episode import at_once
 from ansatz.environments.tool_calls import read_turn
 from ansatz.errors import ModelError
 from ansatz.prompts.chat_responses import TurnRenderer
@@ -209,7 +210,7 @@ def sampled(name: str, response: tuple[dict[str, Any], ...]) -> tuple[list[int],
         state.append(state.forced_token if state.forced_token >= 0 else next(policy))
         if state.waiting:
             assert state.episode
-            state.observe(state.episode.answer_at_once(state.turn_text))
+            state.observe(at_once(state.episode.answer(state.turn_text)))
     assert next(policy, None) is None
     return [*render(problem, spec.chat, words).token_ids, *state.token_ids], state.is_sampled
 
