@@ -55,8 +55,6 @@ class LeaseBook(Generic[TicketT]):
         self._deadlines: list[tuple[float, int, TicketT, str]] = []
         self._of_worker: dict[str, dict[TicketT, float]] = {}
         self._count = itertools.count()
-        self.reopened = 0
-        """Leases that ended without an answer."""
 
     def add(self, ticket: TicketT, batch: Batch, order: tuple[Any, ...]) -> None:
         """Add a new ticket, open. Within a batch and among batches, smaller orders are leased first."""
@@ -126,17 +124,17 @@ class LeaseBook(Generic[TicketT]):
         """End all leases of a worker, and return the tickets that are open again because of that."""
         return [ticket for ticket in list(self._of_worker.get(worker, ())) if self._give_up(ticket, worker)]
 
-    def expire(self, now: float) -> dict[str, list[TicketT]]:
-        """End the leases whose deadline has passed. Return, by worker, the tickets that it has not answered."""
-        expired: dict[str, list[TicketT]] = {}
-        while self._deadlines and self._deadlines[0][0] <= now:
-            until, _, ticket, worker = heapq.heappop(self._deadlines)
-            if self._of_worker.get(worker, {}).get(ticket) == until:
-                self._give_up(ticket, worker)
-                expired.setdefault(worker, []).append(ticket)
+    def expire(self, now: float) -> list[TicketT]:
+        """End the leases whose deadline has passed. Return their tickets."""
+        expired = list[TicketT]()
+        while (deadline := self.next_deadline()) is not None and deadline <= now:
+            _, _, ticket, worker = heapq.heappop(self._deadlines)
+            self._give_up(ticket, worker)
+            expired.append(ticket)
         return expired
 
     def next_deadline(self) -> float | None:
+        """Return the next deadline of a running lease. Remove those of leases that have ended on the way."""
         while self._deadlines:
             until, _, ticket, worker = self._deadlines[0]
             if self._of_worker.get(worker, {}).get(ticket) == until:
@@ -177,7 +175,6 @@ class LeaseBook(Generic[TicketT]):
         if entry.digest is not None or entry.until_of:
             return False
         self._single.pop(ticket, None)
-        self.reopened += 1
         self._reopen(ticket)
         return True
 

@@ -165,7 +165,7 @@ class Pool:
     def do_due(self) -> float:
         """Do everything that does not need another event. Return the seconds until more will be due."""
         self._workers.run_timers()
-        self.counts.reopened += sum(len(keys) for keys in self._book.expire(self._cluster.now()).values())
+        self.counts.reopened += len(self._book.expire(self._cluster.now()))
         self._assign()
         now, times = self._cluster.now(), [self._workers.next_timer()]
         times += [deadline] if (deadline := self._book.next_deadline()) is not None else []
@@ -252,7 +252,7 @@ class Pool:
             self._workers.lied(slot, f"its answer to {_name(key)} is not from weights {ticket.version}")
             return
         now = self._cluster.now()
-        seconds = now - (slot.call.since if slot.call else slot.health.since)
+        seconds = now - (slot.call or slot.health).since
         landing = landed(ticket, rollouts, worker=slot.worker, seconds=seconds)
         outcome = self._book.land(key, slot.worker, landing.digest)
         if outcome is Landing.FIRST:

@@ -88,7 +88,6 @@ class WorkerRow(NamedTuple):
 
     worker: str
     state: State
-    weights: Weights | None
     seconds: float
     doing: str
 
@@ -122,7 +121,6 @@ class WorkerSet:
         self.published: dict[Weights, Confirmation] = {}
         self.idle: dict[Weights, dict[int, Slot]] = {}
         """Workers that are ready and idle, by weights, then by index."""
-        self._num_retired = 0
         self._short_since: float | None = None
         self._without_weights = list[Slot]()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
@@ -145,7 +143,7 @@ class WorkerSet:
     @property
     def num_left(self) -> int:
         """Workers whose budget of restarts is not spent."""
-        return self._num_workers - self._num_retired
+        return sum(slot.health.state is not State.RETIRED for slot in self._slots)
 
     def all_idle(self) -> list[Slot]:
         return [slot for slots in self.idle.values() for slot in slots.values()]
@@ -172,13 +170,7 @@ class WorkerSet:
         """Return the current work of every worker, and its duration so far."""
         now = self._cluster.now()
         return [
-            WorkerRow(
-                slot.worker,
-                slot.health.state,
-                slot.health.weights,
-                now - (slot.call.since if slot.call else slot.health.since),
-                _doing(slot),
-            )
+            WorkerRow(slot.worker, slot.health.state, now - (slot.call or slot.health).since, _doing(slot))
             for slot in self._slots
         ]
 
@@ -206,14 +198,11 @@ class WorkerSet:
         if isinstance(event, Died):
             self._lose(slot, event.cause)
         elif isinstance(event, Joined):
-            self._joined(slot)
+            slot.no_room = ""
+            self._load(slot)
         elif slot.call is not None and event.call == slot.call.number:
             self._end_call(slot, slot.call, event)
         return None
-
-    def _joined(self, slot: Slot) -> None:
-        slot.no_room = ""
-        self._load(slot)
 
     def _load(self, slot: Slot) -> None:
         """Let a worker load the weights that open tickets need first, or the newest, or the next to be published."""
@@ -308,7 +297,6 @@ class WorkerSet:
         text = f"{slot.worker} is dead ({reason}); {reopened} groups are open again."
         if delay is None:
             slot.health.retired(now)
-            self._num_retired += 1
             self._on_event(f"{text} Its budget of {slot.budget.restarts} restarts is spent.")
             self._check_enough()
         else:

@@ -35,8 +35,8 @@ def test_the_first_answer_wins_and_later_ones_are_compared_with_it():
 def test_an_answer_after_the_lease_has_ended_is_late():
     leases = book(1)
     leases.lease("w", "a", 1, now=0.0, until=1.0)
-    assert leases.expire(0.9) == {}
-    assert leases.expire(1.0) == {"w": [1]}
+    assert leases.expire(0.9) == []
+    assert leases.expire(1.0) == [1]
     assert leases.land(1, "w", "x") is Landing.LATE
     assert leases.lease("v", "a", 1, now=2.0, until=3.0) == [1]
     assert leases.land(1, "v", "x") is Landing.FIRST
@@ -47,7 +47,7 @@ def test_an_answer_to_a_forgotten_ticket_is_late():
     leases.lease("w", "a", 1, now=0.0, until=1.0)
     leases.forget([1])
     assert leases.land(1, "w", "x") is Landing.LATE
-    assert leases.expire(5.0) == {}
+    assert leases.expire(5.0) == []
 
 
 def test_only_tickets_without_another_lease_are_open_again_when_a_worker_dies():
