@@ -86,19 +86,12 @@ class FakeSampler:
             environment=self._environment,
             encode_messages=lambda problem, messages: "".join(f"[{m['content']}]" for m in messages).encode(),
         )
-        rollouts: dict[int, Rollout] = {}
-
-        def report(index: int, rollout: Rollout) -> None:
-            rollouts[index] = rollout
-            if on_finished:
-                on_finished(rollout)
-
         with environment_calls(self._environment) as calls:
-            endings = Endings(calls, report)
+            endings = Endings(calls, on_finished)
             for index, (prompt, sample, partial) in enumerate(wanted):
                 rollout, state = self._rollout(prompt, sample, partial, sampling, rules, calls)
                 endings.add(index, rollout, episode=state.episode, open_turn=state.open_turn)
-            endings.wait()
+            rollouts = endings.wait()
         return [rollouts[index] for index in range(len(wanted))]
 
     def _rollout(

@@ -14,11 +14,12 @@ from ansatz.types import EnvironmentReward, Finish, Rollout
 class Endings:
     """The end of every rollout of one call of a sampler. While one waits for its reward, others are sampled.
 
-    calls: None without an environment. report: called with the key and the rollout, in the thread that samples.
+    calls: None without an environment. on_finished: called with each rollout, in the thread that samples.
     """
 
-    def __init__(self, calls: EnvironmentCalls | None, report: Callable[[Any, Rollout], None]) -> None:
-        self._calls, self._report = calls, report
+    def __init__(self, calls: EnvironmentCalls | None, on_finished: Callable[[Rollout], None] | None) -> None:
+        self._calls, self._on_finished = calls, on_finished
+        self._reported: dict[Any, Rollout] = {}
         self._waiting: dict[Any, tuple[Rollout, Episode]] = {}
 
     def add(self, key: Any, rollout: Rollout, *, episode: Episode | None, open_turn: str) -> None:
@@ -34,10 +35,16 @@ class Endings:
             calls.submit_reward(key, episode, open_turn)
         self._report_rewarded(wait=False)
 
-    def wait(self) -> None:
-        """Report the rollouts that still wait for their reward."""
+    def wait(self) -> dict[Any, Rollout]:
+        """Report the rollouts that still wait for their reward. Return all of them by their keys."""
         while self._waiting:
             self._report_rewarded(wait=True)
+        return self._reported
+
+    def _report(self, key: Any, rollout: Rollout) -> None:
+        self._reported[key] = rollout
+        if self._on_finished:
+            self._on_finished(rollout)
 
     def _report_rewarded(self, *, wait: bool) -> None:
         if self._calls is None or not self._waiting:

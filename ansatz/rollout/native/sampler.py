@@ -93,15 +93,8 @@ class NativeSampler:
                 f"response of {begun} tokens. Set it to {begun + 1} or more."
             )
         requests = build_requests(prompts, sampling.num_samples, unfinished)
-        rollouts: dict[tuple[int, int], Rollout] = {}
         if not requests:
             return []
-
-        def report(key: tuple[int, int], rollout: Rollout) -> None:
-            rollouts[key] = rollout
-            if on_finished:
-                on_finished(rollout)
-
         was_training = self.policy.model.training
         self.policy.model.eval()
         # equal_rows: on some CPUs, a row's bits would otherwise depend on the other rows of its batch.
@@ -117,15 +110,12 @@ class NativeSampler:
                 capture=self._capture,
                 on_tokens=self.on_tokens,
             )
-            endings = Endings(calls, report)  # reports a rollout once its environment, if any, has given its reward
+            endings = Endings(calls, on_finished)
             for response in responses:
-                rollout = self._rollout(requests[response.request_index], response, sampling)
-                key, state = (response.request_index, response.sample), response.state
-                if state is None:
-                    report(key, rollout)
-                else:  # open_turn: what its environment has not been given yet
-                    endings.add(key, rollout, episode=state.episode, open_turn=state.open_turn)
-            endings.wait()
+                rollout, state = self._rollout(requests[response.request_index], response, sampling), response.state
+                episode, open_turn = (state.episode, state.open_turn) if state else (None, "")
+                endings.add((response.request_index, response.sample), rollout, episode=episode, open_turn=open_turn)
+            rollouts = endings.wait()
         self.policy.model.train(was_training)
         return [rollouts[request.index, sample] for request in requests for sample in request.samples]
 

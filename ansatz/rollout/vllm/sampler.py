@@ -90,22 +90,16 @@ class VllmSampler:
         calls: EnvironmentCalls | None,
         on_finished: Callable[[Rollout], None] | None,
     ) -> list[Rollout]:
-        finished: dict[int, Rollout] = {}
-
-        def report(index: int, rollout: Rollout) -> None:
-            finished[index] = rollout
-            if on_finished:
-                on_finished(rollout)
+        endings = Endings(calls, on_finished)
 
         def finish(index: int) -> None:
             response = responses[index]
             rollout = response.rollout(text=self._text, version=self.version)
             endings.add(index, rollout, episode=response.state.episode, open_turn=response.state.open_turn)
 
-        endings = Endings(calls, report)
         work = EngineWork(responses, calls, finish)
         self._with_engine(lambda: self._run(work))
-        endings.wait()
+        finished = endings.wait()
         return [finished[index] for index in range(len(responses))]
 
     def _run(self, work: EngineWork) -> None:
