@@ -16,7 +16,7 @@ from ansatz.models.weights import LiveWeights, WeightSource
 from ansatz.rollout.base import Sampling, check_prompts
 from ansatz.rollout.native.cache import free_bytes, slots_that_fit, token_bytes
 from ansatz.rollout.native.equal_rows import equal_rows
-from ansatz.rollout.native.forward import DecodeStep, ReferenceDecodeStep
+from ansatz.rollout.native.forward import ReferenceDecodeStep
 from ansatz.rollout.native.graphs import Capture, capture_graph
 from ansatz.rollout.native.parking import ParkingLot
 from ansatz.rollout.native.requests import FinishedResponse, SampleRequest, build_requests
@@ -99,25 +99,40 @@ class NativeSampler:
         self.policy.model.eval()
         # equal_rows: on some CPUs, a row's bits would otherwise depend on the other rows of its batch.
         with equal_rows(self.policy), environment_calls(self.environment) as calls:
-            responses = decode(
-                self.policy,
-                self._step,
-                sampling,
-                requests,
-                max_slots=self._max_slots(requests, sampling),
-                rules=rules_for(self.policy, sampling, self.environment),
-                calls=calls,
-                capture=self._capture,
-                on_tokens=self.on_tokens,
-            )
             endings = Endings(calls, on_finished)
-            for response in responses:
+            for response in self._decode(requests, sampling, calls):
                 rollout, state = self._rollout(requests[response.request_index], response, sampling), response.state
                 episode, open_turn = (state.episode, state.open_turn) if state else (None, "")
                 endings.add((response.request_index, response.sample), rollout, episode=episode, open_turn=open_turn)
             rollouts = endings.wait()
         self.policy.model.train(was_training)
         return [rollouts[request.index, sample] for request in requests for sample in request.samples]
+
+    @torch.inference_mode()
+    def _decode(
+        self, requests: Sequence[SampleRequest], sampling: Sampling, calls: EnvironmentCalls | None
+    ) -> Iterator[FinishedResponse]:
+        """Yield each response as soon as it ends. calls: answers the turns of responses; None without environment."""
+        rules, max_slots = rules_for(self.policy, sampling, self.environment), self._max_slots(requests, sampling)
+        waiting = list(requests)[::-1]  # `take_entering` takes them from the end
+        slots = Slots(
+            self.policy, self._step, sampling, waiting, max_slots=max_slots, rules=rules, capture=self._capture
+        )
+        # A row whose environment takes its time gives its slot to others (is parked) and comes back with the answer.
+        parking = None if calls is None else ParkingLot(slots, calls)
+        while waiting or slots.active or slots.parked:
+            if parking:
+                # It waits for an answer only if no row is active and no request can enter.
+                yield from parking.return_rows(wait=not slots.active and (parking.full or not waiting))
+            if (parking is None or not parking.full) and (entering := slots.take_entering(waiting)):
+                slots.admit(entering)
+            elif slots.active:
+                slots.decode()
+            if self.on_tokens is not None and slots.active:
+                self.on_tokens(slots.token_SN[0, : int(slots.column["num_tokens"][0])].tolist())
+            if parking:
+                parking.answer_turns()
+            yield from slots.take_finished()
 
     def _max_slots(self, requests: Sequence[SampleRequest], sampling: Sampling) -> int:
         """Return the number of slots. On a GPU, no more than fit in free memory.
@@ -161,39 +176,3 @@ def rules_for(policy: Policy, sampling: Sampling, environment: EnvironmentSpec |
     if not sampling.needs_rules and environment is None:
         return None
     return build_rules(sampling, policy.tokenizer, end_ids=policy.end_ids, environment=environment)
-
-
-@torch.inference_mode()
-def decode(
-    policy: Policy,
-    step: DecodeStep,
-    sampling: Sampling,
-    requests: Sequence[SampleRequest],
-    *,
-    max_slots: int,
-    rules: ResponseRules | None,
-    calls: EnvironmentCalls | None = None,
-    capture: Capture | None = None,
-    on_tokens: Callable[[Sequence[int]], object] | None = None,
-) -> Iterator[FinishedResponse]:
-    """Yield each response as soon as it ends. calls: answers the turns of responses; None without environment.
-
-    capture: makes graphs of decode steps; None: they run as they are.
-    """
-    waiting = list(requests)[::-1]  # `take_entering` takes them from the end
-    slots = Slots(policy, step, sampling, waiting, max_slots=max_slots, rules=rules, capture=capture)
-    # A row whose environment takes its time gives its slot to others (is parked) and comes back with the answer.
-    parking = None if calls is None else ParkingLot(slots, calls)
-    while waiting or slots.active or slots.parked:
-        if parking:
-            # It waits for an answer only if no row is active and no request can enter.
-            yield from parking.return_rows(wait=not slots.active and (parking.full or not waiting))
-        if (parking is None or not parking.full) and (entering := slots.take_entering(waiting)):
-            slots.admit(entering)
-        elif slots.active:
-            slots.decode()
-        if on_tokens is not None and slots.active:
-            on_tokens(slots.token_SN[0, : int(slots.column["num_tokens"][0])].tolist())
-        if parking:
-            parking.answer_turns()
-        yield from slots.take_finished()
