@@ -94,16 +94,13 @@ class ToolEnvironment(Environment):
     def _run(self, call: ToolCall) -> Any:
         """Return the result of a call, or an awaitable of it; a text that begins with "error: " if there is none."""
         try:
-            return self._tool_of(call).call(call.arguments)
+            if call.error:
+                raise ToolError(call.error)
+            if call.name not in self._tools:
+                raise ToolError(f"there is no tool {call.name!r:.60}. The tools are: {', '.join(self._tools)}.")
+            return self._tools[call.name].call(call.arguments)
         except (Exception, SystemExit) as error:  # a tool is code of a user
             return described(error)
-
-    def _tool_of(self, call: ToolCall) -> Tool:
-        if call.error:
-            raise ToolError(call.error)
-        if call.name not in self._tools:
-            raise ToolError(f"there is no tool {call.name!r:.60}. The tools are: {', '.join(self._tools)}.")
-        return self._tools[call.name]
 
 
 class AsyncToolEnvironment(ToolEnvironment):

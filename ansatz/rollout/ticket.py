@@ -7,7 +7,6 @@ and the keys of the noise. Whoever samples it, whenever and however often, the s
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -239,9 +238,4 @@ def _without_prompt(rollout: Rollout) -> Json:
 
 def _fields(record: Any) -> Json:
     """Return the fields of a dataclass. `types.to_json` would copy all their contents."""
-    return {name: getattr(record, name) for name in _field_names(type(record))}
-
-
-@functools.cache
-def _field_names(of: type[Any]) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(of))
+    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}

@@ -30,7 +30,6 @@ ELSEWHERE = {
     "ansatz.models.load._say_once": "a sentence about a tokenizer",
     "ansatz.models.logps._library": "kernels of log-probs, which no self-test compares first",
     "ansatz.models.threads._pool": "a pool of threads, which a second one would only repeat",
-    "ansatz.rollout.ticket._field_names": "the names of the fields of a dataclass",
 }
 """Caches that no test of this file meets cold, and the reason."""
 
