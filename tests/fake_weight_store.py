@@ -23,7 +23,7 @@ class FakeWeightStore(_Pins):
     def publish(self, version: int, source: WeightSource) -> str:
         tensors = {name: value.detach().to("cpu", copy=True) for name, value in source.trained().items()}
         self._stored[version] = StoredWeights(
-            version=version, policy_version=source.version, fingerprint=fingerprint(tensors), tensors=tensors
+            policy_version=source.version, fingerprint=fingerprint(tensors), tensors=tensors
         )
         self._drop_unused()
         return self._stored[version].fingerprint

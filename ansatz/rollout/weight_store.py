@@ -35,11 +35,10 @@ MAX_SHARD_BYTES = 5_000_000_000
 class StoredWeights:
     """One version of the trained parameters, by their names in the policy's module.
 
-    version: as in tickets. policy_version: number of optimizer steps. Every token sampled with these weights gets it.
+    policy_version: number of optimizer steps. Every token sampled with these weights gets it.
     fingerprint: of the tensors; see `fingerprint`.
     """
 
-    version: int
     policy_version: int
     fingerprint: str
     tensors: Mapping[str, Tensor]
@@ -171,12 +170,7 @@ class FileWeightStore(_Pins):
                 f"version {version} of the weights in {self.folder} is damaged: its fingerprint is not "
                 f"{meta['fingerprint']}, as it was when the version was published. Resume the run."
             )
-        return StoredWeights(
-            version=version,
-            policy_version=meta["policy_version"],
-            fingerprint=meta["fingerprint"],
-            tensors=tensors,
-        )
+        return StoredWeights(policy_version=meta["policy_version"], fingerprint=meta["fingerprint"], tensors=tensors)
 
     def fingerprint(self, version: int) -> str:
         return self._meta(version)["fingerprint"]
