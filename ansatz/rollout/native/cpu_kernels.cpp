@@ -22,16 +22,10 @@ namespace {
 typedef int32_t Places __attribute__((vector_size(4 * LANES)));
 typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
 
-inline Floats load(const float* source) {
-    Floats values;
-    std::memcpy(&values, source, sizeof values);
-    return values;
-}
+inline Floats load(const float* source) { return read<Floats>(source); }
 
 inline Floats load(const bfloat16* source) {
-    Halves halves;
-    std::memcpy(&halves, source, sizeof halves);
-    return (Floats)(__builtin_convertvector(halves, Words) << 16);
+    return (Floats)(__builtin_convertvector(read<Halves>(source), Words) << 16);
 }
 
 inline void store(float* target, Floats values) { std::memcpy(target, &values, sizeof values); }
@@ -117,8 +111,8 @@ inline void rotate(const T* source, T* target, const T* cosine, const T* sine, c
 template <class T>
 void rotate_and_write(T* query, const T* key, const T* value, const T* cosine, const T* sine, const T* query_norm,
                       const T* key_norm, float epsilon, const int64_t* absolute, const int64_t* slot,
-                      const int64_t* place, T* cached_key, T* cached_value, int64_t rows, int64_t heads, int64_t group, int64_t head, int64_t span,
-                      int threads) {
+                      const int64_t* place, T* cached_key, T* cached_value, int64_t rows, int64_t heads, int64_t group,
+                      int64_t head, int64_t span, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t row = 0; row < rows; ++row) {
         const T *cosines = cosine + absolute[row] * head, *sines = sine + absolute[row] * head;
@@ -180,8 +174,7 @@ struct Both {
 inline Both load_both(const float* source) { return {load(source), load(source + LANES)}; }
 
 inline Both load_both(const bfloat16* source) {
-    Words pairs;
-    std::memcpy(&pairs, source, sizeof pairs);
+    const Words pairs = read<Words>(source);
     return {(Floats)(pairs << 16), (Floats)(pairs & 0xFFFF0000)};
 }
 
@@ -286,7 +279,8 @@ template <class T> inline void turn_into_weights(float* score, int64_t count) {
 template <class T, int HEAD>
 void attend(const T* query, const T* key, const T* value, const T* prompt_key, const T* prompt_value,
             const int64_t* slot, const int64_t* place, const int64_t* prompt, const int64_t* shared, T* out,
-            float scale, int64_t rows, int64_t heads, int64_t group, int64_t size, int64_t span, int64_t columns, int threads) {
+            float scale, int64_t rows, int64_t heads, int64_t group, int64_t size, int64_t span, int64_t columns,
+            int threads) {
     const int64_t head = HEAD ? HEAD : size;
     const int64_t chunk = std::clamp<int64_t>(rows * heads / (8 * threads), 1, 32);
 #pragma omp parallel num_threads(threads)
@@ -362,8 +356,8 @@ template <class T> struct Layer {
     const T *prompt_key, *prompt_value;
 };
 
-// What all rows of a step share. torch: null if every weight is packed. block: products with at least min_terms terms have this number of rows, because their
-// bits depend on it; 0 if no product is so.
+// What all rows of a step share. torch: null if every weight is packed. block: products with at least min_terms terms
+// have this number of rows, because their bits depend on it; 0 if no product is so.
 template <class T> struct Step {
     const Torch* torch;
     const Layer<T>* layers;
