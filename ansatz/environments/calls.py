@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from typing import Any, Generic, TypeVar
 
 from ansatz.environments.base import EnvironmentSpec, Observation, is_overridden
@@ -27,40 +27,35 @@ _CLOSE_S = 2.0
 
 
 class EnvironmentCalls:
-    """Runs the calls in an event loop of a thread of its own, at most `Environment.parallel` at the same time."""
+    """Runs the calls in an event loop of a thread of its own, at most `Environment.parallel` at the same time.
+
+    answers, rewards: the calls that `submit` and `submit_reward` have begun.
+    """
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec
         self._open: set[Episode] = set()
         self._closing: set[Future[None]] = set()
-        self._answers = _Running[Observation | None](spec, self._limit_s)
-        self._rewards = _Running[EnvironmentReward | None](spec, self._limit_s)
-        self._openings = _Running[Problem](spec, self._limit_s)
+        self.answers = Running[Observation | None](spec, self._limit_s)
+        self.rewards = Running[EnvironmentReward | None](spec, self._limit_s)
+        self._openings = Running[Problem](spec, self._limit_s)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._places = asyncio.Semaphore(spec.sample.parallel)
 
     def submit(self, turns: Iterable[tuple[Any, Episode, str]]) -> None:
-        """Begin to answer turns: (key, episode, text) each. `finished` gives the answers under these keys."""
+        """Begin to answer turns: (key, episode, text) each. `answers` gives the answers under these keys."""
         calls = list[tuple[Any, Coroutine[Any, Any, Observation | None]]]()
         for key, episode, turn in turns:
             self._open.add(episode)
             calls.append((key, episode.answer(turn)))
-        self._begin(self._answers, calls)
-
-    def finished(self, *, wait: bool) -> list[tuple[Any, Observation | None]]:
-        """Return the answers that have arrived. wait: at least one, if any call is running."""
-        return self._answers.finished(wait=wait)
-
-    def finished_soon(self, number: int, *, patience_s: float) -> list[tuple[Any, Observation | None]]:
-        """Return the answers that have arrived, and up to `number` that arrive within patience_s seconds."""
-        return self._answers.finished_soon(number, patience_s=patience_s)
+        self._begin(self.answers, calls)
 
     def answer(self, episode: Episode, turn: str) -> Observation | None:
         """Return the answer to one turn, for a sampler that has nothing else to do meanwhile."""
         if self.spec.sample.instant:
             return at_once(episode.answer(turn))
         self.submit([(None, episode, turn)])
-        ((_, answer),) = self.finished(wait=True)
+        ((_, answer),) = self.answers.finished(wait=True)
         return answer
 
     def opened(self, episodes: Sequence[Episode]) -> list[Problem]:
@@ -74,14 +69,10 @@ class EnvironmentCalls:
     def submit_reward(self, key: Any, episode: Episode, open_turn: str) -> None:
         """Begin to ask for the reward of a response that has ended. `rewards` gives it under this key."""
         if self.spec.sample.instant:
-            self._rewards.add(key, at_once(episode.reward(open_turn)))
+            self.rewards.add(key, at_once(episode.reward(open_turn)))
             return
         self._open.add(episode)
-        self._begin(self._rewards, [(key, episode.reward(open_turn))])
-
-    def rewards(self, *, wait: bool) -> list[tuple[Any, EnvironmentReward | None]]:
-        """Return the rewards that have arrived. wait: at least one, if any call is running."""
-        return self._rewards.finished(wait=wait)
+        self._begin(self.rewards, [(key, episode.reward(open_turn))])
 
     def end(self, episode: Episode) -> None:
         """End the response of the episode, so that its environment can release its resources."""
@@ -108,11 +99,11 @@ class EnvironmentCalls:
         settings = self.spec.settings
         return (settings.timeout_s + self.spec.sample.grace_s) * (settings.turns + 1) + _GRACE_S
 
-    def _begin(self, running: _Running[T], calls: Sequence[tuple[Any, Coroutine[Any, Any, T]]]) -> None:
+    def _begin(self, running: Running[T], calls: Sequence[tuple[Any, Coroutine[Any, Any, T]]]) -> None:
         running.num_running += len(calls)
         asyncio.run_coroutine_threadsafe(self._run_all(running, calls), self._running_loop())
 
-    async def _run_all(self, running: _Running[T], calls: Sequence[tuple[Any, Coroutine[Any, Any, T]]]) -> None:
+    async def _run_all(self, running: Running[T], calls: Sequence[tuple[Any, Coroutine[Any, Any, T]]]) -> None:
         await asyncio.gather(*(self._run(running, key, call) for key, call in calls))
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
@@ -121,7 +112,7 @@ class EnvironmentCalls:
             threading.Thread(target=_run, args=(self._loop,), name="environments", daemon=True).start()
         return self._loop
 
-    async def _run(self, running: _Running[T], key: Any, call: Coroutine[Any, Any, T]) -> None:
+    async def _run(self, running: Running[T], key: Any, call: Coroutine[Any, Any, T]) -> None:
         async with self._places:
             try:
                 result = await call
@@ -130,7 +121,7 @@ class EnvironmentCalls:
         running.arrived.put((key, result))
 
 
-class _Running(Generic[T]):
+class Running(Generic[T]):
     """Calls of one kind: how many are running, and the results that have arrived, by key. A full disk is raised."""
 
     def __init__(self, spec: EnvironmentSpec, limit_s: float) -> None:
@@ -191,11 +182,6 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
     loop.close()
 
 
-@contextmanager
-def environment_calls(spec: EnvironmentSpec | None) -> Iterator[EnvironmentCalls | None]:
-    """Yield the calls of one call of a sampler; None without an environment."""
-    if spec is None:
-        yield None
-        return
-    with closing(EnvironmentCalls(spec)) as calls:
-        yield calls
+def environment_calls(spec: EnvironmentSpec | None) -> AbstractContextManager[EnvironmentCalls | None]:
+    """Return a context with the calls of one call of a sampler; None without an environment."""
+    return nullcontext() if spec is None else closing(EnvironmentCalls(spec))

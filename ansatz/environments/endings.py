@@ -8,7 +8,7 @@ from typing import Any
 
 from ansatz.environments.calls import EnvironmentCalls
 from ansatz.environments.episode import Episode
-from ansatz.types import EnvironmentReward, Finish, Rollout
+from ansatz.types import Finish, Rollout
 
 
 class Endings:
@@ -49,8 +49,7 @@ class Endings:
     def _report_rewarded(self, *, wait: bool) -> None:
         if self._calls is None or not self._waiting:
             return
-        rewards: list[tuple[Any, EnvironmentReward | None]] = self._calls.rewards(wait=wait)
-        for key, reward in rewards:
+        for key, reward in self._calls.rewards.finished(wait=wait):
             rollout, episode = self._waiting.pop(key)
             self._calls.end(episode)
             self._report(key, rollout if reward is None else dataclasses.replace(rollout, environment_reward=reward))

@@ -160,7 +160,7 @@ def held(kind: type[Held], late: str) -> list[list[str]]:
         episode = Episode(spec, PROBLEM)
         calls.answer(episode, "first")
         calls.submit_reward("key", episode, "")
-        calls.rewards(wait=True)
+        calls.rewards.finished(wait=True)
         calls.end(episode)
     deadline = time.monotonic() + 60.0
     while time.monotonic() < deadline and not all("close" in environment.events for environment in made):
@@ -210,9 +210,9 @@ def test_calls_run_side_by_side(make: type[Environment]) -> None:
         calls.submit([(number, Episode(calls.spec, PROBLEM), "turn")])
     answers: list[tuple[int, str | None]] = []
     while len(answers) < 20:
-        answers += calls.finished(wait=True)
+        answers += calls.answers.finished(wait=True)
     assert sorted(answers) == [(number, "[7:1]") for number in range(20)]
-    assert calls.finished(wait=True) == []
+    assert calls.answers.finished(wait=True) == []
     calls.close()
 
 

@@ -66,7 +66,7 @@ def play(spec: EnvironmentSpec, *turns: str, problem: Problem = PROBLEMS[0]) -> 
         episode = Episode(spec, opened)
         answers = [calls.answer(episode, turn) for turn in turns]
         calls.submit_reward(0, episode, "")
-        ((_, reward),) = calls.rewards(wait=True)
+        ((_, reward),) = calls.rewards.finished(wait=True)
         calls.end(episode)
         return opened.question, answers, reward
 

@@ -102,7 +102,7 @@ def reward_after(spec: EnvironmentSpec, *turns: str, open_turn: str = "") -> Env
         for turn in turns:
             calls.answer(episode, turn)
         calls.submit_reward("key", episode, open_turn)
-        ((key, reward),) = calls.rewards(wait=True)
+        ((key, reward),) = calls.rewards.finished(wait=True)
         assert key == "key"
         return reward
 
@@ -212,7 +212,7 @@ def test_a_resumed_response_is_rewarded_for_its_earlier_turns_too(kind: type[Cou
         episode.replay("a;")
         episode.replay("b;")
         calls.submit_reward(0, episode, "")
-        assert calls.rewards(wait=True) == [(0, EnvironmentReward(value=0.3))]
+        assert calls.rewards.finished(wait=True) == [(0, EnvironmentReward(value=0.3))]
 
 
 def rollouts_of(spec: EnvironmentSpec, texts: list[str], **settings: Any) -> list[Rollout]:

@@ -55,7 +55,7 @@ def play(spec: EnvironmentSpec, problem: Problem, turns: list[str], *, open_turn
         episode = Episode(spec, problem)
         answers = [calls.answer(episode, turn) for turn in turns]
         calls.submit_reward(0, episode, open_turn)
-        ((_, reward),) = calls.rewards(wait=True)
+        ((_, reward),) = calls.rewards.finished(wait=True)
         calls.end(episode)
         return answers, reward
 

@@ -50,7 +50,7 @@ class ParkingLot:
         slot_of = {slots.states[slot]: slot for slot in waiting}
         calls.submit((state, state.episode, state.turn_text) for state in slot_of if state.episode)
         patience_s = self._patience * min(_PATIENCE_S + _PATIENCE_PER_CALL_S * len(waiting), _MAX_PATIENCE_S)
-        for state, answer in calls.finished_soon(len(waiting), patience_s=patience_s):
+        for state, answer in calls.answers.finished_soon(len(waiting), patience_s=patience_s):
             if state in slot_of:
                 self._observe(slot_of.pop(state), answer)
             else:
@@ -77,7 +77,7 @@ class ParkingLot:
         """
         slots = self._slots
         answers, self._answers = self._answers, []
-        answers += self._calls.finished(wait=wait and not (self._answered or answers))
+        answers += self._calls.answers.finished(wait=wait and not (self._answered or answers))
         for state, answer in answers:
             row = self._row_of.pop(state)
             row.state.observe(answer)

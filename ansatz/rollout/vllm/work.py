@@ -68,7 +68,7 @@ class EngineWork:
     def _take_answers(self, *, wait: bool) -> None:
         if self._calls is None or not self._num_asked:
             return
-        for index, answer in self._calls.finished(wait=wait):
+        for index, answer in self._calls.answers.finished(wait=wait):
             self._num_asked -= 1
             self._responses[index].observe(answer)
             self._continue(index)
