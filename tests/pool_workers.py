@@ -11,7 +11,7 @@ from ansatz.cluster.base import Role
 from ansatz.cluster.health import Confirmation, Weights
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.pool import Pool
-from ansatz.rollout.ticket import Kind, Ticket
+from ansatz.rollout.ticket import Kind, Landed, Ticket
 from ansatz.rollout.worker_set import Limits
 from ansatz.types import Finish, Problem, Prompt, Rollout
 
@@ -120,11 +120,24 @@ class Workers:
         ]
 
 
+def turn(pool: Pool, timeout_s: float) -> None:
+    """Do the work that is due, wait for events up to timeout_s, and handle them."""
+    pool.handle(pool.events(min(timeout_s, pool.do_due())))
+
+
+def collect(pool: Pool, timeout_s: float) -> list[Landed]:
+    """Return the groups that have landed. Wait up to timeout_s for the first one."""
+    until = pool._cluster.now() + timeout_s
+    while not pool._landed and (left := until - pool._cluster.now()) > 0:
+        turn(pool, left)
+    return pool.take()
+
+
 def collect_all(pool: Pool, count: int, *, limit_s: float = 1e4) -> list[Any]:
     """Collect until `count` tickets have landed."""
     landed = list[Any]()
     while len(landed) < count:
-        more = pool.collect(limit_s)
+        more = collect(pool, limit_s)
         assert more, (pool.waiting(), pool.workers())
         landed += more
     return landed

@@ -5,13 +5,13 @@ of the open tickets of that version. If there are none, it loads the weights tha
 leases of tickets that take unusually long. Answers are reported group by group. Answers that are late, or come from
 weights other than the ticket's, are dropped.
 
-The pool uses no thread and no clock of its own: `turn` does the work that is due, waits for events of the cluster up to
-a time limit, and handles them. Tests run the same code on a virtual clock.
+The pool uses no thread and no clock of its own: `do_due` does the work that is due, `events` waits for events of the
+cluster, and `handle` handles them. Tests run the same code on a virtual clock.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -58,7 +58,7 @@ class Pool:
         self._book: LeaseBook[TicketKey] = LeaseBook()
         self._tickets: dict[TicketKey, Ticket] = {}
         self._before_weights: dict[Weights, list[Ticket]] = {}
-        self._landed = deque[Landed]()
+        self._landed = list[Landed]()
         self._faults = list[str]()
         self._batch_sizes = Counter[Hashable]()
         self._durations = Durations()
@@ -102,21 +102,10 @@ class Pool:
             else:
                 self._before_weights.setdefault(_weights(ticket), []).append(ticket)
 
-    def collect(self, timeout_s: float) -> list[Landed]:
-        """Return the groups that have landed since the last call, in the order of arrival.
-
-        Wait up to timeout_s for the first landing.
-        """
-        until = self._cluster.now() + timeout_s
-        while not self._landed and (left := until - self._cluster.now()) > 0:
-            self.turn(left)
-        return self.take()
-
     def take(self) -> list[Landed]:
-        """Return the groups that have landed since the last call, without waiting."""
-        collected = list(self._landed)
-        self._landed.clear()
-        return collected
+        """Return the groups that have landed since the last call, in the order of arrival."""
+        landed, self._landed = self._landed, []
+        return landed
 
     def take_faults(self) -> list[str]:
         """Return a sentence about each fault since the last call."""
@@ -154,16 +143,11 @@ class Pool:
         """Wait for events, to `handle` them: for a caller that must not hold a lock while it waits."""
         return self._cluster.events(timeout_s)
 
-    def turn(self, timeout_s: float) -> None:
-        """Do the work that is due, wait for events up to timeout_s, and handle them.
-
-        Raise RolloutError if too few workers are left, or if two answers to one ticket differ with an exact engine.
-        """
-        wait_s = min(timeout_s, self.do_due())
-        self.handle(self._cluster.events(wait_s))
-
     def do_due(self) -> float:
-        """Do everything that does not need another event. Return the seconds until more will be due."""
+        """Do everything that does not need another event. Return the seconds until more will be due.
+
+        Raise RolloutError if too few workers are left, as `handle` does.
+        """
         self._workers.run_timers()
         self.counts.reopened += len(self._book.expire(self._cluster.now()))
         self._assign()
@@ -175,7 +159,10 @@ class Pool:
         return max(0.0, min(times) - now)
 
     def handle(self, events: Iterable[Event]) -> None:
-        """Handle events of the cluster, and give the workers that they have made idle something to do."""
+        """Handle events of the cluster, and give the workers that they have made idle something to do.
+
+        Raise RolloutError if too few workers are left, or if two answers to one ticket differ with an exact engine.
+        """
         for event in events:
             if (emitted := self._workers.handle(event)) is not None:
                 slot, (key, rollouts) = emitted

@@ -18,7 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
-from pool_workers import LIMITS, Workers, probe, rollouts_of, ticket, weights
+from pool_workers import LIMITS, Workers, collect, probe, rollouts_of, ticket, weights
 
 from ansatz.errors import RolloutError
 from ansatz.loop.lag import weights_version_for
@@ -109,7 +109,7 @@ class History:
             self._start()
 
     def _collect(self, seconds: float) -> None:
-        for landing in self._pool.collect(seconds):
+        for landing in collect(self._pool, seconds):
             assert landing.ticket.key not in self._landed, "an answer was counted twice"
             assert landing.ticket.key in self._waiting[landing.ticket.step], "an answer to a trained ticket was counted"
             self._landed[landing.ticket.key] = landing

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from pool_workers import probe, rollouts_of, ticket, weights
+from pool_workers import collect, probe, rollouts_of, ticket, turn, weights
 
 from ansatz.cluster.base import Role
 from ansatz.cluster.health import RestartBudget
@@ -80,7 +80,7 @@ def run(pool: Pool, steps: int, fault: Callable[[], None] = lambda: None) -> lis
         while sum(landing.ticket.step == step for landing in landed) < GROUPS:
             assert time.monotonic() < deadline, (pool.waiting(), pool.workers())
             fault()
-            landed += pool.collect(0.05)
+            landed += collect(pool, 0.05)
         pool.forget(ticket(step, place, version_of(step)).key for place in range(GROUPS))
         pool.publish(weights(step), probe(step))
     return landed
@@ -107,7 +107,7 @@ def test_twenty_kills_reopen_the_leases_of_the_victims_within_two_seconds(cluste
         os.kill(pid, signal.SIGKILL)
         last_kill = time.monotonic()
         while pool._book._of_worker.get(worker, ()):
-            pool.turn(0.02)
+            turn(pool, 0.02)
         kills.append(worker)
         lost, slowest = lost + leases, max(slowest, time.monotonic() - last_kill)
 
@@ -136,7 +136,7 @@ def test_a_stop_is_noticed_within_the_lease_and_late_answers_are_never_used(clus
 
     assert_right(run(pool, 4, stop_and_continue), 4)
     assert [seconds < limits.lease + 1.0 for seconds in noticed.values()] == [True]
-    assert within(10.0, lambda: pool.collect(0.05) == [] and pool.counts.late > 0)
+    assert within(10.0, lambda: collect(pool, 0.05) == [] and pool.counts.late > 0)
 
 
 def test_a_worker_that_keeps_its_old_weights_samples_nothing_with_the_new_ones(cluster: RayCluster, tmp_path: Path):

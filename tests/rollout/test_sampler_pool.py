@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 from fake_cluster import FakeCluster, Plan
-from pool_workers import LIMITS, Workers, collect_all, probe, rollouts_of, ticket, weights
+from pool_workers import LIMITS, Workers, collect, collect_all, probe, rollouts_of, ticket, weights
 
 from ansatz.cluster.health import State
 from ansatz.errors import RolloutError
@@ -34,7 +34,7 @@ def test_tickets_wait_for_their_weights():
     pool.publish(weights(0), probe(0))
     pool.submit(tickets(1, 2, 0) + tickets(2, 2, 1))
     assert len(collect_all(pool, 2)) == 2
-    assert pool.collect(100.0) == []
+    assert collect(pool, 100.0) == []
     pool.publish(weights(1), probe(1))
     assert {landing.ticket.step for landing in collect_all(pool, 2)} == {2}
     assert [args for _, method, args in workers.calls if method == "push"] == [0, 1]
@@ -43,7 +43,7 @@ def test_tickets_wait_for_their_weights():
 def test_workers_that_join_before_anything_is_published_load_the_first_weights():
     workers = Workers()
     pool = workers.pool(2)
-    assert pool.collect(5.0) == []
+    assert collect(pool, 5.0) == []
     pool.publish(weights(3), probe(3))
     pool.submit(tickets(1, 4, 3))
     assert len(collect_all(pool, 4)) == 4
@@ -59,7 +59,7 @@ def test_a_death_reopens_the_leases_at_once_and_the_worker_is_replaced():
     assert {landing.place for landing in workers.leased("w-0")} <= {landing.place for landing in workers.leased("w-1")}
     assert pool.counts.deaths == 1
     assert pool.counts.reopened == 2
-    pool.collect(10.0)
+    collect(pool, 10.0)
     assert workers.cluster.alive == ["w-1", "w-2"]
 
 
@@ -70,7 +70,7 @@ def test_a_worker_that_hangs_is_given_up_after_the_lease_and_the_probe():
     pool.submit(tickets(1, 2, 0))
     assert len(collect_all(pool, 2)) == 2
     assert workers.cluster.now() < 1.0 + 0.5 + LIMITS.lease + 1.0 + 1.0
-    pool.collect(LIMITS.probe + 0.1)
+    collect(pool, LIMITS.probe + 0.1)
     assert "w-0" not in workers.cluster.alive
 
 
@@ -84,7 +84,7 @@ def test_a_worker_that_hangs_is_given_up_even_if_another_has_answered_its_ticket
     assert {landing.worker for landing in collect_all(pool, 2)} == {"w-1"}
     pool.forget(each.key for each in tickets(2, 2, 0))
     assert pool.counts.deaths == 0
-    pool.collect(4 * LIMITS.lease)
+    collect(pool, 4 * LIMITS.lease)
     assert pool.counts.deaths == 1
     assert "w-0" not in workers.cluster.alive
 
@@ -94,12 +94,12 @@ def test_answers_of_a_stopped_worker_are_never_used_after_its_lease_has_ended():
     pool = workers.pool(2)
     pool.publish(weights(0), probe(0))
     pool.submit(tickets(1, 2, 0))
-    pool.collect(1.6)  # both have their leases
+    collect(pool, 1.6)  # both have their leases
     workers.cluster.stop("w-0")
     landed = collect_all(pool, 2)
     assert {landing.worker for landing in landed} == {"w-1"}
     workers.cluster.resume("w-0")
-    assert pool.collect(20.0) == []
+    assert collect(pool, 20.0) == []
 
 
 def test_a_worker_that_is_only_slow_is_cleared_by_the_probe_and_its_late_answer_is_dropped():
@@ -107,7 +107,7 @@ def test_a_worker_that_is_only_slow_is_cleared_by_the_probe_and_its_late_answer_
     pool = workers.pool(1)
     pool.publish(weights(0), probe(0))
     pool.submit(tickets(1, 1, 0))
-    assert pool.collect(1.5 + LIMITS.lease + 0.9) == []
+    assert collect(pool, 1.5 + LIMITS.lease + 0.9) == []
     assert pool.counts.late == 1
     assert pool.counts.deaths == 0
     assert pool.workers()[0].state is State.READY
@@ -146,7 +146,7 @@ def test_a_worker_whose_weights_are_withdrawn_while_it_loads_them_loads_others(f
     )
     pool = workers.pool(1)
     pool.publish(weights(0), probe(0))
-    pool.collect(1.2)  # it loads them
+    collect(pool, 1.2)  # it loads them
     pool.publish(weights(1), probe(1))
     pool.withdraw(weights(0))
     pool.submit(tickets(2, 2, 1))
@@ -183,7 +183,7 @@ def test_an_idle_worker_takes_a_second_lease_of_a_ticket_that_takes_long():
     collect_all(pool, 2)
     assert workers.cluster.now() - begun < 4.0  # the 95th percentile of durations is 2 s
     assert pool.counts.backups == 1
-    pool.collect(10.0)
+    collect(pool, 10.0)
     assert pool.counts.duplicates == 1  # the slow answer came too, and was equal
 
 
@@ -204,9 +204,9 @@ def test_two_different_answers_stop_the_run_only_if_the_engine_is_exact(exact: b
     collect_all(pool, 2)
     if exact:
         with pytest.raises(RolloutError, match=r"ticket train 2/0/0.*w-0"):
-            pool.collect(10.0)
+            collect(pool, 10.0)
     else:
-        pool.collect(10.0)
+        collect(pool, 10.0)
     assert pool.counts.redrawn_differs == 1
 
 
@@ -216,7 +216,7 @@ def test_the_run_stops_when_too_few_workers_have_restarts_left():
     pool.publish(weights(0), probe(0))
     pool.submit(tickets(1, 1, 0))
     with pytest.raises(RolloutError, match=r"0 of 1 .* cluster.min_workers is 1.*not sampled.*probe.*cluster.lease"):
-        pool.collect(1e6)
+        collect(pool, 1e6)
     assert pool.counts.deaths == 6
 
 
@@ -224,9 +224,9 @@ def test_an_idle_worker_that_is_stopped_is_noticed_before_there_is_work():
     workers = Workers()
     pool = workers.pool(1)
     pool.publish(weights(0), probe(0))
-    pool.collect(5.0)
+    collect(pool, 5.0)
     workers.cluster.stop("w-0")
-    pool.collect(3 * LIMITS.idle)
+    collect(pool, 3 * LIMITS.idle)
     assert pool.counts.deaths == 1
     pool.submit(tickets(1, 1, 0))
     assert collect_all(pool, 1)[0].worker == "w-1"
@@ -237,7 +237,7 @@ def test_the_report_says_who_waits_for_whom():
     pool = workers.pool(1)
     pool.publish(weights(0), probe(0))
     pool.submit([*tickets(1, 1, 0), *tickets(2, 1, 1)])
-    pool.collect(2.0)
+    collect(pool, 2.0)
     leased, unpublished = pool.waiting()
     assert (leased.ticket, leased.on, round(leased.seconds, 1)) == (("train", 1, 0, 0), "w-0", 0.5)
     assert (unpublished.ticket, unpublished.on) == (("train", 2, 0, 0), "weights 1, not published yet")
@@ -249,9 +249,9 @@ def test_a_forgotten_ticket_does_not_land():
     pool = workers.pool(1)
     pool.publish(weights(0), probe(0))
     pool.submit(tickets(1, 2, 0))
-    pool.collect(1.6)
+    collect(pool, 1.6)
     pool.forget([each.key for each in tickets(1, 2, 0)])
-    assert pool.collect(10.0) == []
+    assert collect(pool, 10.0) == []
     assert pool.counts.late == 2
 
 
@@ -262,11 +262,11 @@ def test_a_worker_without_room_waits_for_a_node_and_the_others_sample_meanwhile(
     pool.publish(weights(0), probe(0))
     pool.submit(tickets(1, 4, 0))
     collect_all(pool, 4)
-    assert pool.collect(30.0) == []  # ten times the time that a worker with room has to start
+    assert collect(pool, 30.0) == []  # ten times the time that a worker with room has to start
     assert pool.counts.deaths == 0
     assert pool.take_faults() == ["w-1 waits for room: 2 workers, and there is room for 1."]
     workers.set_room(2)
-    pool.collect(3.0)
+    collect(pool, 3.0)
     assert pool.take_faults() == ["w-1 has room again."]
     pool.submit(tickets(2, 4, 0))
     collect_all(pool, 4)
@@ -285,9 +285,9 @@ def test_a_node_that_leaves_may_come_back_within_the_patience(returns: bool):
     left = workers.cluster.now()
     if returns:
         collect_all(pool, 2)
-        pool.collect(limits.patience - 10.0)
+        collect(pool, limits.patience - 10.0)
         workers.set_room(2)
-        pool.collect(limits.patience)
+        collect(pool, limits.patience)
         pool.submit(tickets(2, 4, 0))
         assert {landing.worker for landing in collect_all(pool, 4)} == {"w-0", "w-2"}
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from pool_workers import LIMITS, Workers, probe, rollouts_of, ticket, weights
+from pool_workers import LIMITS, Workers, collect, probe, rollouts_of, ticket, weights
 
 from ansatz.rollout.ticket import Landed
 
@@ -28,7 +28,7 @@ def run(workers: Workers, count: int, *, fault=lambda: None) -> tuple[list[Lande
             opened = opening
         while sum(landing.ticket.step == step for landing in landed) < GROUPS:
             fault()
-            landed += pool.collect(0.7)
+            landed += collect(pool, 0.7)
             assert workers.cluster.now() < 1e4, (pool.waiting(), pool.workers())
         pool.publish(weights(step), probe(step))
     return landed, workers.cluster.now()
@@ -100,7 +100,7 @@ def test_a_stop_is_noticed_within_the_lease_and_a_second():
     pool = workers.pool(1)
     pool.publish(weights(0), probe(0))
     pool.submit([ticket(1, 0, 0)])
-    pool.collect(1.6)
+    collect(pool, 1.6)
     workers.cluster.stop("w-0")
-    pool.collect(LIMITS.lease + 1.0 - 0.1)
+    collect(pool, LIMITS.lease + 1.0 - 0.1)
     assert "is suspect" in pool.take_faults()[0]
