@@ -119,8 +119,6 @@ def _responses_before(messages: Sequence[Message]) -> list[dict[str, Any]]:
     return [*with_calls, plain]
 
 
-Turn = Mapping[str, Any]
-
 _LONGEST_OPENING = 100  # characters with which a template begins a response
 
 
@@ -153,7 +151,7 @@ def last_response(renderer: ChatRenderer, problem: Problem, prompt: str, solutio
 
 
 def _response(
-    renderer: ChatRenderer, problem: Problem, before: Sequence[Turn], turn: Turn, asked: str, end: str
+    renderer: ChatRenderer, problem: Problem, before: Sequence[Message], turn: Message, asked: str, end: str
 ) -> str:
     """Return a turn of the assistant up to its end, after the turns `before`, whose text is `asked`."""
     whole = renderer.apply([*before, turn], problem, for_response=False)
@@ -170,7 +168,7 @@ def _response(
     return _continue(asked, turn["content"], problem) + end
 
 
-def _solution_turns(renderer: ChatRenderer, problem: Problem, solution: str) -> Sequence[Turn]:
+def _solution_turns(renderer: ChatRenderer, problem: Problem, solution: str) -> Sequence[Message]:
     turns = problem.response_turns or [{"role": "assistant", "content": solution}]
     return [special_tokens(renderer.tokenizer).hide_turn(turn) for turn in turns]
 
