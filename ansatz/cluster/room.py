@@ -79,12 +79,9 @@ def _describe(nodes: Sequence[tuple[str, Resources]], names: Sequence[str]) -> s
     texts = list[str]()
     for amounts, same in addresses.items():
         listed = ", ".join([*same[:_NAMED], *(["..."] if len(same) > _NAMED else [])])
-        texts.append(f"{len(same)} with {_amounts(names, amounts)} ({listed})")
+        sizes = " and ".join(f"{amount:g} {name}" for name, amount in zip(names, amounts, strict=True))
+        texts.append(f"{len(same)} with {sizes} ({listed})")
     return ", ".join(texts) or "none"
-
-
-def _amounts(names: Sequence[str], amounts: Sequence[float]) -> str:
-    return " and ".join(f"{amount:g} {name}" for name, amount in zip(names, amounts, strict=True))
 
 
 def _take(free: list[dict[str, float]], each: Resources) -> bool:

@@ -37,14 +37,14 @@ def engine_of(engine: Mapping[str, Any], environment: EnvironmentSpec | None = N
         raise ConfigError(f"rollout.engine.name = {name!r}: expected one of: {', '.join(ENGINES.names())}.")
     function, what = ENGINES.get(name), f"rollout.engine {name!r}"
     create = bind(function, settings, what=what)
-    if environment is None:
-        return functools.partial(_create_checked, create)
-    if "environment" not in inspect.signature(function).parameters:
-        raise ConfigError(
-            f"{what} takes no environment, but the recipe has the environment {environment.name!r}. Give its function "
-            "a second parameter `environment`, or use another engine."
-        )
-    return functools.partial(_create_checked, functools.partial(create, environment=environment))
+    if environment is not None:
+        if "environment" not in inspect.signature(function).parameters:
+            raise ConfigError(
+                f"{what} takes no environment, but the recipe has the environment {environment.name!r}. Give its "
+                "function a second parameter `environment`, or use another engine."
+            )
+        create = functools.partial(create, environment=environment)
+    return functools.partial(_create_checked, create)
 
 
 def _create_checked(create: Callable[..., Sampler], policy: Policy) -> Sampler:

@@ -66,10 +66,9 @@ class LeaseBook(Generic[TicketT]):
     def next_batch(self, allowed: Iterable[Batch] | None = None) -> Batch | None:
         """Return the batch with the open ticket of the smallest order, among `allowed` or all; None if nothing is
         open."""
-        batches = self._open if allowed is None else [batch for batch in allowed if batch in self._open]
-        heads = ((self._head(batch), batch) for batch in list(batches))
-        present = [(head, batch) for head, batch in heads if head is not None]
-        return min(present, key=lambda pair: pair[0])[1] if present else None
+        batches = self._open if allowed is None else allowed
+        heads = [(head, batch) for batch in batches if (head := self._head(batch)) is not None]
+        return min(heads, key=lambda pair: pair[0])[1] if heads else None
 
     def open_batches(self) -> list[Batch]:
         return list(self._num_open)
