@@ -92,11 +92,6 @@ class SlotCache(Cache):
         self.rows = RowPlaces(empty, empty, empty)
 
     @property
-    def num_heads(self) -> int:
-        """Key/value heads of a layer."""
-        return self._kv[0][0].shape[1]
-
-    @property
     def num_prompts(self) -> int:
         return len(self._prompts[0][0]) if self._prompts else 0
 
@@ -150,10 +145,9 @@ class SlotCache(Cache):
         return self._prompts[layer] if self.num_prompts else None
 
     def shared_prompts(self, layer: int) -> SharedPrompts | None:
-        if not self.num_prompts:
+        if (prompts := self.stored_prompts(layer)) is None:
             return None
-        key_RKCD, value_RKCD = self._prompts[layer]
-        return SharedPrompts(key_RKCD=key_RKCD, value_RKCD=value_RKCD, **self._sharing)
+        return SharedPrompts(key_RKCD=prompts[0], value_RKCD=prompts[1], **self._sharing)
 
     def move(self, source_M: Tensor, target_M: Tensor, length: int) -> None:
         """Move the first `length` positions of slots source_M into slots target_M, which finished rows have left."""
@@ -186,7 +180,7 @@ class SlotCache(Cache):
         position_B: the position in the row's own slot. prompt_B: the shared prompt of the row, -1 for none.
         member_B: the row's index among the rows of that prompt.
         """
-        heads, self.position_bound = self.num_heads, position_bound
+        heads, self.position_bound = self._kv[0][0].shape[1], position_bound
         row_B = torch.arange(len(position_B), device=position_B.device)
         head_K = torch.arange(heads, device=position_B.device)
         pair_BK = row_B[:, None] * heads + head_K
