@@ -7,7 +7,6 @@ report of a sampler with the trainer's own weights about a probe, so that a work
 from __future__ import annotations
 
 import dataclasses
-import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
@@ -30,7 +29,7 @@ _TURN_S = 0.02
 
 class PooledTickets:
     """on_landed: called with everything that lands, from the thread of the pool. on_event: called with the current step
-    and a sentence about each fault, from the thread that waits. stall_s: see `StallWatch`; infinite: never."""
+    and a sentence about each fault, from the thread that waits. stall_s: see `StallWatch`."""
 
     def __init__(
         self,
@@ -38,8 +37,8 @@ class PooledTickets:
         store: WeightStore,
         *,
         on_landed: Callable[[Landed], None],
-        on_event: Callable[[int, str], None] = lambda step, text: None,
-        stall_s: float = math.inf,
+        on_event: Callable[[int, str], None],
+        stall_s: float,
     ) -> None:
         self._pool, self._store, self._on_landed, self._on_event = pool, store, on_landed, on_event
         self._landed: dict[TicketKey, Landed] = {}
@@ -49,7 +48,7 @@ class PooledTickets:
         self._error: BaseException | None = None
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="pool", daemon=True)
-        self._watch = StallWatch(stall_s, self._describe) if math.isfinite(stall_s) else None
+        self._watch = StallWatch(stall_s, self._describe)
         self._thread.start()
 
     def publish(self, version: int, source: WeightSource) -> str:
@@ -97,12 +96,10 @@ class PooledTickets:
 
     def progress(self) -> None:
         """Note that the run has not stalled: something has landed, or the trainer has done something."""
-        if self._watch is not None:
-            self._watch.progress()
+        self._watch.progress()
 
     def close(self) -> None:
-        if self._watch is not None:
-            self._watch.close()
+        self._watch.close()
         self._closed = True
         self._thread.join(timeout=5.0)
         self._pool.close()

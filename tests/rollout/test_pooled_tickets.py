@@ -26,7 +26,8 @@ def test_a_worker_that_was_loading_weights_whose_files_are_gone_loads_others():
         return workers.script(worker, method, args)
 
     workers.cluster = FakeCluster(script)
-    with closing(PooledTickets(workers.pool(1), store, on_landed=lambda landing: None)) as source:
+    settings = {"on_landed": lambda landing: None, "on_event": lambda step, text: None, "stall_s": 600.0}
+    with closing(PooledTickets(workers.pool(1), store, **settings)) as source:
         source.publish(0, OneNumber(version=0, value=0.0))
         assert loads.wait(60.0)
         fingerprint = source.publish(1, OneNumber(version=10, value=1.0))
