@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ansatz.environments.base import EnvironmentSpec
 from ansatz.environments.calls import EnvironmentCalls, environment_calls
 from ansatz.environments.endings import Endings
-from ansatz.rollout.base import Sampling, first_samples
+from ansatz.rollout.base import Sampling, wanted_samples
 from ansatz.rollout.response_rules import ResponseRules, ResponseState
 from ansatz.types import Finish, Prompt, Rollout
 
@@ -71,13 +71,11 @@ class FakeSampler:
         unfinished: Sequence[Rollout] = (),
         on_finished: Callable[[Rollout], None] | None = None,
     ) -> list[Rollout]:
-        firsts = first_samples(prompts, sampling.num_samples, unfinished)
-        wanted: list[tuple[Prompt, int, Rollout | None]] = [
-            (prompt, sample, None)
-            for prompt, first in zip(prompts, firsts, strict=True)
-            for sample in range(first, first + sampling.num_samples)
+        wanted = [
+            (prompt, sample, partial)
+            for prompt, samples, partial in wanted_samples(prompts, sampling.num_samples, unfinished)
+            for sample in samples
         ]
-        wanted += [(rollout.prompt, rollout.sample, rollout) for rollout in unfinished]
         rules = ResponseRules(
             sampling,
             end_ids={END},

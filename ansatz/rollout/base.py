@@ -102,8 +102,10 @@ def check_prompts(prompts: Sequence[Prompt], sampling: Sampling, *, limit: int, 
             )
 
 
-def first_samples(prompts: Sequence[Prompt], num_samples: int, unfinished: Sequence[Rollout] = ()) -> list[int]:
-    """Return the index of each prompt's first sample.
+def wanted_samples(
+    prompts: Sequence[Prompt], num_samples: int, unfinished: Sequence[Rollout]
+) -> list[tuple[Prompt, range, Rollout | None]]:
+    """Return each prompt with the indices of its samples, then each unfinished rollout with its prompt and its index.
 
     If a problem occurs twice in a call or has unfinished rollouts, its indices continue, so that no two responses share
     their noise. Example: prompts a, b, a with 4 samples each start at 0, 0, 4.
@@ -112,11 +114,13 @@ def first_samples(prompts: Sequence[Prompt], num_samples: int, unfinished: Seque
     for rollout in unfinished:
         problem_id = rollout.prompt.problem.id
         next_sample[problem_id] = max(next_sample.get(problem_id, 0), rollout.sample + 1)
-    first: list[int] = []
+    wanted = list[tuple[Prompt, range, Rollout | None]]()
     for prompt in prompts:
-        first.append(next_sample.get(prompt.problem.id, 0))
-        next_sample[prompt.problem.id] = first[-1] + num_samples
-    return first
+        first = next_sample.get(prompt.problem.id, 0)
+        next_sample[prompt.problem.id] = first + num_samples
+        wanted.append((prompt, range(first, first + num_samples), None))
+    wanted += [(rollout.prompt, range(rollout.sample, rollout.sample + 1), rollout) for rollout in unfinished]
+    return wanted
 
 
 class ResponseSource(Protocol):

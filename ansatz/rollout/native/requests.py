@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ansatz.rollout.base import first_samples
+from ansatz.rollout.base import wanted_samples
 from ansatz.rollout.response_rules import ResponseState
 from ansatz.types import Finish, Prompt, Rollout
 
@@ -20,7 +20,7 @@ class SampleRequest:
     index: int
     prompt: Prompt
     samples: range
-    partial: Rollout | None = None
+    partial: Rollout | None
 
     @property
     def num_rows(self) -> int:
@@ -55,18 +55,8 @@ class FinishedResponse:
 
 def build_requests(prompts: Sequence[Prompt], num_samples: int, unfinished: Sequence[Rollout]) -> list[SampleRequest]:
     """Build one request per prompt, then one per unfinished rollout."""
-    firsts = first_samples(prompts, num_samples, unfinished)
-    new = [
-        SampleRequest(index=index, prompt=prompt, samples=range(first, first + num_samples))
-        for index, (prompt, first) in enumerate(zip(prompts, firsts, strict=True))
+    wanted = wanted_samples(prompts, num_samples, unfinished)
+    return [
+        SampleRequest(index=index, prompt=prompt, samples=samples, partial=partial)
+        for index, (prompt, samples, partial) in enumerate(wanted)
     ]
-    resumed = [
-        SampleRequest(
-            index=index,
-            prompt=rollout.prompt,
-            samples=range(rollout.sample, rollout.sample + 1),
-            partial=rollout,
-        )
-        for index, rollout in enumerate(unfinished, len(prompts))
-    ]
-    return new + resumed

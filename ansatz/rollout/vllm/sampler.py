@@ -15,7 +15,7 @@ from ansatz.environments.endings import Endings
 from ansatz.errors import RolloutError
 from ansatz.models.load import Policy
 from ansatz.models.weights import LiveWeights, WeightSource
-from ansatz.rollout.base import Sampling, check_prompts, first_samples
+from ansatz.rollout.base import Sampling, check_prompts, wanted_samples
 from ansatz.rollout.response_rules import build_rules
 from ansatz.rollout.sampling import noise_key
 from ansatz.rollout.vllm.engine import Engine, EngineLost
@@ -125,13 +125,6 @@ class VllmSampler:
             vocab_size=policy.head.weight.shape[0],
             turn_ends=rules.turn_ends,
         )
-        firsts = first_samples(prompts, sampling.num_samples, unfinished)
-        wanted: list[tuple[Prompt, int, Rollout | None]] = [
-            (prompt, sample, None)
-            for prompt, first in zip(prompts, firsts, strict=True)
-            for sample in range(first, first + sampling.num_samples)
-        ]
-        wanted += [(rollout.prompt, rollout.sample, rollout) for rollout in unfinished]
         return [
             PendingResponse(
                 prompt,
@@ -142,7 +135,8 @@ class VllmSampler:
                 seed=self._seed(prompt.problem.id, sample, sampling),
                 partial=partial,
             )
-            for prompt, sample, partial in wanted
+            for prompt, samples, partial in wanted_samples(prompts, sampling.num_samples, unfinished)
+            for sample in samples
         ]
 
     def _seed(self, problem_id: str, sample: int, sampling: Sampling) -> Seed:
