@@ -44,7 +44,7 @@ from ansatz.data.record_formats import (
     turns_of,
 )
 from ansatz.data.rows import ABSENT, EXTRACT, Row, worked_text
-from ansatz.data.unfit import RowError, UnfitRow, note_lost, short, unfit_rows
+from ansatz.data.unfit import RowError, UnfitRow, note_lost, read_each, short
 from ansatz.errors import ConfigError, DataError
 from ansatz.registry import settings_of
 from ansatz.types import Problem, joined_golds
@@ -120,14 +120,14 @@ def rows_with_problems(
     line, at the first unfit row; within `collect_unfit`, unfit rows are recorded there and left out. spelled: see
     `rows_with_results`.
     """
-    unfit = unfit_rows()
-    for row, result in rows_with_results(rows, settings, source=source, split=split, spelled=spelled):
-        if isinstance(result, Problem):
-            yield row, result
-        elif unfit is None:
+
+    def raise_unfit(pair: tuple[Row, Problem | RowError]) -> tuple[Row, Problem]:
+        row, result = pair
+        if isinstance(result, RowError):
             raise result
-        else:
-            unfit.append(result.row)
+        return row, result
+
+    return read_each(rows_with_results(rows, settings, source=source, split=split, spelled=spelled), raise_unfit)
 
 
 def rows_with_results(
@@ -143,13 +143,7 @@ def rows_with_results(
     spelled: how the user names the field of a question or an answer; a setting that is not there cannot be given.
     Raise DataError if no row has a field that could be the question, or the answer.
     """
-    rows = islice(rows, settings.limit)
-    first, error = _first_rows(rows)
-    if error is None:
-        check_roles(first, settings, spelled)
-    keys = _resolve(settings, first) if first else settings
-    for row in _chain(first, error, rows):
-        row.parse_cells((keys.answer_key, keys.solution_key))
+    for row, keys in _rows_with_keys(islice(rows, settings.limit), settings, spelled, ("question", "answer")):
         try:
             yield row, _problem(row, settings, keys, split, source)
         except RowError as unfit:
@@ -164,25 +158,32 @@ def rows_with_golds(
 
     Raise DataError at the first row without a gold answer.
     """
-    rows = iter(rows)
-    first, error = _first_rows(rows)
-    if error is None:
-        check_roles(first, settings, spelled, roles=("answer",))
-    keys = _resolve(settings, first) if first else settings
-    key, form = keys.answer_key or "answer", keys.answer_from
-    for row in _chain(first, error, rows):
-        row.parse_cells((key, keys.solution_key))
-        answers = row.answers(row.answer_texts(key), key, form)
+    for row, keys in _rows_with_keys(iter(rows), settings, spelled, ("answer",)):
+        key = keys.answer_key or "answer"
+        answers = row.answers(row.answer_texts(key), key, keys.answer_from)
         yield row, joined_golds(answers) if answers else "", key
 
 
-def check_roles(
-    first: Sequence[Row],
-    settings: RowSettings,
-    spelled: Mapping[str, str],
-    *,
-    roles: Sequence[str] = ("question", "answer"),
-) -> None:
+def _rows_with_keys(
+    rows: Iterator[Row], settings: RowSettings, spelled: Mapping[str, str], roles: Sequence[str]
+) -> Iterator[tuple[Row, RowSettings]]:
+    """Yield every row with the settings for it, in which no key is left open. An error that ends the first rows is
+    raised once all rows before it were used."""
+    first, failure = list[Row](), None
+    try:
+        for row in islice(rows, FIRST_ROWS):
+            first.append(row)
+    except DataError as error:
+        failure = error
+    if failure is None:
+        _check_roles(first, settings, spelled, roles)
+    keys = _resolve(settings, first) if first else settings
+    for row in _chain(first, failure, rows):
+        row.parse_cells((keys.answer_key, keys.solution_key))
+        yield row, keys
+
+
+def _check_roles(first: Sequence[Row], settings: RowSettings, spelled: Mapping[str, str], roles: Sequence[str]) -> None:
     """Raise DataError, in one sentence, if none of the first rows has a field for one of the roles.
 
     Without this, every row of the file would be reported for the same reason.
@@ -214,17 +215,6 @@ def _has(row: Row, role: str, key: str | None) -> bool:
     if key is not None:
         return row.find(key) is not ABSENT
     return recognised(role, lambda name: row.find(name) is not ABSENT) is not None
-
-
-def _first_rows(rows: Iterator[Row]) -> tuple[list[Row], DataError | None]:
-    """Return the first rows, and the error that ended them, which is raised once all rows before it were used."""
-    first: list[Row] = []
-    try:
-        for row in islice(rows, FIRST_ROWS):
-            first.append(row)
-    except DataError as error:
-        return first, error
-    return first, None
 
 
 def _chain(first: Sequence[Row], error: DataError | None, rows: Iterator[Row]) -> Iterator[Row]:
@@ -316,7 +306,7 @@ def find_lost_fields(row: Row, used: Iterable[str], problem: Problem) -> Iterato
     used = [*used]
     said = [turn.get("content") or "" for turn in (*problem.earlier_turns, *problem.response_turns)]
     kept = [problem.question, problem.solution or "", *problem.answers, *map(str, said)]
-    kept += [text for key in used for text in map(worked_text, [row.find(key)])]
+    kept += [worked_text(row.find(key)) for key in used]
     of_reader = (*SYSTEM, FIELD, *template_fields(row), *META)
     rest = row.rest([*used, *of_reader])
     chats = [key for key in (*used, FIELD) if turns_of(row.find(key)) is not None]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple, TypeVar
 
@@ -47,37 +47,28 @@ def short(value: object) -> str:
 
 
 _collected: ContextVar[list[UnfitRow] | None] = ContextVar("unfit rows", default=None)
-
-
-@contextmanager
-def collect_unfit() -> Iterator[list[UnfitRow]]:
-    """Collect unfit rows within the block: sources append them to the list instead of raising an error for the
-    first."""
-    rows: list[UnfitRow] = []
-    token = _collected.set(rows)
-    try:
-        yield rows
-    finally:
-        _collected.reset(token)
-
-
-def unfit_rows() -> list[UnfitRow] | None:
-    """Return the list of the enclosing `collect_unfit`; None outside of one."""
-    return _collected.get()
-
-
 _lost: ContextVar[Counter[str] | None] = ContextVar("lost fields", default=None)
 
 
 @contextmanager
-def collect_lost() -> Iterator[Counter[str]]:
-    """Count the rows of each field that holds a text or a thought and is used by nothing, within the block."""
-    fields = Counter[str]()
-    token = _lost.set(fields)
+def _collecting(variable: ContextVar[Out | None], found: Out) -> Iterator[Out]:
+    """Let the variable be what is found within the block."""
+    token = variable.set(found)
     try:
-        yield fields
+        yield found
     finally:
-        _lost.reset(token)
+        variable.reset(token)
+
+
+def collect_unfit() -> AbstractContextManager[list[UnfitRow]]:
+    """Collect unfit rows within the block: sources append them to the list instead of raising an error for the
+    first."""
+    return _collecting(_collected, [])
+
+
+def collect_lost() -> AbstractContextManager[Counter[str]]:
+    """Count the rows of each field that holds a text or a thought and is used by nothing, within the block."""
+    return _collecting(_lost, Counter[str]())
 
 
 def note_lost(names: Callable[[], Iterable[str]]) -> None:
@@ -97,7 +88,7 @@ def describe_lost(fields: Mapping[str, int], *, total: int) -> str:
 def read_each(rows: Iterable[In], read: Callable[[In], Out]) -> Iterator[Out]:
     """Yield read(row) of each row. Within `collect_unfit`, rows that make it raise RowError are recorded there and left
     out."""
-    unfit = unfit_rows()
+    unfit = _collected.get()
     for row in rows:
         try:
             yield read(row)
