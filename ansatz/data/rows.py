@@ -69,15 +69,8 @@ class Row:
     def find(self, key: str) -> Any:
         """Return the value of the field, or ABSENT. The text of a chat is parsed, and the text of an object if one of
         its fields is named; without types also the text of another object or list."""
-        value: Any = self.values
-        for part in [key] if key in self.values else key.split("."):
-            value = structured(value)
-            name = _find_spelling(value, part)
-            if name is None:
-                return ABSENT
-            value = value[name]
-            value = structured(value) if not self.typed or is_broken_chat(value) else value
-        return value
+        value = self._as_written(key)
+        return structured(value) if not self.typed or is_broken_chat(value) else value
 
     def parse_cells(self, keys: Iterable[str | None]) -> None:
         """Replace the text of a list or an object in these fields by its value, if the file only holds texts. Without
@@ -146,10 +139,9 @@ class Row:
 
     def part_of_question(self, key: str) -> str:
         """Return the text of a field that the question or its context contains; empty if the row has none."""
-        value = self.find(key)
+        value = self._as_written(key)
         if value is ABSENT or value is None:
             return ""
-        value = self._as_written(key)
         if isinstance(value, bool | dict) or (isinstance(value, list) and value):
             self.fail(f"the field {key!r} is {short(value)}, expected text. Write it as text, or remove the field.")
         return "" if value == [] else str(value).strip()
@@ -192,11 +184,14 @@ class Row:
         return as_written
 
     def _as_written(self, key: str) -> Any:
-        """Return the value of a field that the row has, not parsed."""
+        """Return the value of the field, not parsed, or ABSENT. A text around a field that is named is parsed."""
         value: Any = self.values
         for part in [key] if key in self.values else key.split("."):
             value = structured(value)
-            value = value[_find_spelling(value, part)]
+            name = _find_spelling(value, part)
+            if name is None:
+                return ABSENT
+            value = value[name]
         return value
 
     def answers(self, texts: Sequence[str], key: str, answer_from: str) -> tuple[str, ...]:
@@ -256,7 +251,7 @@ def worked_text(value: Any) -> str:
     turns = turns_of(value)
     if turns is not None:
         return turns[-1].text if turns[-1].role == "assistant" else ""
-    first = first_item(value)
+    first: Any = cast("list[Any]", value)[0] if isinstance(value, list) and value else value
     return first.strip() if isinstance(first, str) else ""
 
 
@@ -281,11 +276,6 @@ def _without_nulls(value: Any) -> Any:
         items = cast("dict[Any, Any]", value).items()
         return {key: _without_nulls(item) for key, item in items if item is not None}
     return [_without_nulls(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value
-
-
-def first_item(value: Any) -> Any:
-    """Return the first item of a non-empty list; any other value unchanged."""
-    return cast("list[Any]", value)[0] if isinstance(value, list) and value else value
 
 
 def _find_spelling(values: Any, name: str) -> str | None:
