@@ -12,6 +12,7 @@ from ansatz.data.formats import open_rows
 from ansatz.data.row_problems import find_lost_fields
 from ansatz.data.rows import Row
 from ansatz.data.unfit import note_lost, read_each
+from ansatz.files import has_half_character
 from ansatz.types import Problem
 
 IDS = ("id", "uuid")
@@ -37,9 +38,7 @@ def _problem(row: Row, *, key: str, split: str, source: str) -> Problem:
     value = row.get(key, "text_key")
     if not isinstance(value, str) or not value.strip():
         row.fail(f"the field {key!r} has no text. Fill it in, or remove the row.")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
+    if has_half_character(value):
         row.fail(f"the field {key!r} has half of a character. Repair the encoding of the file.")
     row_id = next((str(row.values[name]) for name in IDS if row.values.get(name)), f"{row.file}:{row.line}")
     problem = Problem(id=row_id, question="", source=source, split=split, solution=value)

@@ -47,8 +47,7 @@ def read_head(report: Path) -> Json | None:
                 lines.append(line)
         return _object("".join(lines))
     except (OSError, ValueError):
-        pass
-    return None
+        return None
 
 
 def _object(text: str) -> Json:

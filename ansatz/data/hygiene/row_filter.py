@@ -14,10 +14,11 @@ from typing import IO, Any
 
 from ansatz.data.files import replacing
 from ansatz.data.hygiene.normalize import split_key
-from ansatz.data.hygiene.report import digest, report_path, write_data_report
+from ansatz.data.hygiene.report import report_path, write_data_report
 from ansatz.data.rows import Row
 from ansatz.data.unfit import RowError, UnfitRow
 from ansatz.errors import ConfigError
+from ansatz.files import has_half_character
 from ansatz.types import Problem
 
 Json = dict[str, Any]
@@ -67,11 +68,7 @@ def json_line(values: Json) -> str:
     """Return the JSON text with a newline. Half characters (lone surrogates), which are not valid Unicode, stay
     escaped."""
     line = json.dumps(values, ensure_ascii=False)
-    try:
-        line.encode()
-    except UnicodeEncodeError:
-        line = json.dumps(values)
-    return line + "\n"
+    return (json.dumps(values) if has_half_character(line) else line) + "\n"
 
 
 def split_rows(
@@ -154,16 +151,16 @@ def write_pass_rates(
     Return the report. Raise ConfigError unless 0 <= low <= high <= 1.
     """
     check_range(low, high)
-    read, kept, histogram = 0, 0, Counter[int]()
+    histogram = Counter[int]()
     with replacing(out) as file:
+        kept = _Lines(file)
         for row, problem in rows:
-            read += 1
             histogram[correct[problem.id]] += 1
             rate = correct[problem.id] / k
             if low <= rate <= high:
-                kept += 1
-                file.write(json_line({**row.values, FIELD: rate}))
-    report: dict[str, Any] = {**about, "rows": read, "kept": kept, "dropped": read - kept, "sha256": digest(out)}
+                kept.write(json_line({**row.values, FIELD: rate}))
+    counts = {"rows": histogram.total(), "kept": kept.count, "dropped": histogram.total() - kept.count}
+    report: dict[str, Any] = {**about, **counts, "sha256": kept.digest}
     report["correct_of_k"] = {str(count): histogram[count] for count in range(k + 1) if histogram[count]}
     write_data_report(out, report)
     return report
