@@ -7,13 +7,12 @@ disjoint by construction, for all seeds.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ansatz.data.base import ComputedProblems
-from ansatz.data.keyed_random import KeyedRandom
+from ansatz.data.keyed_random import KeyedRandom, hash64
 from ansatz.errors import ConfigError
 from ansatz.types import Problem
 
@@ -23,8 +22,7 @@ HELDOUT_FRAC = 1 / 8  # expected fraction of all contents that are held out
 
 def split_of(content: str) -> str:
     """Return the only split that can contain this content, whatever the seed."""
-    digest = hashlib.blake2b(content.encode(), digest_size=8).digest()
-    return "heldout" if int.from_bytes(digest, "big") < HELDOUT_FRAC * 2**64 else "train"
+    return "heldout" if hash64(content) < HELDOUT_FRAC * 2**64 else "train"
 
 
 KEPT = 4096

@@ -14,7 +14,6 @@ the same rows.
 
 from __future__ import annotations
 
-import hashlib
 import zlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -24,7 +23,7 @@ import numpy as np
 from ansatz.data.hygiene.buckets import Buckets, mixed
 from ansatz.data.hygiene.embeddings import EmbeddingIndex
 from ansatz.data.hygiene.normalize import bare_answer, figures_of, ngrams, same_answer, signature
-from ansatz.data.keyed_random import KeyedRandom
+from ansatz.data.keyed_random import KeyedRandom, hash64
 from ansatz.errors import ConfigError
 from ansatz.types import Problem
 
@@ -105,11 +104,6 @@ class Dedup:
 def must_be_equal(problem: Problem, figures: Sequence[str]) -> int:
     """Return a hash of the figures and of the answer without typesetting."""
     return hash64("\0".join([bare_answer(problem.answer), *figures]))
-
-
-def hash64(text: str) -> int:
-    """Return a 64-bit hash. Among two million texts, a collision occurs about once in ten million runs."""
-    return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "big")
 
 
 def jaccard(left: Any, right: Any) -> float:

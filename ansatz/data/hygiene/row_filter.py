@@ -15,6 +15,7 @@ from typing import IO, Any
 from ansatz.data.files import replacing
 from ansatz.data.hygiene.normalize import split_key
 from ansatz.data.hygiene.report import report_path, write_data_report
+from ansatz.data.keyed_random import hash64
 from ansatz.data.rows import Row
 from ansatz.data.unfit import RowError, UnfitRow
 from ansatz.errors import ConfigError
@@ -127,8 +128,7 @@ def held_out(problem: Problem, *, heldout_frac: float, seed: int = 0, by: str = 
     if by not in BY:
         raise ConfigError(f"by = {by!r}, expected {' or '.join(map(repr, BY))}.")
     key = problem.id if by == "id" else split_key(problem.question)
-    digest = hashlib.blake2b(f"{seed}/{key}".encode(errors="surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big") < heldout_frac * 2**64
+    return hash64(f"{seed}/{key}") < heldout_frac * 2**64
 
 
 FIELD = "pass_rate"
