@@ -13,23 +13,19 @@ _BINDS = {"+": 1, "-": 1, "*": 2, "/": 2}
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Either a number (op is ""), or two trees joined by an operation, one of + - * /."""
+    """Either a number (op is ""), or two trees, left and right, joined by an operation, one of + - * /."""
 
     value: Fraction
     op: str = ""
-    left: Tree | None = None
-    right: Tree | None = None
+    parts: tuple[Tree, ...] = ()
 
     def __str__(self) -> str:
         """Return the expression with as few brackets as possible. Negative numbers and fractions are always
         bracketed."""
         if not self.op:
             return str(self.value)
-        assert self.left is not None
-        assert self.right is not None
-        left = _part(self.left, _BINDS[self.op])
-        right = _part(self.right, _BINDS[self.op] + (self.op in "-/"))
-        return f"{left} {self.op} {right}"
+        (left, right), binds = self.parts, _BINDS[self.op]
+        return f"{_part(left, binds)} {self.op} {_part(right, binds + (self.op in '-/'))}"
 
     @property
     def key(self) -> str:
@@ -45,10 +41,9 @@ class Tree:
         pair."""
         if not self.op or self.op not in pair:
             return [sign + self.key]
-        assert self.left is not None
-        assert self.right is not None
+        left, right = self.parts
         right_sign = pair[(pair.index(sign) + pair.index(self.op)) % 2]
-        return [*self.left._parts(pair, sign), *self.right._parts(pair, right_sign)]
+        return [*left._parts(pair, sign), *right._parts(pair, right_sign)]
 
 
 def joined(left: Tree, op: str, right: Tree) -> Tree | None:
@@ -56,7 +51,7 @@ def joined(left: Tree, op: str, right: Tree) -> Tree | None:
     a, b = left.value, right.value
     if op == "/" and b == 0:
         return None
-    return Tree(a + b if op == "+" else a - b if op == "-" else a * b if op == "*" else a / b, op, left, right)
+    return Tree(a + b if op == "+" else a - b if op == "-" else a * b if op == "*" else a / b, op, (left, right))
 
 
 def random_tree(
@@ -76,10 +71,10 @@ def random_tree(
 
 def steps(tree: Tree) -> list[str]:
     """Return one equation per operation, inner ones first, such as "12 * 3 = 36"."""
-    if tree.left is None or tree.right is None:
+    if not tree.op:
         return []
-    left, right = (_bracket(part.value) for part in (tree.left, tree.right))
-    return [*steps(tree.left), *steps(tree.right), f"{left} {tree.op} {right} = {tree.value}"]
+    left, right = tree.parts
+    return [*steps(left), *steps(right), f"{_bracket(left.value)} {tree.op} {_bracket(right.value)} = {tree.value}"]
 
 
 def _bracket(value: Fraction) -> str:
