@@ -34,15 +34,14 @@ def code_tasks(rng: KeyedRandom, level: int) -> Task:
     """Ask for a function of small whole numbers, with three assertions as tests."""
     factor, term = rng.between(2, 19), rng.between(1, 19)
     word = rng.choice(tuple(_SIGNS))
-    sign = _SIGNS[word]
+    sign, signed = _SIGNS[word], term if word == "plus" else -term
     if level == 1:
         asked, arguments, answer = f"{factor} times x {word} {term}", "x", f"{factor} * x {sign} {term}"
-        cases = [(x, factor * x + _apply_sign(word, term)) for x in _numbers(rng)]
-        tests = [f"assert f({x}) == {value}" for x, value in cases]
+        tests = [f"assert f({x}) == {factor * x + signed}" for x in _numbers(rng)]
     elif level == 2:
         asked, arguments, answer = f"{factor} times x {word} {term} times y", "x, y", f"{factor} * x {sign} {term} * y"
-        pairs = list(zip(_numbers(rng), _numbers(rng), strict=True))
-        tests = [f"assert f({x}, {y}) == {factor * x + _apply_sign(word, term) * y}" for x, y in pairs]
+        pairs = zip(_numbers(rng), _numbers(rng), strict=True)
+        tests = [f"assert f({x}, {y}) == {factor * x + signed * y}" for x, y in pairs]
     else:
         comparison = rng.choice(tuple(_CHOICES))
         compare = _CHOICES[comparison]
@@ -59,10 +58,6 @@ def code_tasks(rng: KeyedRandom, level: int) -> Task:
         meta={"tests": tests},
         arguments=arguments,
     )
-
-
-def _apply_sign(word: str, term: int) -> int:
-    return term if word == "plus" else -term
 
 
 def _numbers(rng: KeyedRandom, *, count: int = NUM_TESTS, smallest: int = -20) -> list[int]:

@@ -98,13 +98,12 @@ def generator(*, max_level: int) -> Callable[[Callable[[KeyedRandom, int], Task]
         def source(
             *, split: str, count: int = 50_000, seed: int = 0, min_level: int = 1, max_level: int = highest
         ) -> Sequence[Problem]:
-            name = task.__name__
             if not 1 <= min_level <= max_level <= highest:
                 raise ConfigError(
-                    f"{name}: min_level = {min_level} and max_level = {max_level}, "
+                    f"{task.__name__}: min_level = {min_level} and max_level = {max_level}, "
                     f"expected 1 <= min_level <= max_level <= {highest}."
                 )
-            return _GeneratedProblems(name, task, (min_level, max_level), split=split, size=count, seed=seed)
+            return _GeneratedProblems(task, (min_level, max_level), split=split, size=count, seed=seed)
 
         source.__name__, source.__doc__, source.__module__ = task.__name__, task.__doc__, task.__module__
         return source
@@ -113,17 +112,8 @@ def generator(*, max_level: int) -> Callable[[Callable[[KeyedRandom, int], Task]
 
 
 class _GeneratedProblems(LazyProblems):
-    def __init__(
-        self,
-        source: str,
-        task: Callable[[KeyedRandom, int], Task],
-        levels: tuple[int, int],
-        *,
-        split: str,
-        size: int,
-        seed: int,
-    ) -> None:
-        super().__init__(source, split=split, size=size, seed=seed)
+    def __init__(self, task: Callable[[KeyedRandom, int], Task], levels: tuple[int, int], **how: Any) -> None:
+        super().__init__(task.__name__, **how)
         self._task, self._levels = task, levels
 
     def make(self, index: int) -> Problem:
