@@ -152,10 +152,11 @@ def check_turns_after(row: Row, question_key: str, worked_keys: tuple[str | None
 def check_one_response(row: Row, key: str | None) -> None:
     """Raise RowError if the field is a chat with several turns: only the last one would be used."""
     turns = turns_of(row.find(key)) if key else None
-    if key is not None and turns:
-        _check_text(row, key, row.find(key))
-        _check_calls_answered(row, key, turns)
-    if key is not None and turns is not None and len(turns) > 1 and not _is_response(row, key, turns):
+    if not key or not turns:
+        return
+    _check_text(row, key, row.find(key))
+    _check_calls_answered(row, key, turns)
+    if len(turns) > 1 and not _is_response(row, key, turns):
         row.fail(
             f"the field {key!r} has {len(turns)} turns ({', '.join(turn.role for turn in turns)}), expected one "
             "response. Split the conversation into one row per response, or remove the row."

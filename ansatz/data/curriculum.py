@@ -171,11 +171,9 @@ class Curriculum:
         """Return the indices of the next n problems that this step has not taken yet; fewer if the pool has fewer
         left."""
         rng = np.random.default_rng([self._seed, self._step, self._round])
-        sampler, expected = (
-            samplers.get(self.settings.sampler),
-            f"{len(self._problems)} finite numbers, one per problem",
-        )
+        sampler = samplers.get(self.settings.sampler)
         key_P = sampler(self._posterior(), rng)
+        expected = f"{len(self._problems)} finite numbers, one per problem"
         check_result(sampler, key_P, is_right=lambda: _are_numbers(key_P, len(self._problems)), expected=expected)
         tier_P = np.where(self._dropped_P, 2, np.where(self._paused_until_P > self._step, 1, 0))
         tier_P[list(self._taken.values())] = 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from ansatz.data import csv, json, jsonl, parquet
@@ -11,15 +12,11 @@ from ansatz.data.rows import Row
 from ansatz.errors import DataError
 
 
-def _tab_separated(file: Path) -> Iterator[Row]:
-    return csv.read_rows(file, delimiter="\t")
-
-
 FORMATS: dict[str, Callable[[Path], Iterator[Row]]] = {
     ".jsonl": jsonl.read_rows,
     ".json": json.read_rows,
     ".csv": csv.read_rows,
-    ".tsv": _tab_separated,
+    ".tsv": partial(csv.read_rows, delimiter="\t"),
     ".parquet": parquet.read_rows,
 }
 """By extension. All except the last can be followed by .gz or .zst."""

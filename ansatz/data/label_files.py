@@ -154,7 +154,7 @@ def _problem(row: Row, labelled: _Labelled, source: str, join: Callable[[Sequenc
 
 def _response(row: Row) -> _Labelled:
     """Return a response with one label."""
-    key, text = row.first(RESPONSES), ""
+    key = row.first(RESPONSES)
     if key is None or (label := row.find("label")) is ABSENT:
         row.fail(
             f"the row has no response with a label (its fields: {', '.join(map(repr, row.values)) or 'none'}). "

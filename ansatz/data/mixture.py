@@ -100,7 +100,7 @@ class Mixture(ComputedProblems):
         seed: int,
         in_turns: bool = False,
     ) -> None:
-        self._sources, self.strata, self.counts, self._names = sources, tuple(strata), tuple(counts), tuple(names)
+        self._sources, self._names = sources, names
         pairs = [(stratum, count) for stratum, count in zip(strata, counts, strict=True) if count]
         entries = [_entries(stratum, count, KeyedRandom("mixture", seed, stratum)) for stratum, count in pairs]
         sizes = [1 if in_turns else len(of_stratum) for of_stratum in entries]
