@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import platform
 import struct
-from dataclasses import dataclass
 from typing import NamedTuple
 
 
@@ -70,20 +69,12 @@ _KILL, _REFUSE, _ALLOW = 0x80000000, 0x00050000 | 1, 0x7FFF0000  # RET_KILL_PROC
 _NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16  # offsets in struct seccomp_data; little-endian
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """One instruction. then, otherwise: number of instructions that a jump skips."""
-
-    code: int
-    value: int
-    then: int = 0
-    otherwise: int = 0
-
-    def packed(self) -> bytes:
-        return struct.pack("<HBBI", self.code, self.then, self.otherwise, self.value)
+def _step(code: int, value: int, *, then: int = 0, otherwise: int = 0) -> bytes:
+    """Return one instruction. then, otherwise: number of instructions that a jump skips."""
+    return struct.pack("<HBBI", code, then, otherwise, value)
 
 
-_REFUSED, _ALLOWED = _Step(_RETURN, _REFUSE), _Step(_RETURN, _ALLOW)
+_REFUSED, _ALLOWED = _step(_RETURN, _REFUSE), _step(_RETURN, _ALLOW)
 
 
 def build_filter(machine: str | None = None) -> bytes | None:
@@ -92,32 +83,32 @@ def build_filter(machine: str | None = None) -> bytes | None:
     if calls is None:
         return None
     steps = [
-        _Step(_LOAD, _ARCH),
-        _Step(_JUMP_EQUAL, calls.audit_arch, then=1),
-        _Step(_RETURN, _KILL),
-        _Step(_LOAD, _NUMBER),
+        _step(_LOAD, _ARCH),
+        _step(_JUMP_EQUAL, calls.audit_arch, then=1),
+        _step(_RETURN, _KILL),
+        _step(_LOAD, _NUMBER),
     ]
     for name, number in calls.checked.items():
         checks = _CHECKS[name]
-        steps += [_Step(_JUMP_EQUAL, number, otherwise=len(checks) + 1), *checks, _ALLOWED]
+        steps += [_step(_JUMP_EQUAL, number, otherwise=len(checks) + 1), *checks, _ALLOWED]
     for number in calls.plain:
-        steps += [_Step(_JUMP_EQUAL, number, otherwise=1), _ALLOWED]
-    return b"".join(step.packed() for step in [*steps, _REFUSED])
+        steps += [_step(_JUMP_EQUAL, number, otherwise=1), _ALLOWED]
+    return b"".join([*steps, _REFUSED])
 
 
-def _half(index: int, *, low: bool) -> _Step:
+def _half(index: int, *, low: bool) -> bytes:
     """Load 32 bits of the 64-bit argument with that index."""
-    return _Step(_LOAD, _FIRST_ARGUMENT + 8 * index + (0 if low else 4))
+    return _step(_LOAD, _FIRST_ARGUMENT + 8 * index + (0 if low else 4))
 
 
-def _without(bits: int, index: int) -> list[_Step]:
+def _without(bits: int, index: int) -> list[bytes]:
     """Refuse a call whose 32-bit argument with that index has one of the bits."""
-    return [_half(index, low=True), _Step(_JUMP_ANY_BIT, bits, otherwise=1), _REFUSED]
+    return [_half(index, low=True), _step(_JUMP_ANY_BIT, bits, otherwise=1), _REFUSED]
 
 
-def _one_of(values: tuple[int, ...], index: int) -> list[_Step]:
+def _one_of(values: tuple[int, ...], index: int) -> list[bytes]:
     """Refuse a call whose 32-bit argument with that index is not one of the values."""
-    matches = [_Step(_JUMP_EQUAL, value, then=len(values) - at) for at, value in enumerate(values)]
+    matches = [_step(_JUMP_EQUAL, value, then=len(values) - at) for at, value in enumerate(values)]
     return [_half(index, low=True), *matches, _REFUSED]
 
 
@@ -135,6 +126,6 @@ _CHECKS = {
     # the program's own limits can be read: no other process, and no pointer to new limits
     "prlimit": [
         *_one_of((0,), 0),
-        *(step for low in (True, False) for step in (_half(2, low=low), _Step(_JUMP_EQUAL, 0, then=1), _REFUSED)),
+        *(step for low in (True, False) for step in (_half(2, low=low), _step(_JUMP_EQUAL, 0, then=1), _REFUSED)),
     ],
 }
