@@ -12,9 +12,8 @@ import math
 import os
 import re
 import selectors
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
 
 from ansatz.config.fields import Positive, Rate, Seconds
@@ -26,7 +25,7 @@ from ansatz.rewards.code_checker import PASSED, RAISED
 from ansatz.rewards.code_forms import CheckedTest, CompareTest, PrintedTest, Test, UnsafeTest, read_forms
 from ansatz.rewards.plain_calls import Peer, Refused
 from ansatz.rewards.program import REASONS
-from ansatz.rewards.sandbox import Ended, Isolation, Role, SandboxLimits
+from ansatz.rewards.sandbox import Ended, Role
 from ansatz.rewards.sandbox_session import SandboxProcess
 from ansatz.types import Problem, Reason, Rollout, Verdict
 
@@ -98,21 +97,14 @@ class MessagePeer(SandboxProcess):
         return Ended.TIMEOUT if self._process.wait() in sandbox.OUT_OF_TIME else Ended.EXIT_ERROR
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSettings:
-    """The settings that all runs of a reward share."""
-
-    limits: SandboxLimits
-    packages: bool
-    isolation: Isolation
-    tolerance: float
-
-
 class ProgramUnderTest:
-    """One program and its tests. The checker's process, if a test needs it, serves several tests."""
+    """One program and its tests. The checker's process, if a test needs it, serves several tests.
 
-    def __init__(self, source: str, settings: RunSettings) -> None:
-        self._source, self._settings = source, settings
+    tolerance: see `code_tests`. how: the limits, packages and isolation of all runs, see `sandbox.run`.
+    """
+
+    def __init__(self, source: str, tolerance: float, how: Mapping[str, Any]) -> None:
+        self._source, self._tolerance, self._how = source, tolerance, how
         self._checker: MessagePeer | None = None
 
     def run(self, test: Test) -> Reason:
@@ -139,17 +131,10 @@ class ProgramUnderTest:
             program.close()
 
     def _print(self, test: PrintedTest) -> Reason:
-        settings = self._settings
-        run = sandbox.run(
-            self._source,
-            stdin=test.stdin,
-            limits=settings.limits,
-            packages=settings.packages,
-            isolation=settings.isolation,
-        )
+        run = sandbox.run(self._source, stdin=test.stdin, **self._how)
         if run.ended is not Ended.EXIT_OK:
             return REASONS.get(run.ended, Reason.DIFFERENT)
-        return Reason.EQUAL if same_output(run.stdout, test.stdout, settings.tolerance) else Reason.DIFFERENT
+        return Reason.EQUAL if same_output(run.stdout, test.stdout, self._tolerance) else Reason.DIFFERENT
 
     def _compare(self, program: MessagePeer, test: CompareTest) -> Reason:
         peer = Peer(program.send, program.receive, namespace={})
@@ -186,16 +171,8 @@ class ProgramUnderTest:
         return Reason.UNPARSED if verdict == RAISED else Reason.DIFFERENT
 
     def _peer(self, role: Role, source: str, **more: Any) -> MessagePeer:
-        settings = self._settings
-        return MessagePeer(
-            role,
-            source,
-            limits=settings.limits,
-            cpu_s=settings.limits.timeout_s if role == "program" else _CHECKER_CPU_S,
-            packages=settings.packages,
-            isolation=settings.isolation,
-            **more,
-        )
+        cpu_s = self._how["limits"].timeout_s if role == "program" else _CHECKER_CPU_S
+        return MessagePeer(role, source, cpu_s=cpu_s, **self._how, **more)
 
     def close(self) -> None:
         if self._checker is not None:
@@ -261,7 +238,7 @@ def code_tests(
     Raise DataError for a problem without readable tests.
     """
     limits = sandbox.SandboxLimits(timeout_s=timeout_s, memory_mb=memory_mb)
-    settings = RunSettings(limits=limits, packages=packages, isolation=isolation, tolerance=tolerance)
+    how = {"limits": limits, "packages": packages, "isolation": isolation}
     sandbox.require(isolation)
 
     def grade(rollout: Rollout) -> RewardResult:
@@ -270,7 +247,7 @@ def code_tests(
         if source is None:
             return _result(wrong, Reason.NO_ANSWER)
         passed, reason = 0, Reason.EQUAL
-        with closing(ProgramUnderTest(source, settings)) as program:
+        with closing(ProgramUnderTest(source, tolerance, how)) as program:
             for test in tests:
                 if (outcome := program.run(test)) is Reason.EQUAL:
                     passed += 1
