@@ -77,11 +77,10 @@ def _verdict(rollout: Rollout, *, use_all: bool, mode: Mode) -> Verdict:
     if answer is None:
         return Verdict(correct=False, reason=Reason.NO_ANSWER, stage="countdown")
     try:
-        solved = solves(answer, numbers, target, use_all=use_all)
-        reason = Reason.EQUAL if solved else Reason.DIFFERENT
+        reason = Reason.EQUAL if solves(answer, numbers, target, use_all=use_all) else Reason.DIFFERENT
     except NotAnExpression:
-        solved, reason = False, Reason.UNPARSED
-    return Verdict(correct=solved, reason=reason, extracted=answer, stage="countdown")
+        reason = Reason.UNPARSED
+    return Verdict(correct=reason is Reason.EQUAL, reason=reason, extracted=answer, stage="countdown")
 
 
 def solves(answer: str, numbers: Sequence[int], target: int, *, use_all: bool = True) -> bool:

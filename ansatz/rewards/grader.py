@@ -151,11 +151,10 @@ class RewardGrader:
         members = [[rollouts[index] for index in indices] for indices in groups.values()]
         grade = functools.partial(self._grade_group, step=step)
         graded = map(grade, members) if self._threads is None else self._threads.map(grade, members)
-        scored: list[ScoredRollout | None] = [None] * len(rollouts)
-        for indices, scores in zip(groups.values(), graded, strict=True):
-            for index, score in zip(indices, scores, strict=True):
-                scored[index] = ScoredRollout(rollout=rollouts[index], score=score)
-        return [item for item in scored if item is not None]
+        scores = dict[int, Score]()
+        for indices, of_group in zip(groups.values(), graded, strict=True):
+            scores.update(zip(indices, of_group, strict=True))
+        return [ScoredRollout(rollout=rollout, score=scores[index]) for index, rollout in enumerate(rollouts)]
 
     def start(self) -> None:
         """Start the workers if a reward needs them. Otherwise the first answer for algebra would wait for imports."""

@@ -122,7 +122,6 @@ _TAG = re.compile(r"</?[A-Za-z_]{1,20}>|<\|[^|<>]{1,40}\|>")
 _COMMAND = re.compile(r"\\[A-Za-z]{1,30}")
 _SENTENCE = re.compile(r"[.!?;:\n。！？；：]+")
 _MARKS = r"\u0300-\u036f\u0900-\u0dff"  # accents and vowel signs, which are part of a word
-_WORD = re.compile(rf"(?:[^\W\d_]|[{_MARKS}])+")
 _UNSPACED = (
     r"\u3040-\u30ff"  # hiragana, katakana
     r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Chinese characters

@@ -45,13 +45,11 @@ def _grade(rollout: Rollout, *, correct_from: float, wrong: float, timeout_s: fl
     answer = extract(rollout.said, mode="strict")
     found = Reason.NO_ANSWER if answer is None else _score(problem, answer, timeout_s)
     if isinstance(found, Reason):
-        verdict = Verdict(correct=False, reason=found, extracted=answer, stage=_STAGE)
-        return RewardResult(value=wrong, verdict=verdict)
-    correct = found >= correct_from
-    verdict = Verdict(
-        correct=correct, reason=Reason.EQUAL if correct else Reason.DIFFERENT, extracted=answer, stage=_STAGE
-    )
-    return RewardResult(value=found, verdict=verdict)
+        value, reason = wrong, found
+    else:
+        value, reason = found, Reason.EQUAL if found >= correct_from else Reason.DIFFERENT
+    verdict = Verdict(correct=reason is Reason.EQUAL, reason=reason, extracted=answer, stage=_STAGE)
+    return RewardResult(value=value, verdict=verdict)
 
 
 def _score(problem: Problem, answer: str, timeout_s: float) -> float | Reason:

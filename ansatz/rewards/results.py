@@ -42,21 +42,21 @@ def checked_result(value: Any, *, what: str, where: str) -> RewardResult:
 
     Whatever `value` raises while it is read is passed on.
     """
-    inner: Any = value.value if isinstance(value, RewardResult) else value
+    result = value if isinstance(value, RewardResult) else RewardResult(value=value)
+    inner: Any = result.value
     number = inner.item() if hasattr(inner, "item") and not getattr(inner, "shape", ()) else inner
     if not isinstance(number, bool | int | float):
         raise RewardError(f"{what} {_show(value)} for a rollout of {where}. Return a number or a RewardResult.")
     if not math.isfinite(number) if isinstance(number, float) else abs(number) > 10**300:
         shown = f"a number of more than {10**300:.0e}" if isinstance(number, int) else number
         raise RewardError(f"{what} {shown} for {where}. Return a finite number.")
-    verdict = value.verdict if isinstance(value, RewardResult) else None
+    verdict = result.verdict
     if verdict is not None and not isinstance(cast(Any, verdict), Verdict):
         raise RewardError(f"{what} {_show(verdict)} as the verdict on a rollout of {where}. Return a Verdict or None.")
     if verdict is not None:
         verdict = dataclasses.replace(verdict, extracted=whole(verdict.extracted), stage=whole(verdict.stage))
-    steps = _steps(value.steps, what, where) if isinstance(value, RewardResult) else ()
-    left_to_others = isinstance(value, RewardResult) and value.left_to_others
-    return RewardResult(value=float(number), verdict=verdict, steps=steps, left_to_others=left_to_others)
+    steps = _steps(result.steps, what, where)
+    return RewardResult(value=float(number), verdict=verdict, steps=steps, left_to_others=result.left_to_others)
 
 
 def _steps(steps: Any, what: str, where: str) -> tuple[tuple[int, float], ...]:
