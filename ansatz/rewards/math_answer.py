@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ansatz_verify.gold import check_golds as unreadable_answers
 from ansatz_verify.grade import verify
@@ -57,34 +57,20 @@ def _signature() -> inspect.Signature:
 math_answer.__signature__ = _signature()  # pyright: ignore[reportFunctionMemberAccess]
 
 
-class UnreadableGold(NamedTuple):
-    """A problem whose gold cannot be parsed. line: its 1-based position in the source. why: the reason in words."""
-
-    id: str
-    line: int
-    why: str
-
-
-def unreadable_golds(problems: Iterable[Problem], **options: Any) -> list[UnreadableGold]:
-    """Return the problems whose gold is empty, has no value, or has a form that is not supported.
+def check_golds(problems: Iterable[Problem], **options: Any) -> None:
+    """Raise DataError if golds are empty, have no value, or have a form that is not supported; names the first ten.
 
     The line of a problem is its `meta["line"]` if its source provides one, else its position among `problems`.
     """
-    unreadable: list[UnreadableGold] = []
-    rows = list(problems)
+    rows, unreadable = list(problems), list[str]()
     for place, _, why in unreadable_answers((problem.answer for problem in rows), **options):
         problem = rows[place - 1]
-        unreadable.append(UnreadableGold(problem.id, int(problem.meta.get("line", place)), why))
-    return unreadable
-
-
-def check_golds(problems: Iterable[Problem], **options: Any) -> None:
-    """Raise DataError if golds cannot be parsed; names the first ten."""
-    unreadable = unreadable_golds(problems, **options)
+        unreadable.append(f"{problem.id!r} (line {int(problem.meta.get('line', place))}): {why}")
     if len(unreadable) == 1:
-        gold = unreadable[0]
-        raise DataError(f"a gold answer cannot be read: {gold.id!r} (line {gold.line}): {gold.why}.")
+        raise DataError(f"a gold answer cannot be read: {unreadable[0]}.")
     if unreadable:
-        shown = "; ".join(f"{gold.id!r} (line {gold.line}): {gold.why}" for gold in unreadable[:10])
         more = f"; and {len(unreadable) - 10} more" if len(unreadable) > 10 else ""
-        raise DataError(f"{len(unreadable)} gold answers cannot be read: {shown}{more}. Correct or remove these rows.")
+        raise DataError(
+            f"{len(unreadable)} gold answers cannot be read: {'; '.join(unreadable[:10])}{more}. Correct or remove "
+            "these rows."
+        )

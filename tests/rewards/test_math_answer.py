@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ansatz.errors import ConfigError, DataError
-from ansatz.rewards.math_answer import check_golds, math_answer, unreadable_golds
+from ansatz.rewards.math_answer import check_golds, math_answer
 from ansatz.types import Problem
 
 
@@ -12,17 +12,15 @@ def problem(id: str, answer: str, **meta: object) -> Problem:
 
 
 def test_unreadable_golds_are_found_with_their_line_and_reason():
-    found = unreadable_golds(
-        [problem("a", "5"), problem("b", ""), problem("c", r"\frac{0}{0}", line=77), problem("d", "5 6"),
-         problem("e", r"\frac{")]
-    )  # fmt: skip
-    assert [(gold.id, gold.line) for gold in found] == [("b", 2), ("c", 77), ("d", 4), ("e", 5)]
-    assert [gold.why for gold in found] == [
-        "empty",
-        "division by zero",
-        "unexpected '6'",
-        "unexpected end of the answer",
-    ]
+    with pytest.raises(DataError) as found:
+        check_golds(
+            [problem("a", "5"), problem("b", ""), problem("c", r"\frac{0}{0}", line=77), problem("d", "5 6"),
+             problem("e", r"\frac{")]
+        )  # fmt: skip
+    assert str(found.value) == (
+        "4 gold answers cannot be read: 'b' (line 2): empty; 'c' (line 77): division by zero; "
+        "'d' (line 4): unexpected '6'; 'e' (line 5): unexpected end of the answer. Correct or remove these rows."
+    )
 
 
 def test_an_unreadable_gold_is_a_data_error_that_names_the_row():
@@ -31,8 +29,7 @@ def test_an_unreadable_gold_is_a_data_error_that_names_the_row():
 
 
 def test_readable_golds_pass():
-    assert unreadable_golds([problem("a", "5"), problem("b", r"\text{no solution}")]) == []
-    check_golds([problem("a", r"\frac{1}{2}")])
+    check_golds([problem("a", "5"), problem("b", r"\text{no solution}"), problem("c", r"\frac{1}{2}")])
 
 
 def test_a_wrong_option_is_a_config_error_before_the_run():
