@@ -71,7 +71,8 @@ def environment() -> str:
 
 
 def judge(client: ChatClient) -> str:
-    return client.ask([{"role": "user", "content": "slow"}], max_tokens=1)
+    (reply,) = client.ask_all([[{"role": "user", "content": "slow"}]], max_tokens=1)
+    return str(reply)
 
 
 def program(source: str = f"import time\ntime.sleep({WORK_S})\nprint('done')", timeout_s: float = LIMIT_S) -> str:

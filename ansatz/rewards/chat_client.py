@@ -78,17 +78,11 @@ class ChatClient:
             raise ConfigError("judge: the API key begins or ends with a space. Set the variable to the key alone.")
         object.__setattr__(self, "_requests", _Requests(_completions_url(self.url)))
 
-    def ask(self, messages: Sequence[Mapping[str, str]], *, max_tokens: int) -> str:
-        """Return the text of the reply, sampled at temperature 0. Raise ChatFailed or ChatTimeout."""
-        (reply,) = self.ask_all([messages], max_tokens=max_tokens)
-        if isinstance(reply, ChatFailed):
-            raise reply
-        return reply
-
     def ask_all(
         self, conversations: Sequence[Sequence[Mapping[str, str]]], *, max_tokens: int, patience_s: float | None = None
     ) -> list[str | ChatFailed]:
-        """Return the reply to each conversation, or why there is none. They are asked at the same time.
+        """Return the reply to each conversation, sampled at temperature 0, or why there is none. They are asked at the
+        same time.
 
         patience_s: instead of the client's own.
         """

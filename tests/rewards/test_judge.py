@@ -38,6 +38,14 @@ def ask(server, texts, rollout, gold="even", **settings):
     return judge([rollout(rf"\boxed{{{text}}}" if text else "so", gold=gold) for text in texts], **given)
 
 
+def reply_to(client):
+    """Return the reply to an empty conversation, or raise why there is none."""
+    (reply,) = client.ask_all([[]], max_tokens=1)
+    if isinstance(reply, ChatFailed):
+        raise reply
+    return reply
+
+
 def test_the_judge_decides_and_its_verdict_says_so(rollout):
     with ChatServer(says) as server:
         judged = ask(server, ["divisible by two", "odd", ""], rollout, correct=2.0, wrong=-1.0, failed=9.0)
@@ -72,7 +80,7 @@ def test_a_thought_that_used_up_all_tokens_is_no_reason_to_ask_again():
             pass
 
     with raw_server(serve) as url:
-        assert ChatClient(url=url, model="m", timeout_s=9.0, patience_s=9.0).ask([], max_tokens=1) == ""
+        assert reply_to(ChatClient(url=url, model="m", timeout_s=9.0, patience_s=9.0)) == ""
 
 
 def test_what_the_rules_accept_is_not_asked_unless_wanted(rollout):
@@ -109,7 +117,7 @@ def test_requests_go_side_by_side_up_to_the_limit(rollout):
 def test_the_limit_holds_over_all_threads_that_share_a_client():
     with ChatServer(lambda request: "yes", delay_s=0.05) as server, ThreadPoolExecutor(8) as threads:
         client = ChatClient(url=server.url, model="m", concurrent=2)
-        replies = list(threads.map(lambda n: client.ask([], max_tokens=1), range(8)))
+        replies = list(threads.map(reply_to, [client] * 8))
     assert replies == ["yes"] * 8
     assert server.most_in_flight == 2
 
@@ -314,7 +322,7 @@ def test_no_server_can_delay_the_deadline(serve):
     with raw_server(serve) as url:
         client = ChatClient(url=url, model="m", timeout_s=0.2, patience_s=0.5, backoff_s=0.05)
         with pytest.raises(ChatTimeout, match=r"given up after 0\.5 s.*no reply"):
-            client.ask([], max_tokens=1)
+            reply_to(client)
 
 
 REPLY = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s"
@@ -341,7 +349,7 @@ def test_a_reply_that_is_no_completion_is_a_failure_in_a_sentence():
                 pass
 
         with raw_server(serve) as url, pytest.raises(ChatFailed) as failed:
-            ChatClient(url=url, model="m", timeout_s=2.0, patience_s=2.0).ask([], max_tokens=1)
+            reply_to(ChatClient(url=url, model="m", timeout_s=2.0, patience_s=2.0))
         return str(failed.value)
 
     with ThreadPoolExecutor(len(NO_COMPLETIONS)) as pool:
@@ -430,6 +438,6 @@ def test_a_wrong_recipe_is_refused_before_any_work(settings, message, monkeypatc
 
 def test_the_client_says_what_the_last_attempt_met():
     with ChatServer(lambda request: (400, "too long")) as server, pytest.raises(ChatFailed, match="400: too long"):
-        ChatClient(url=server.url, model="m").ask([], max_tokens=1)
+        reply_to(ChatClient(url=server.url, model="m"))
     with ChatServer(lambda request: "", delay_s=0.3) as server, pytest.raises(ChatTimeout, match="no reply"):
-        ChatClient(url=server.url, model="m", timeout_s=0.05, patience_s=0.1).ask([], max_tokens=1)
+        reply_to(ChatClient(url=server.url, model="m", timeout_s=0.05, patience_s=0.1))
