@@ -60,7 +60,7 @@ def agree(gold: Expr, answer: Expr) -> bool:
 
     Raises NoNumber if there are too few such points.
     """
-    if _is_infinite(gold) != _is_infinite(answer):
+    if v.holds(gold, v.INFINITY) != v.holds(answer, v.INFINITY):
         raise NoNumber("an infinite sum on one side only")
     digits = _digits_for(gold, answer)
 
@@ -84,19 +84,16 @@ def proportional(gold: Expr, answer: Expr, *, positive: bool) -> bool:
             first[:] = [point]
             return not positive or bool(mp.re(here / there) > 0)
         start = first[0]
-
-        def crossed() -> Number:
-            left = _value(gold, start) * _value(answer, point)
-            return left - _value(answer, start) * _value(gold, point)
-
-        return _is_zero(crossed, digits)
+        return _is_zero(
+            lambda: _value(gold, start) * _value(answer, point) - _value(answer, start) * _value(gold, point), digits
+        )
 
     return _holds(same_at, gold, answer)
 
 
 def _holds(same_at: Callable[[Point], bool], gold: Expr, answer: Expr) -> bool:
     """Return whether a test holds at all points where it has a value: at real ones, or else at any."""
-    for real in (True, False) if _has_abs(gold) == _has_abs(answer) else (False,):
+    for real in (True, False) if v.applies(gold, {"abs"}) == v.applies(answer, {"abs"}) else (False,):
         agreed = 0
         for point in _points(gold, answer, real=real):
             try:
@@ -132,10 +129,8 @@ def _is_zero(difference: Callable[[], Number], digits: int) -> bool:
         rough = abs(difference())
         if rough == 0:
             return True
-        if rough > mp.mpf(10) ** (-digits // 2):
-            scale_free = rough > 1
-            if not scale_free:
-                return False
+        if mp.mpf(10) ** (-digits // 2) < rough <= 1:
+            return False
     with mp.workdps(2 * digits):
         return bool(abs(difference()) <= rough * mp.mpf(10) ** (-digits // 2))
 
@@ -171,7 +166,7 @@ def _points(*expressions: Expr, real: bool) -> Iterator[Point]:
     if not names:
         yield _CONSTANT_POINT
         return
-    stepped = any(map(_has_steps, expressions))
+    stepped = any(v.applies(expression, {"floor", "ceil", "sgn"}) for expression in expressions)
     integers = frozenset().union(*map(_integers, expressions))
     positive = frozenset().union(*map(_positive_names, expressions)) if real else frozenset[str]()
     for round_ in range(_STEP_TRIES if stepped else _TRIES):
@@ -186,15 +181,6 @@ def _points(*expressions: Expr, real: bool) -> Iterator[Point]:
             numbers[name] = _number(-value if negative and name not in positive | integers else value)
         forced = stepped or (integers and round_ < _FIRST_INTEGERS)
         yield Point(numbers, real, needed=bool(forced) or turn < min(len(names), _MAX_TURNS))
-
-
-def _has_abs(value: Expr) -> bool:
-    return (isinstance(value, v.Apply) and value.function == "abs") or any(map(_has_abs, v.children(value)))
-
-
-def _has_steps(value: Expr) -> bool:
-    steps = ("floor", "ceil", "sgn")
-    return (isinstance(value, v.Apply) and value.function in steps) or any(map(_has_steps, v.children(value)))
 
 
 def _positive_names(value: Expr) -> frozenset[str]:
@@ -283,10 +269,6 @@ def _add_up(value: v.Apply, point: Point) -> Number:
         dataclasses.replace(point, numbers=point.numbers | {index.name: start + k}) for k in range(int(end - start) + 1)
     )
     return (mp.fsum if value.function == "sum" else mp.fprod)(_evaluate(body, place) for place in places)
-
-
-def _is_infinite(value: Expr) -> bool:
-    return value == v.INFINITY or any(map(_is_infinite, v.children(value)))
 
 
 def _integers(value: Expr) -> frozenset[str]:

@@ -37,14 +37,6 @@ def provably_equal(gold: Expr, answer: Expr) -> bool:
     return bool(sympy.simplify(build(gold) - build(answer)) == 0)
 
 
-def has_operator(*expressions: object) -> bool:
-    """Return whether an expression contains a sum, product, integral or limit."""
-    return any(
-        (isinstance(value, v.Apply) and value.function in OPERATORS) or has_operator(*v.children(value))
-        for value in expressions
-    )
-
-
 def build(value: Expr) -> Any:
     """Return the sympy object of a tree. Raises NoNumber for powers, factorials and the like that are too large."""
     if isinstance(value, v.Num):

@@ -7,7 +7,7 @@ large to fold stays a tree. The other records are answers that are not one expre
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -354,3 +354,9 @@ def size_of(value: object) -> int:
 def holds(value: object, constant: Value) -> bool:
     """Return whether a value is a constant, or contains it."""
     return value == constant or any(holds(part, constant) for part in children(value))
+
+
+def applies(value: object, functions: Container[str]) -> bool:
+    """Return whether a value contains one of the functions."""
+    known = isinstance(value, Apply) and value.function in functions
+    return known or any(applies(part, functions) for part in children(value))
