@@ -41,9 +41,7 @@ class Commands(Grammar, ABC):
     def command(self, name: str) -> Value:
         """Return a LaTeX command with its arguments; its name was just taken."""
         if name == "frac":
-            top, bottom = self.argument(), self.argument()
-            self.note_division(top, bottom)
-            return v.divide(top, bottom)
+            return self.quotient(self.argument(), self.argument())
         if name == "sqrt":
             return self._root()
         if name == "binom":
@@ -68,7 +66,7 @@ class Commands(Grammar, ABC):
                 low = self._bound()
             elif self.take_op("^"):
                 high = self.exponent()
-        body = self._body()
+        body = expression(self.product())
         self.depth -= 1
         return with_bounds(name, low, high, body)
 
@@ -81,9 +79,6 @@ class Commands(Grammar, ABC):
             value = v.Relation((value, self.expr()), ("to",))
         self.expect_close("}")
         return value
-
-    def _body(self) -> Expr:
-        return expression(self.product())
 
     def _root(self) -> Value:
         index: Expr = v.integer(2)

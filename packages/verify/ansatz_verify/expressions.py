@@ -72,13 +72,9 @@ class Expressions(Commands):
                 has_names = has_names or bool(v.names_in(right))
                 continue
             left = v.multiply(left, *factors)
-            value, factors = self._quotient(left, right) if operator == "/" else v.multiply(left, right), []
+            value, factors = self.quotient(left, right) if operator == "/" else v.multiply(left, right), []
             has_names = bool(v.names_in(value))
         return v.multiply(expression(value), *factors) if factors else value
-
-    def _quotient(self, top: Expr, bottom: Expr) -> Expr:
-        self.note_division(top, bottom)
-        return v.divide(top, bottom)
 
     def starts_factor(self) -> bool:
         """Return whether a factor follows without a sign. `5 6` is not a product, but `(5) 6` is one."""

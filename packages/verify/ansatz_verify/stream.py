@@ -102,14 +102,15 @@ class Grammar(ABC):
     def expr(self) -> Expr:
         return expression(self.sum())
 
-    def note_division(self, top: Expr, bottom: Expr) -> None:
-        """Remember a fraction of integers that is not in lowest terms."""
+    def quotient(self, top: Expr, bottom: Expr) -> Expr:
+        """Return a quotient, and remember a fraction of integers that is not in lowest terms."""
         if isinstance(top, v.Num) and isinstance(bottom, v.Num):
             above, below = top.value, bottom.value
             if above.denominator == 1 == below.denominator:
                 self.unreduced |= below != 0 and (below <= 1 or math.gcd(int(above), int(below)) > 1)
             elif below:
                 self.unreduced |= (above / below).denominator != below or below == 1
+        return v.divide(top, bottom)
 
 
 def expression(value: Value) -> Expr:
