@@ -48,9 +48,7 @@ def canonical(value: Expr) -> Quotient:
     if isinstance(value, v.Num):
         return Quotient({(): value.value} if value.value else {}, _ONE, True)
     if isinstance(value, v.Name):
-        if value.name == "i":
-            return Quotient({((("i",), _UNIT),): _UNIT}, _ONE, True)
-        return Quotient({((("v", value.name), _UNIT),): _UNIT}, _ONE, True)
+        return _atomic(("i",) if value.name == "i" else ("v", value.name), pure=True)
     if isinstance(value, v.Sum):
         total = canonical(value.terms[0])
         for term in value.terms[1:]:
@@ -59,18 +57,14 @@ def canonical(value: Expr) -> Quotient:
     if isinstance(value, v.Product):
         result = Quotient(_ONE, _ONE, True)
         for factor in value.factors:
-            form = canonical(factor)
-            result = Quotient(times(result.top, form.top), times(result.bottom, form.bottom), result.pure & form.pure)
+            result = _multiplied(result, canonical(factor))
         return result
     if isinstance(value, v.Power):
         return _power(value)
     forms = [canonical(argument) for argument in value.arguments]
     atom = ("f", value.function, *map(key, forms))
-    if value.function not in KNOWN_FUNCTIONS | v.SPECIAL_FUNCTIONS and all(
-        form.pure and form.bottom == _ONE for form in forms
-    ):
-        return Quotient({((atom, Fraction(1)),): Fraction(1)}, _ONE, True)  # x(0) and x(1) are independent
-    return _opaque(atom)
+    unknown = value.function not in KNOWN_FUNCTIONS | v.SPECIAL_FUNCTIONS  # x(0) and x(1) are independent
+    return _atomic(atom, pure=unknown and all(form.pure and form.bottom == _ONE for form in forms))
 
 
 def difference(left: Quotient, right: Quotient) -> Polynomial:
@@ -120,6 +114,10 @@ def key(value: Quotient) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
+def _multiplied(left: Quotient, right: Quotient) -> Quotient:
+    return Quotient(times(left.top, right.top), times(left.bottom, right.bottom), left.pure and right.pure)
+
+
 def _added(left: Quotient, right: Quotient) -> Quotient:
     pure = left.pure and right.pure
     if left.bottom == right.bottom:
@@ -158,7 +156,7 @@ def _power(value: v.Power) -> Quotient:
             rooted = _rooted(base, exponent)
             if rooted is not None:
                 return rooted
-    return _opaque(("p", key(base), key(canonical(value.exponent))))
+    return _atomic(("p", key(base), key(canonical(value.exponent))), pure=False)
 
 
 def _repeated(base: Quotient, count: int) -> Quotient:
@@ -179,7 +177,7 @@ def _repeated(base: Quotient, count: int) -> Quotient:
             return Quotient({tuple((atom, exponent * count) for atom, exponent in monomial): _UNIT}, _ONE, base.pure)
     result = Quotient(_ONE, _ONE, True)
     for _ in range(count):
-        result = Quotient(times(result.top, base.top), times(result.bottom, base.bottom), base.pure)
+        result = _multiplied(result, base)
     return result
 
 
@@ -248,5 +246,5 @@ def _factors(number: int) -> list[tuple[int, int, bool]]:
     return factors
 
 
-def _opaque(atom: Atom) -> Quotient:
-    return Quotient({((atom, Fraction(1)),): Fraction(1)}, _ONE, False)
+def _atomic(atom: Atom, *, pure: bool) -> Quotient:
+    return Quotient({((atom, _UNIT),): _UNIT}, _ONE, pure)
