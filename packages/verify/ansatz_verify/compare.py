@@ -257,16 +257,10 @@ class Comparison(Equality):
             rows = zip(gold.rows, answer.rows, strict=True) if shape else ()
             return shape and self._all((v.Bracket("(", g, ")"), v.Bracket("(", a, ")")) for g, a in rows)
         matrix, point = (gold, answer) if isinstance(gold, v.Matrix) else (answer, gold)
-        if (
-            not isinstance(matrix, v.Matrix)
-            or not isinstance(point, v.Bracket)
-            or (point.left, point.right) != ("(", ")")
-        ):
-            return False
-        if 1 not in (len(matrix.rows), len(matrix.rows[0])):
+        if not isinstance(matrix, v.Matrix) or not isinstance(point, v.Bracket) or point.left + point.right != "()":
             return False
         entries = [entry for row in matrix.rows for entry in row]
-        return self._in_order(entries, point.items)
+        return 1 in (len(matrix.rows), len(matrix.rows[0])) and self._in_order(entries, point.items)
 
     def _sets(self, gold: Value, answer: Value) -> bool:
         if v.names_in(gold) and v.names_in(answer) and v.names_in(gold) != v.names_in(answer):
@@ -274,12 +268,9 @@ class Comparison(Equality):
         left, right = sets.intervals(gold), sets.intervals(answer)
         if len(left) != len(right):
             return False
-        closed = all(
-            (a.low_closed, a.high_closed) == (b.low_closed, b.high_closed) for a, b in zip(left, right, strict=True)
-        )
-        return closed and self._all(
-            pair for a, b in zip(left, right, strict=True) for pair in ((a.low, b.low), (a.high, b.high))
-        )
+        pairs = list(zip(left, right, strict=True))
+        closed = all((a.low_closed, a.high_closed) == (b.low_closed, b.high_closed) for a, b in pairs)
+        return closed and self._all(pair for a, b in pairs for pair in ((a.low, b.low), (a.high, b.high)))
 
     # relations
 

@@ -73,14 +73,14 @@ def parse_answer(text: str, options: Options = DEFAULT, *, letters: bool = False
     words = plain(cleaned)
     hedged = _HEDGE.search(words.lower()) is not None
     try:
-        reading = _read(cleaned, words, options, letters=letters)
+        value, unreduced = _read(cleaned, words, options, letters=letters)
     except Undefined as error:
         return ParsedAnswer(None, squeezed, str(error), undefined=True)
     except UnreadableAnswer as error:
         if not letters and not hedged and _PHRASE["prose"].fullmatch(words) and _PHRASE["long_word"].search(words):
             return ParsedAnswer(v.Text(_case(words, options)), squeezed)  # such as "June 20"
         return ParsedAnswer(None, squeezed, str(error), hedged=hedged)
-    return ParsedAnswer(reading.value, squeezed, unreduced=reading.unreduced, hedged=hedged)
+    return ParsedAnswer(value, squeezed, unreduced=unreduced, hedged=hedged)
 
 
 @lru_cache(maxsize=8_192)
@@ -124,27 +124,21 @@ def plain(cleaned: str) -> str:
     return _PHRASE["text"].sub(r" \1 ", cleaned).replace("~", " ").replace("\\ ", " ").strip()
 
 
-class _Reading(NamedTuple):
-    """The value that a text states, and whether its parser came across an unreduced part."""
-
-    value: Value
-    unreduced: bool = False
-
-
-def _read(cleaned: str, words: str, options: Options, *, letters: bool = False) -> _Reading:
-    """Read a cleaned text, which is `words` without its wrappers."""
+def _read(cleaned: str, words: str, options: Options, *, letters: bool) -> tuple[Value, bool]:
+    """Return the value that a cleaned text states, and whether its parser came across an unreduced part. words: the
+    text without its wrappers."""
     if words[:1].isalpha() or words.startswith("("):
         stated = _in_words(words, wrapped=words != cleaned, options=options, letters=letters)
         if stated is not None:
-            return _Reading(stated)
+            return stated, False
     in_base = _PHRASE["based"].fullmatch(words.replace(" ", "")) if "_" in words else None
     if in_base and any(c.isdigit() for c in in_base[1]):
-        return _Reading(based(in_base[1], in_base[2]))
+        return based(in_base[1], in_base[2]), False
     if words[-4:] == " min" and words[:1].isdigit():  # elsewhere a function
         cleaned = f"{cleaned.removesuffix('min')}\\text{{min}}" if cleaned.endswith(" min") else cleaned
     clock = _clock(words.replace("{:}", ":")) if words[:1].isdigit() else None
     if clock is not None:
-        return _Reading(clock)
+        return clock, False
     about = _PHRASE["about"].match(cleaned)
     lexer = Lexer(
         cleaned[about.end() :] if about else cleaned,
@@ -154,8 +148,7 @@ def _read(cleaned: str, words: str, options: Options, *, letters: bool = False) 
     )
     parser = Parser(lexer.tokens)
     parser.letters_apart = letters
-    value = parser.answer()
-    return _Reading(value, parser.unreduced)
+    return parser.answer(), parser.unreduced
 
 
 def _in_words(words: str, *, wrapped: bool, options: Options, letters: bool) -> Value | None:
