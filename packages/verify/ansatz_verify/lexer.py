@@ -287,14 +287,7 @@ def is_product(run: str) -> bool:
 
 
 def _is_word(run: str) -> bool:
-    low = run.lower()
-    if (
-        run in lexicon.LONG_UNITS
-        or low in lexicon.UNIT_GRAMMAR
-        or low in lexicon.CONNECTIVES
-        or low in lexicon.SCALES
-        or low in lexicon.NUMBER_WORDS
-    ):
+    if run in lexicon.LONG_UNITS or run.lower() in lexicon.GRAMMAR_WORDS:
         return len(run) > 1
     return lexicon.is_long_noun(run) or (len(run) > 2 and lexicon.unit_name(run) is not None)
 

@@ -113,7 +113,7 @@ def _name(token: Token) -> str | None:
     """
     text, is_word = token.text, token.kind == "word"
     if len(text) == 1 and text.isascii():
-        allowed = token.kind in ("name", "word") and is_word == token.upright and lexicon.is_single_letter_unit(text)
+        allowed = token.kind in ("name", "word") and is_word == token.upright and text in lexicon.SINGLE_LETTER_UNITS
         return lexicon.unit_name(text) if allowed else None
     known, low = lexicon.unit_name(text) if is_word else None, text.lower()
     if known or not is_word or not (token.upright or lexicon.is_long_noun(text)):
@@ -183,5 +183,5 @@ def _letter_power(factor: Expr) -> tuple[str, int] | None:
     base, power = (factor.base, factor.exponent) if isinstance(factor, v.Power) else (factor, v.ONE)
     if not isinstance(base, v.Name) or not isinstance(power, v.Num) or power.value.denominator != 1:
         return None
-    unit = lexicon.unit_name(base.name) if lexicon.is_single_letter_unit(base.name) else None
+    unit = lexicon.unit_name(base.name) if base.name in lexicon.SINGLE_LETTER_UNITS else None
     return (unit, int(power.value)) if unit else None

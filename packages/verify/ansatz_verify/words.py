@@ -30,7 +30,7 @@ TO_BASE: dict[str, tuple[tuple[tuple[str, int], ...], Fraction]] = {
 """unit -> (base units with their powers, how many of them it is)."""
 LONG_UNITS = frozenset(name for name in UNIT_OF if len(name) > 1) - frozenset(["in", "pt", "rs", "st", "min"])
 """Spellings that are units even without \\text{}; a single letter is a unit only inside it."""
-_SINGLE_LETTER_UNITS = frozenset("mgshLNJWVAKCFlT")
+SINGLE_LETTER_UNITS = frozenset("mgshLNJWVAKCFlT")
 CURRENCIES = {"$": "dollar", "€": "euro", "£": "gbp", "¥": "yen", "₹": "rupee"}
 COMPOUND_UNITS = {"mph": (("mi", 1), ("h", -1)), "kph": (("km", 1), ("h", -1)), "kmh": (("km", 1), ("h", -1))}
 UNIT_RAISERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
@@ -56,8 +56,9 @@ _ALTERING_SIGNS = "十百千万亿億兆半倍割成打"
 NEGATIONS = word_set("negations")
 CONDITION_WORDS = word_set("conditions")
 CONNECTIVES = HEDGES | word_set("connectives")
+GRAMMAR_WORDS = CONNECTIVES | UNIT_GRAMMAR | {*SCALES, *NUMBER_WORDS}
 KEPT_WORDS = {"or", "to", "no", "if", "of"} | {
-    word for word in CONNECTIVES | NEGATIONS | ALTERING_WORDS | UNIT_GRAMMAR | {*SCALES, *NUMBER_WORDS} if len(word) > 2
+    word for word in GRAMMAR_WORDS | NEGATIONS | ALTERING_WORDS if len(word) > 2
 }
 """Words that are never the letters of a product. The other short words are, as in `e^{it}` and `ax + by`."""
 EMPTY_PHRASES, UNDEFINED_PHRASES, INFINITE_PHRASES, REAL_PHRASES = (
@@ -123,7 +124,3 @@ def unit_name(word: str) -> str | None:
     if low in NOUNS:
         return "#" + (low[:-1] if low.endswith("s") and low[:-1] in NOUNS else low)
     return None
-
-
-def is_single_letter_unit(word: str) -> bool:
-    return word in _SINGLE_LETTER_UNITS
