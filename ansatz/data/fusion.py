@@ -65,7 +65,7 @@ def fusion(
         in_its_mode = in_mode(problem, thinks=thinks, flag=flag, answer_form=answer_form)
         return _switch(in_its_mode, thinks=thinks) if marked and switch == "template" else in_its_mode
 
-    return MappedProblems(inner_source(of, split=split, what="fusion"), fused)
+    return MappedProblems(inner_source(of, split=split, named="fusion: of.source"), fused)
 
 
 def in_mode(problem: Problem, *, thinks: bool, flag: str, answer_form: str) -> Problem:

@@ -1,4 +1,4 @@
-"""Problems of another source that are changed one by one when they are accessed (`fusion`, `target_lengths`)."""
+"""Problems of another source, as they are or changed one by one when they are accessed."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ class MappedProblems(ComputedProblems):
         return self._change(self._problems[index])
 
 
-def inner_source(of: Mapping[str, Any], *, split: str, what: str) -> Sequence[Problem]:
-    """Return the problems of the source that `of: {source, ...}` names. `what` names the outer source in errors."""
+def inner_source(of: Mapping[str, Any], *, split: str, named: str) -> Sequence[Problem]:
+    """Return the problems of the source that {source, ...} names, which can have its own split. named: the setting
+    `source` in errors."""
     settings = dict(of)
     source = settings.pop("source", None)
     if not isinstance(source, str):
-        raise ConfigError(f"{what}: of.source = {source!r}, expected the name of a data source, such as jsonl.")
+        raise ConfigError(f"{named} = {source!r}, expected the name of a data source, such as jsonl.")
     return load_problems(source, split=str(settings.pop("split", split)), settings=settings)

@@ -24,8 +24,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ansatz.data.base import ComputedProblems, load_problems
+from ansatz.data.base import ComputedProblems
 from ansatz.data.keyed_random import KeyedRandom
+from ansatz.data.mapped import inner_source
 from ansatz.errors import ConfigError, DataError
 from ansatz.types import ORIGIN, TEMPLATE, Problem
 
@@ -155,15 +156,8 @@ def _rows_by_kind(
 
 
 def _source(part: Mapping[str, Any], place: int, split: str) -> Sequence[Problem]:
-    settings = {
-        key: value for key, value in part.items() if key not in ("source", "name", "template", "weight", "split")
-    }
-    source = part.get("source")
-    if not isinstance(source, str):
-        raise ConfigError(
-            f"mixture: part {place} has source = {source!r}, expected the name of a data source, such as jsonl."
-        )
-    return load_problems(source, split=str(part.get("split", split)), settings=settings)
+    settings = {key: value for key, value in part.items() if key not in ("name", "template", "weight")}
+    return inner_source(settings, split=split, named=f"mixture: part {place} has source")
 
 
 def _texts(part: Mapping[str, Any], place: int) -> dict[str, str]:

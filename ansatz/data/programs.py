@@ -39,7 +39,7 @@ def programs(*, split: str, of: Mapping[str, Any]) -> Sequence[Problem]:
     of: {source, ...settings of that source}. Problems whose calculations cannot be read, or do not end with the gold
     answer, are left out. Raise DataError if none remains.
     """
-    inner = inner_source(of, split=split, what="programs")
+    inner = inner_source(of, split=split, named="programs: of.source")
     made = ((problem, program_of(problem.solution or "", problem.answer)) for problem in inner)
     kept = [replace(problem, solution=f"```python\n{source}\n```") for problem, source in made if source is not None]
     if not kept:

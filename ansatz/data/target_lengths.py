@@ -55,4 +55,4 @@ def target_lengths(
             meta={**problem.meta, "target_tokens": tokens},
         )
 
-    return MappedProblems(inner_source(of, split=split, what="target_lengths"), with_target)
+    return MappedProblems(inner_source(of, split=split, named="target_lengths: of.source"), with_target)
