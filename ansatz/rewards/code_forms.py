@@ -21,7 +21,7 @@ from typing import Any, cast
 from ansatz.rewards.code_safety import (
     UnsafeTest,
     free_names,
-    is_assertion_call,
+    is_assertion,
     names_in,
     program_imports,
     refuse_channels,
@@ -130,13 +130,9 @@ def has_tests(meta: Mapping[str, Any]) -> bool:
 
 
 def _lines(code: Any) -> str:
-    if isinstance(code, str):
-        return code
-    return (
-        "\n".join(line for line in cast("Sequence[Any]", code) if isinstance(line, str))
-        if isinstance(code, list | tuple)
-        else ""
-    )
+    """Return code, or lines of it, as text; anything else is empty."""
+    lines = cast("Sequence[Any]", code) if isinstance(code, list | tuple) else (code,)
+    return "\n".join(line for line in lines if isinstance(line, str))
 
 
 def _of_mapping(test: Mapping[str, Any], meta: Mapping[str, Any]) -> Iterator[Test]:
@@ -193,7 +189,7 @@ def _of_code(test: str, setup: str, entry: Any, *, packages: bool) -> Test:
             compile(part, "tests", "exec", dont_inherit=True)  # finds what the grammar allows, such as a lone return
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise UnsafeTest(f"the test {test!r:.80} is not Python ({error})") from error
-    if not any(isinstance(node, ast.Assert) or is_assertion_call(node) for node in ast.walk(tree)):
+    if not any(map(is_assertion, ast.walk(tree))):
         raise UnsafeTest(f"the test {test!r:.80} asserts nothing")
     refuse_channels(tree, test)
     refuse_missing_modules([tree, before], test, packages=packages)
@@ -275,12 +271,8 @@ def _calls(tree: ast.Module, entry: Any, test: str) -> tuple[str, ...]:
             calls.append(f"check({entry})")
         elif function.name.startswith("test") and not required:
             calls.append(f"{function.name}()")
-    runs = bool(calls) or any(
-        isinstance(node, ast.Assert) or is_assertion_call(node)
-        for statement in tree.body
-        if not isinstance(statement, ast.FunctionDef)
-        for node in ast.walk(statement)
-    )
+    outside = (statement for statement in tree.body if not isinstance(statement, ast.FunctionDef))
+    runs = bool(calls) or any(is_assertion(node) for statement in outside for node in ast.walk(statement))
     called = at_top & {function.name for function in functions}
     if not runs and not called:
         raise UnsafeTest(f"the test {test!r:.80} defines functions that nothing calls")

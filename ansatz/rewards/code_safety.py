@@ -19,12 +19,10 @@ class UnsafeTest(Exception):
     """A test that cannot be run, or could be forged. The message says why."""
 
 
-def is_assertion_call(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and (node.func.attr.startswith("assert") or node.func.attr == "raises")
-    )
+def is_assertion(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr.startswith("assert") or node.func.attr == "raises"
+    return isinstance(node, ast.Assert)
 
 
 def names_in(tree: ast.AST) -> set[str]:
