@@ -12,7 +12,6 @@ import ast
 import builtins
 import contextlib
 import importlib
-import inspect
 import json
 import math
 import os
@@ -123,11 +122,7 @@ def _guard_evaluation() -> None:
 
 def _caller() -> FrameType:
     """Return the frame that has called the function that asks for it."""
-    frame = inspect.currentframe()
-    assert frame is not None
-    assert frame.f_back is not None
-    assert frame.f_back.f_back is not None
-    return frame.f_back.f_back
+    return sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
 
 
 def _package_of(module: Mapping[str, Any]) -> str:

@@ -65,11 +65,7 @@ def _without_drawings(text: str) -> str:
     return "".join([*parts, text[at:]])
 
 
-FILTERS: dict[str, Callable[[Problem], bool]] = {
-    "multiple_choice": multiple_choice,
-    "true_false": true_false,
-    "proof": proof,
-}
+FILTERS: dict[str, Callable[[Problem], bool]] = {each.__name__: each for each in (multiple_choice, true_false, proof)}
 
 
 def why_dropped(

@@ -21,6 +21,7 @@ import re
 import resource
 import subprocess
 import sys
+import textwrap
 import time
 import tokenize
 from collections.abc import Callable, Iterator
@@ -182,15 +183,10 @@ def followed(verifier: Any, sources: Path, gold: str, answer: str) -> set[tuple[
 
 def return_lines(code: Any) -> set[int]:
     """Return the lines of a function that belong to a `return` statement."""
-    returns = [node for node in ast.walk(ast.parse(_dedented(code))) if isinstance(node, ast.Return)]
+    source = textwrap.dedent(inspect.getsource(code))
+    returns = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Return)]
     first = code.co_firstlineno - 1
     return {first + line for node in returns for line in range(node.lineno, (node.end_lineno or 0) + 1)}
-
-
-def _dedented(code: Any) -> str:
-    lines = inspect.getsource(code).splitlines()
-    indent = len(lines[0]) - len(lines[0].lstrip())
-    return "\n".join(line[indent:] for line in lines)
 
 
 # the time to start
