@@ -125,9 +125,6 @@ class SandboxProcess:
             parts.append(part)
         return b"".join(parts)
 
-    def _rest(self) -> str:
-        return self._read_available().decode(errors="replace").strip().rpartition("\n")[2]
-
 
 class SandboxSession(SandboxProcess):
     """Runs programs one after the other in one process with the restrictions of `sandbox.run`.
@@ -157,7 +154,8 @@ class SandboxSession(SandboxProcess):
 
     def _run(self, line: bytes) -> tuple[Ended, str]:
         if not self._wait_until_ready():
-            return Ended.NEVER_RAN, f"the sandbox did not start: {self._rest()}"
+            rest = self._read_available().decode(errors="replace").strip().rpartition("\n")[2]
+            return Ended.NEVER_RAN, f"the sandbox did not start: {rest}"
         limit = self._limit(self._limits.timeout_s)
         if self._wait_for_byte(0.0):  # an earlier program has written it, to seem done while it continues
             return Ended.EXIT_ERROR, "the interpreter has exited"
