@@ -1,12 +1,9 @@
-"""Arithmetic expressions as trees with exact values: random trees, minimal brackets, and worked steps."""
+"""Arithmetic expressions as trees with exact values: minimal brackets and worked steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-
-from ansatz.data.keyed_random import KeyedRandom
 
 _BINDS = {"+": 1, "-": 1, "*": 2, "/": 2}
 
@@ -52,21 +49,6 @@ def joined(left: Tree, op: str, right: Tree) -> Tree | None:
     if op == "/" and b == 0:
         return None
     return Tree(a + b if op == "+" else a - b if op == "-" else a * b if op == "*" else a / b, op, (left, right))
-
-
-def random_tree(
-    rng: KeyedRandom, size: int, *, ops: str, number: Callable[[KeyedRandom], Fraction], fits: Callable[[Tree], bool]
-) -> Tree:
-    """Return a tree of `size` operations such that `fits` holds for every subtree with an operation."""
-    if size == 0:
-        return Tree(number(rng))
-    while True:
-        left_size = rng.between(0, size - 1)
-        left = random_tree(rng, left_size, ops=ops, number=number, fits=fits)
-        right = random_tree(rng, size - 1 - left_size, ops=ops, number=number, fits=fits)
-        tree = joined(left, rng.choice(ops), right)
-        if tree is not None and fits(tree):
-            return tree
 
 
 def steps(tree: Tree) -> list[str]:
