@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from ansatz_verify.marks import extract
@@ -47,69 +46,59 @@ def well_formed(text: str, *, shape: Shape = "think", strict: bool = True) -> bo
     follows a thought there is only whitespace; after an answer tag without a thought there is nothing. Not strict: at
     least one thought anywhere, with an answer after it.
     """
-    parts = _strict_parts(text) if strict else _loose_parts(text)
-    if parts is None or (parts.thought is None and shape.startswith("think")):
+    thinks, answer = _strict_parts(text) if strict else _loose_parts(text)
+    if answer is None or (not thinks and shape.startswith("think")):
         return False
     if shape.endswith("answer"):
-        return _answer_tag(parts, strict=strict)
+        return _answer_tag(answer, thinks=thinks, strict=strict)
     if shape.endswith("boxed"):
-        return _box(parts, strict=strict)
-    return _any_answer(parts, strict=strict)
+        return _box(answer, strict=strict)
+    return _any_answer(answer, thinks=thinks, strict=strict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """A response, split after its thought. thought: None if there is none."""
-
-    thought: str | None
-    answer: str
-
-
-def _strict_parts(text: str) -> _Parts | None:
+def _strict_parts(text: str) -> tuple[bool, str | None]:
+    """Return whether there is a thought, and the text after it; None if the response is not in order."""
     text = text.strip()
     opened, closed = text.count("<think>"), text.count("</think>")
     if (opened, closed) == (0, 0):
-        return _Parts(None, text)
+        return False, text
     if (opened, closed) != (1, 1) or not text.startswith("<think>"):
-        return None
+        return True, None
     thought, _, answer = text.removeprefix("<think>").partition("</think>")
-    if _spans(thought, "answer"):
-        return None  # two answers, or an answer within the thought
-    return _Parts(thought, answer.strip())
+    two_answers = bool(_spans(thought, "answer"))  # or an answer within the thought
+    return True, None if two_answers else answer.strip()
 
 
-def _loose_parts(text: str) -> _Parts:
+def _loose_parts(text: str) -> tuple[bool, str]:
     thoughts = _spans(text, "think")
     if not thoughts:
-        return _Parts(None, text.strip())
-    start, end = thoughts[0]
-    return _Parts(text[start:end], text[end:].removeprefix("</think>").strip())
+        return False, text.strip()
+    return True, text[thoughts[0][1] :].removeprefix("</think>").strip()
 
 
-def _answer_tag(parts: _Parts, *, strict: bool) -> bool:
-    text = parts.answer
+def _answer_tag(text: str, *, thinks: bool, strict: bool) -> bool:
     answers = [text[start:end] for start, end in _spans(text, "answer")]
     if not strict:
         return any(answer.strip() for answer in answers)
     if not text.count("<answer>") == text.count("</answer>") == len(answers) == 1:
         return False
-    in_place = text.endswith("</answer>") and (text.startswith("<answer>") or parts.thought is None)
+    in_place = text.endswith("</answer>") and (text.startswith("<answer>") or not thinks)
     return in_place and bool(answers[0].strip())
 
 
-def _box(parts: _Parts, *, strict: bool) -> bool:
+def _box(text: str, *, strict: bool) -> bool:
     """Return whether the verifier extracts an answer from the response. Without this, a box without an answer could
     count as well formed."""
-    boxes = len(_BOX.findall(parts.answer))
-    return boxes > 0 and (boxes == 1 or not strict) and extract(parts.answer) is not None
+    boxes = len(_BOX.findall(text))
+    return boxes > 0 and (boxes == 1 or not strict) and extract(text) is not None
 
 
-def _any_answer(parts: _Parts, *, strict: bool) -> bool:
-    if "<answer>" in parts.answer or "</answer>" in parts.answer:
-        return _answer_tag(parts, strict=strict)
-    if _BOX.search(parts.answer):
-        return extract(parts.answer) is not None
-    return bool(parts.answer)
+def _any_answer(text: str, *, thinks: bool, strict: bool) -> bool:
+    if "<answer>" in text or "</answer>" in text:
+        return _answer_tag(text, thinks=thinks, strict=strict)
+    if _BOX.search(text):
+        return extract(text) is not None
+    return bool(text)
 
 
 def _value(text: str, shape: Shape, strict: bool, whole: float, thought: float, answered: float) -> float:
