@@ -30,9 +30,7 @@ class Expressions(Commands):
 
     def sum(self) -> Value:
         first = self.product()
-        if not self.is_op("+", "-", "pm", "mp") or first == v.REALS:
-            return first
-        if not isinstance(first, _ADDED):
+        if not self.is_op("+", "-", "pm", "mp") or first == v.REALS or not isinstance(first, _ADDED):
             return first
         terms = [expression(first)]
         while sign := self.take_op("+", "-", "pm", "mp"):

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ansatz_verify import words as lexicon
+from ansatz_verify.options import Options
 from ansatz_verify.values import Num, UnreadableAnswer, integer
 
 MAX_LENGTH = 2_000
@@ -98,12 +99,10 @@ class Lexer:
     letters: a short run of letters outside \\text{} is a product, also where it spells a word or a unit, as in e^{it}.
     """
 
-    def __init__(
-        self, text: str, *, decimal_comma: bool = False, locale_thousands: bool = False, letters: bool = False
-    ) -> None:
+    def __init__(self, text: str, options: Options, *, letters: bool) -> None:
         if len(text) > MAX_LENGTH:
             raise UnreadableAnswer(f"longer than {MAX_LENGTH} characters")
-        self._comma, self._locale, self._letters_apart = decimal_comma, locale_thousands, letters
+        self._comma, self._locale, self._letters_apart = options.decimal_comma, options.locale_thousands, letters
         self._depth = 0
         self.tokens: list[Token] = []
         self._lex(text, upright=False, nesting=0)
@@ -154,11 +153,9 @@ class Lexer:
         if alone:
             self.tokens.append(_integer_token(alone[0]))
             return alone.end()
-        if self._locale:
-            indian = _INDIAN.match(text, position)
-            if indian:
-                self.tokens.append(Token("num", indian[0], Num(Fraction(int(indian[0].replace(",", ""))))))
-                return indian.end()
+        if self._locale and (indian := _INDIAN.match(text, position)):
+            self.tokens.append(Token("num", indian[0], Num(Fraction(int(indian[0].replace(",", ""))))))
+            return indian.end()
         pattern = _INSIDE if self._depth > 0 else _LOCALE if self._locale else _OUTSIDE
         if self._comma:
             comma = re.compile(r"\d+(?:\.\d{3})*,\d+(?!\d|,)").match(text, position) if self._depth <= 0 else None

@@ -140,12 +140,7 @@ def _read(cleaned: str, words: str, options: Options, *, letters: bool) -> tuple
     if clock is not None:
         return clock, False
     about = _PHRASE["about"].match(cleaned)
-    lexer = Lexer(
-        cleaned[about.end() :] if about else cleaned,
-        decimal_comma=options.decimal_comma,
-        locale_thousands=options.locale_thousands,
-        letters=letters,
-    )
+    lexer = Lexer(cleaned[about.end() :] if about else cleaned, options, letters=letters)
     parser = Parser(lexer.tokens)
     parser.letters_apart = letters
     return parser.answer(), parser.unreduced
