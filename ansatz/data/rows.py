@@ -170,7 +170,7 @@ class Row:
             return [str(puzzle[1])]
         is_chat = turns_of(value) is not None
         items = [worked_text(value)] if is_chat else value if isinstance(value, list) and value else [value]
-        if isinstance(value, dict) or (not is_chat and items and all(isinstance(item, dict) for item in items)):
+        if not is_chat and all(isinstance(item, dict) for item in items):
             return [json.dumps(value, ensure_ascii=False)]  # a call of a function, or several
         cells = (Row(self.file, self.line, {key: item}, unit=self.unit) for item in items)
         return [cell.text(key, "answer_key") for cell in cells]
