@@ -26,8 +26,6 @@ ARITHMETIC, OTHER = "arithmetic", "other"
 
 _CASE_MATTERS = ("geometry",)  # points are capital letters
 
-Classifier = Callable[[Problem], str | Sequence[str]]
-
 
 @functools.cache
 def _patterns() -> dict[str, list[tuple[float, re.Pattern[str]]]]:
