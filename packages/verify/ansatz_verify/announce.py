@@ -11,13 +11,13 @@ import re
 
 from ansatz_verify.clean import UNREADABLE, mark_unseen
 from ansatz_verify.tables import ANNOUNCEMENTS
-from ansatz_verify.words import split_phrases, unit_name
+from ansatz_verify.words import unit_name
 
 _CUES, _HEDGES = (
-    tuple(phrase.strip() for line in ANNOUNCEMENTS[name].values() for phrase in split_phrases(line))
+    tuple(phrase.strip() for line in ANNOUNCEMENTS[name].values() for phrase in line.split(" | "))
     for name in ("cues", "hedges")
 )
-_REASONS, _COPULAS = (tuple(map(str.strip, split_phrases(ANNOUNCEMENTS[name]))) for name in ("reasons", "copulas"))
+_REASONS, _COPULAS = (tuple(map(str.strip, ANNOUNCEMENTS[name].split(" | "))) for name in ("reasons", "copulas"))
 _NEAR, _FAR, _TAIL, _MAX_SENTENCE, _MAX_WORDS = 60, 300, 4_000, 1_000, 4
 _STOP = re.compile(r"<[|｜][^<>]{1,40}[|｜]>|</s>|<eos>|<end_of_turn>|\[/?INST\]")
 _END = re.compile(r"(?<!\\)[.!?](?=[\s*\"')\]]|$)|[。！？\n]|```")

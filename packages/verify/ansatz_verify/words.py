@@ -8,11 +8,6 @@ from fractions import Fraction
 from ansatz_verify.tables import NOTATION, WORDS
 
 
-def split_phrases(text: str) -> list[str]:
-    """Split a list of phrases at the bars that have a space on both sides."""
-    return text.split(" | ")
-
-
 def word_set(*names: str) -> frozenset[str]:
     """Return the words of the named lists of `tables.py`."""
     return frozenset(word for name in names for word in WORDS[name].split())
@@ -62,7 +57,7 @@ KEPT_WORDS = {"or", "to", "no", "if", "of"} | {
 }
 """Words that are never the letters of a product. The other short words are, as in `e^{it}` and `ax + by`."""
 EMPTY_PHRASES, UNDEFINED_PHRASES, INFINITE_PHRASES, REAL_PHRASES = (
-    frozenset(split_phrases(WORDS[name])) for name in ("empty", "undefined", "infinite", "reals")
+    frozenset(WORDS[name].split(" | ")) for name in ("empty", "undefined", "infinite", "reals")
 )
 
 
