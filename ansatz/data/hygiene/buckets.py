@@ -28,9 +28,6 @@ class Buckets:
         self._next = np.empty(_FIRST_ROWS * bands, np.uint32)
         self._stored = np.empty(_FIRST_ROWS * bands, np.uint32)
 
-    def __len__(self) -> int:
-        return self._rows
-
     def rows_with(self, keys_B: Any) -> list[int]:
         """Return the rows that share at least one key with these, in order."""
         entry = self._head[keys_B % BUCKETS]
