@@ -13,14 +13,10 @@ from ansatz.links import open_file
 from ansatz.types import Problem, problem_from_json, problem_row
 
 
-def write_problems(path: Path, problems: Iterable[Problem]) -> int:
-    """Write the file atomically and return the number of problems. Raise the errors of `stored_lines`."""
-    count = 0
+def write_problems(path: Path, problems: Iterable[Problem]) -> None:
+    """Write the file atomically. Raise the errors of `stored_lines`."""
     with replacing(path) as file:
-        for line in stored_lines(problems):
-            file.write(line)
-            count += 1
-    return count
+        file.writelines(stored_lines(problems))
 
 
 def stored_lines(problems: Iterable[Problem]) -> Iterator[str]:
