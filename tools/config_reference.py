@@ -161,7 +161,8 @@ def _fields(section: type[BaseModel], *, prefix: str, skip: Callable[[str], bool
         if isinstance(kind, type) and issubclass(kind, BaseModel):  # a section within a section
             lines += _fields(kind, prefix=f"{prefix}{name}.")
             continue
-        default = field.get_default(call_default_factory=True)
+        is_as_rollout = name in getattr(section, "AS_ROLLOUT", ())
+        default = f"rollout.{name}" if is_as_rollout else field.get_default(call_default_factory=True)
         annotation: Any = field.annotation
         for entry in field.metadata:
             annotation = Annotated[annotation, entry]

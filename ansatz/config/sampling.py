@@ -88,6 +88,9 @@ class AsRollout(SamplingOptions):
 
     AS_ROLLOUT: ClassVar[tuple[str, ...]] = ()
 
+    max_response_tokens: Annotated[Positive, Field(validate_default=False)] = 0  # until it is completed
+    """Longest response in tokens, end token included."""
+
     def completed(self, rollout: SamplingOptions) -> Self:
         """Return the section with the options of `rollout` that it does not give itself."""
         given = {name: getattr(self, name) for name in self.model_fields_set}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ansatz.config.load import parse_section
-from ansatz.config.sampling import SamplingOptions
+from ansatz.config.sampling import AsRollout, SamplingOptions
 from ansatz.config.schema import Config
 from ansatz.data.hygiene.report import report_path
 from ansatz.data.hygiene.select import Candidate, Reject, SelectedResponses, selection_counts
@@ -51,7 +51,7 @@ def sampling_options(config: Config, given: Mapping[str, Any], *, name: str) -> 
     """
     options = {key: getattr(config.rollout, key) for key in SamplingOptions.model_fields}
     own = {key: value for key, value in given.items() if key in options}
-    return parse_section(SamplingOptions, {**options, "samples_per_prompt": 8, **own}, name=name)
+    return parse_section(AsRollout, {**options, "samples_per_prompt": 8, **own}, name=name)
 
 
 def sample_responses(

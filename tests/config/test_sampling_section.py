@@ -9,6 +9,7 @@ from ansatz.config.load import dump, load_recipe, parse_section
 from ansatz.config.sampling import SamplingOptions
 from ansatz.config.schema import EvaluateSection
 from ansatz.errors import ConfigError
+from ansatz.loop.pair_rounds import pair_sampling
 from ansatz.loop.stages.rejection import rejection_options
 from ansatz.rollout.base import Sampling
 
@@ -54,6 +55,19 @@ def test_rejection_samples_like_rollout_with_eight_samples_unless_it_says_otherw
     config = toy_config(tmp_path, {"rollout": rollout, "rejection": {"samples_per_prompt": 2, "temperature": 0.9}})
     options = rejection_options(config)
     assert (options.samples_per_prompt, options.temperature, form(options)) == (2, 0.9, FORM)
+
+
+def test_a_section_that_allows_no_token_is_refused_by_its_own_name(tmp_path):
+    none = {"max_response_tokens": 0}
+    sentence = r"max_response_tokens = 0: it should be greater than 0"
+    with pytest.raises(ConfigError, match=rf"^evaluate\.{sentence}"):
+        toy_config(tmp_path, {"evaluate": none})
+    config = toy_config(tmp_path, {"rejection": none})
+    with pytest.raises(ConfigError, match=rf"^rejection\.{sentence}"):
+        rejection_options(config)
+    with pytest.raises(ConfigError, match=rf"^preference\.pairs\.{sentence}"):
+        pair_sampling(config, none, number=1)
+    assert parse_section(SamplingOptions, none, name="").max_response_tokens == 0  # of a command: as many as fit
 
 
 @pytest.mark.parametrize(
