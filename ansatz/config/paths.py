@@ -10,18 +10,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-_PATHS = frozenset({"path", "paths", "shots", "teacher"})
+MODEL_KEYS = ("path", "model", "teacher")
+"""The keys whose value can be the folder of a model."""
+TEXT_KEYS = ("preset", "template", "name", "user", "shots")
+TEXT_ENDINGS = (".yaml", ".yml", ".txt", ".jsonl")
+"""Endings of the presets, prompt templates and worked problems that these keys can name, besides names without one."""
+_PLACES = frozenset({*MODEL_KEYS, "paths", "dataset", "shots"})
 _NAMES_OR_PATHS = frozenset({"template", "preset"})  # a path here has a suffix or a slash; a name has neither
+_NAMES_NEXT_TO = {"model": "url", "name": "source"}  # of a model on a server, and of a part of the data
 
 
 def beside_recipe(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return the mapping with each relative path that exists in `folder` made absolute.
 
-    Paths are the values of the keys `path`, `paths`, `shots`, `teacher`, `template` and `preset` at any depth, and
-    names of the form `file.py:function`, as keys (rewards) or as values (`source`, `name`). Everything else stays as it
-    is.
+    Paths are the values of the keys that can name a model, a text or data, at any depth, and names of the form
+    `file.py:function`, as keys (rewards) or as values (`source`, `name`). Everything else stays as it is.
     """
-    return {_code(key, folder): _value(key, value, folder) for key, value in data.items()}
+    return {
+        _code(key, folder): _value("" if _NAMES_NEXT_TO.get(key) in data else key, value, folder)
+        for key, value in data.items()
+    }
 
 
 def _value(key: str, value: Any, folder: Path) -> Any:
@@ -31,9 +39,14 @@ def _value(key: str, value: Any, folder: Path) -> Any:
         return [_value(key, item, folder) for item in cast(Sequence[Any], value)]
     if not isinstance(value, str):
         return value
-    if key in _PATHS or (key in _NAMES_OR_PATHS and ("/" in value or Path(value).suffix)):
-        return _file(value, folder)
-    return _code(value, folder)
+    return _code(_file(value, folder) if can_be_place(key, value) else value, folder)
+
+
+def can_be_place(key: str, value: str) -> bool:
+    """Tell whether the value of a key in a recipe can be the path of a file or a folder, rather than only a name."""
+    if key in _NAMES_OR_PATHS:
+        return "/" in value or bool(Path(value).suffix)
+    return key in _PLACES or (key in TEXT_KEYS and value.endswith(TEXT_ENDINGS))
 
 
 def _file(value: str, folder: Path) -> str:

@@ -17,17 +17,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import ansatz
+from ansatz.config.paths import MODEL_KEYS, TEXT_ENDINGS, TEXT_KEYS
 from ansatz.files import is_special
 from ansatz.trust import TrustedText
 
 _FILE = re.compile(r"(.+\.py):\w+")
 _MODULE = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*):[^\W\d]\w*")
-_TEXTS = (".yaml", ".yml", ".txt", ".jsonl")
-"""Endings of the presets, prompt templates and worked problems that a recipe can name."""
-_TEXT_KEYS = ("preset", "template", "name", "user", "shots")
-_MODEL_KEYS = ("path", "model", "teacher")
-"""The keys whose value is a file of such a kind, or the folder of a model. A word of a recipe, such as `model`, may
-also be the name of a folder that has nothing to do with it."""
 _OF_MODELS = (".json", ".safetensors", ".bin", ".model", ".tiktoken", ".jinja", ".txt", ".yaml")
 """Endings of the files that belong to a model folder."""
 _READ_WHOLE_BYTES = 64 << 20
@@ -62,7 +57,7 @@ def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
         named = {"source", "url"} & section.keys()
         for name, inner in section.items():
             yield "", name
-            yield from _texts(inner, "" if named and name in _MODEL_KEYS else name)
+            yield from _texts(inner, "" if named and name in MODEL_KEYS else name)
     elif isinstance(value, list | tuple):
         for inner in cast("list[Any]", value):
             yield from _texts(inner, key)
@@ -77,9 +72,9 @@ def _files_of(key: str, text: str) -> dict[str, Path]:
     if isinstance(text, TrustedText) and (match := _MODULE.fullmatch(text)):
         return _files_of_module(match[1])
     path = Path(text)
-    if key in _MODEL_KEYS and text and any(_is_file(path / name) for name in ("config.json", "adapter_config.json")):
+    if key in MODEL_KEYS and text and any(_is_file(path / name) for name in ("config.json", "adapter_config.json")):
         return {str(file): file for file in path.iterdir() if file.suffix in _OF_MODELS and _is_file(file)}
-    return {text: path} if key in _TEXT_KEYS and path.suffix in _TEXTS and _is_file(path) else {}
+    return {text: path} if key in TEXT_KEYS and path.suffix in TEXT_ENDINGS and _is_file(path) else {}
 
 
 def _digest(path: Path) -> str:

@@ -60,6 +60,31 @@ def test_an_empty_path_and_an_absolute_path_are_left_alone(folder):
     assert beside_recipe(data, folder) == data
 
 
+def test_templates_with_settings_models_of_rewards_data_sets_and_presets_in_code_are_found(folder):
+    text, model = str(folder / "my_template.txt"), str(folder / "my_model")
+    data = {
+        "data": {"template": {"name": "my_template.txt"}, "train": {"source": "hub", "dataset": "data"}},
+        "evaluate": {"template": {"name": "chat", "user": "my_template.txt"}},
+        "rewards": {"learned": {"model": "my_model"}, "math_answer": {}},
+        "algorithm": {"preset": "my_rewards.py:row"},
+        "judge": {"prompt": {"template": "data/train.jsonl"}},
+    }
+    assert beside_recipe(data, folder) == {
+        "data": {"template": {"name": text}, "train": {"source": "hub", "dataset": str(folder / "data")}},
+        "evaluate": {"template": {"name": "chat", "user": text}},
+        "rewards": {"learned": {"model": model}, "math_answer": {}},
+        "algorithm": {"preset": f"{folder / 'my_rewards.py'}:row"},
+        "judge": {"prompt": {"template": str(folder / "data" / "train.jsonl")}},
+    }
+    plain = {
+        "name": "data",
+        "template": {"name": "my_model", "user": "data"},
+        "rewards": {"judge": {"url": "http://127.0.0.1:1", "model": "my_model"}, "learned": {"model": "us/other"}},
+        "train": {"source": "hub", "dataset": "us/other", "name": "my_template.txt"},
+    }
+    assert beside_recipe(plain, folder) == plain
+
+
 def test_the_config_of_a_run_keeps_its_paths_whatever_is_in_the_run_folder(folder):
     (folder / "config.yaml").write_text(RECIPE)
     assert load_run(folder).model.path == "my_model"
