@@ -18,8 +18,8 @@ from ansatz.links import copy_tree, list_folder, remove, rename
 from ansatz.model_config import TEXT_PART_OF
 from ansatz.visible import say
 
-PROMPT_FILE = "prompt.txt"
-"""A prompt template of the user's own, next to the exported recipe that names it."""
+PROMPT_FILE, SHOTS_FILE = "prompt.txt", "shots.jsonl"
+"""A prompt template of the user's own and its worked problems, next to the exported recipe that names them."""
 
 
 def export(
@@ -69,7 +69,8 @@ def export(
     write_generation_config(draft, config)
     write_chat_template(draft, config.data.template)
     copy_card(run, draft)
-    write_card(draft, run, _with_own_files(config), checkpoint=model)
+    recipe = _with_own_files(config, draft)
+    write_card(draft, run, recipe, checkpoint=model, template=config.data.template)
     rename(draft, out)
     part = read_object(out / "config.json", error=ModelError, advice="Export it again.").get(TEXT_PART_OF)
     say(f"Model: {out}" + (f" (the text part of a {part} model, without the weights for images)" if part else ""))
@@ -77,12 +78,32 @@ def export(
         say(f"Uploaded: {push_folder(out, push)}")
 
 
-def _with_own_files(config: Config) -> Config:
-    """Return the recipe with the exported copy of a prompt template from a .txt file."""
-    template = config.data.template
-    if not isinstance(template, str) or not template.endswith(".txt"):
-        return config
-    return config.model_copy(update={"data": config.data.model_copy(update={"template": PROMPT_FILE})})
+def _with_own_files(config: Config, folder: Path) -> Config:
+    """Copy the files that the prompt templates name into the folder, and return the recipe with the copies."""
+    data, evaluate = config.data, config.evaluate
+    data = data.model_copy(update={"template": _with_copies(data.template, folder)})
+    if evaluate.template is not None:
+        template = _with_copies(evaluate.template, folder, begin="evaluate_")
+        evaluate = evaluate.model_copy(update={"template": template})
+    return config.model_copy(update={"data": data, "evaluate": evaluate})
+
+
+def _with_copies(template: Template, folder: Path, *, begin: str = "") -> Template:
+    """Copy the files that a prompt template names, and return it with the copies. begin: of their names."""
+    from ansatz.prompts.templates import read_shots, template_text, text_name
+
+    changes = dict[str, str]()
+    if (name := text_name(template)).endswith(".txt"):
+        changes["user" if isinstance(template, ChatTemplate) else "name"] = f"{begin}{PROMPT_FILE}"
+        write_text(folder / f"{begin}{PROMPT_FILE}", template_text(name))
+    if isinstance(template, str):
+        return changes.get("name", template)
+    if template.shots is not None:
+        changes["shots"] = f"{begin}{SHOTS_FILE}"
+        shots = read_shots(template.shots, num_shots=template.num_shots)
+        rows = [json.dumps({"question": question, "solution": solution}) + "\n" for question, solution in shots]
+        write_text(folder / changes["shots"], "".join(rows))
+    return template.model_copy(update=changes)
 
 
 def write_generation_config(folder: Path, config: Config) -> None:
@@ -113,23 +134,20 @@ def write_chat_template(folder: Path, template: Template) -> None:
     """Write a chat template that renders the last message as training rendered a question.
 
     With the prompt template "chat", it is the model's own chat template with the recipe's system prompt and arguments
-    as defaults. A template of a .txt file is copied too.
+    as defaults.
     """
     from ansatz.models.save import add_to_chat_template, save_chat_template
     from ansatz.prompts.chat import spelled_out
-    from ansatz.prompts.templates import QUESTION, template_text
+    from ansatz.prompts.templates import QUESTION, whole_text
 
-    template = spelled_out(template)
+    given, template = template, spelled_out(template)
     if isinstance(template, ChatTemplate):
         if template.system is not None or template.arguments or template.tools:
             arguments = {**template.arguments, **({"tools": template.tools} if template.tools else {})}
             add_to_chat_template(folder, system=template.system, arguments=arguments)
     else:
-        text = template_text(template)
-        before, after = text.split(QUESTION)
+        before, _, after = whole_text(given).rpartition(QUESTION)
         save_chat_template(folder, before=before, after=after)
-        if template.endswith(".txt"):
-            write_text(folder / PROMPT_FILE, text)
 
 
 def push_folder(folder: Path, name: str) -> str:

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ansatz.config.chat import ChatTemplate
+from ansatz.config.chat import ChatTemplate, Template
 from ansatz.config.load import dump
 from ansatz.config.schema import FIRST_STAGES, Config
-from ansatz.errors import PUBLISHED, ConfigError, ModelError
+from ansatz.errors import PUBLISHED, ModelError
 from ansatz.files import file_digest, write_text
 from ansatz.json_text import read_object
 from ansatz.links import is_own_file, list_folders, open_file, read_text
@@ -19,7 +19,7 @@ from ansatz.loop.run_record import RECIPE_FILE, read_record, record_of
 from ansatz.loop.stages.plan import folder_names
 from ansatz.model_config import TEXT_PART_OF
 from ansatz.prompts.chat import spelled_out
-from ansatz.prompts.templates import QUESTION, template_text
+from ansatz.prompts.templates import QUESTION, whole_text
 from ansatz.track.checked_rows import read_evaluations, read_metrics
 from ansatz.track.overlap import overlap
 from ansatz.track.runs import SHOWN_TEXTS
@@ -28,8 +28,11 @@ from ansatz.train.checkpoint import step_of
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-def write_card(folder: Path, run: Path, config: Config, *, checkpoint: Path) -> None:
-    """Write README.md, and the recipe.yaml that repeats the run. folder: already holds the model of `checkpoint`."""
+def write_card(folder: Path, run: Path, config: Config, *, checkpoint: Path, template: Template) -> None:
+    """Write README.md, and the recipe.yaml that repeats the run. folder: already holds the model of `checkpoint`.
+
+    config: names the copies of files in the folder. template: as `data.template` of the run, with the files there.
+    """
     recipe = dump(config)
     write_text(folder / RECIPE_FILE, recipe)
     record = read_record(run) or record_of(config)
@@ -45,7 +48,7 @@ def write_card(folder: Path, run: Path, config: Config, *, checkpoint: Path) -> 
         f"{start}. The weights are {dtype}.{text}",
         _scores(run, config, checkpoint),
         _data(run, config),
-        _prompt(run, config),
+        _prompt(run, config, spelled_out(template)),
         _repetition(config, version=record.version, num_changes=len(record.changes)),
         f"## Recipe\n\n```yaml\n{recipe.rstrip()}\n```",
     ]
@@ -117,14 +120,13 @@ def _num_lines(path: Path) -> int:
         return sum(1 for _ in file)
 
 
-def _prompt(run: Path, config: Config) -> str:
-    template = spelled_out(config.data.template)
+def _prompt(run: Path, config: Config, template: str | ChatTemplate) -> str:
     if isinstance(template, ChatTemplate):
-        text = f"The user's last turn in the chat template is {_user_turn(template.user)}{_defaults(template)}"
+        text = f"The user's last turn in the chat template is {_user_turn(whole_text(template))}{_defaults(template)}"
     else:
         text = (
-            f"The prompt template is `{template}`. The chat template of this folder renders the last message with it "
-            "and ignores earlier ones, because the model was trained on single questions."
+            f"The prompt template is `{config.data.template}`. The chat template of this folder renders the last "
+            "message with it and ignores earlier ones, because the model was trained on single questions."
         )
     if is_own_file(shown := run / SHOWN_TEXTS):
         rendered = read_text(shown, errors="replace").partition("\n\ndemonstration of problem")[0].rstrip()
@@ -132,12 +134,8 @@ def _prompt(run: Path, config: Config) -> str:
     return f"## Prompt\n\n{text}"
 
 
-def _user_turn(name: str) -> str:
+def _user_turn(text: str) -> str:
     """Describe the user's turn: the question and the text around it, which the chat template does not add."""
-    try:
-        text = template_text(name)
-    except ConfigError:  # a file that is not here any more
-        return f"the question in the text of `{name}`."
     if text == QUESTION:
         return "the question alone."
     quoted = text.strip().replace("\n", "\n> ")

@@ -32,12 +32,27 @@ def with_shots(problem: Problem, template: Template) -> Problem:
     """
     if isinstance(template, str) or template.shots is None:
         return problem
-    usual = template.user if isinstance(template, ChatTemplate) else template.name
-    before, _, after = template_text(problem.template or usual).partition(QUESTION)
+    before, _, after = template_text(problem.template or text_name(template)).partition(QUESTION)
     shots = read_shots(template.shots, num_shots=template.num_shots)
     others = [shot for shot in shots if _words(shot[0]) != _words(problem.question)][: template.num_shots]
     shown = "".join(f"{question}{after}{solution}\n\n{before}" for question, solution in others)
     return replace(problem, question=shown + problem.question)
+
+
+def whole_text(template: Template) -> str:
+    """Return the text of a template with its worked problems before {question}; of a ChatTemplate, the user's turn.
+
+    Raise the errors of `template_text` and `read_shots`.
+    """
+    question = with_shots(Problem(id="", question=QUESTION, source="", split=""), template).question
+    return template_text(text_name(template)).replace(QUESTION, question)
+
+
+def text_name(template: Template) -> str:
+    """Return the name of the text around a question; of a ChatTemplate, of the user's turn."""
+    if isinstance(template, str):
+        return template
+    return template.user if isinstance(template, ChatTemplate) else template.name
 
 
 def check_unseen(template: Template, problems: Iterable[Problem]) -> None:

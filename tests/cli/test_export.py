@@ -15,10 +15,10 @@ from tiny_models import tiny_folder
 from toy_runs import toy_config
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from ansatz.cli.export import write_chat_template
+from ansatz.cli.export import _with_own_files, write_chat_template
 from ansatz.config import load_recipe
-from ansatz.config.chat import ChatTemplate
-from ansatz.config.load import load_run
+from ansatz.config.chat import ChatTemplate, FewShotTemplate
+from ansatz.config.load import dump, load_run
 from ansatz.data.store import read_problems
 from ansatz.loop.model_recipe import choose_template
 from ansatz.loop.pipeline import run_pipeline
@@ -127,6 +127,29 @@ def test_an_exported_template_of_a_file_goes_with_the_model(ansatz, tmp_path):
     template, _ = choose_template(moved, has_chat_template=True)
     assert template == str(moved / "prompt.txt")
     assert str(tmp_path) not in (moved / "README.md").read_text().partition("## Recipe")[0].partition("## Prompt")[2]
+
+
+def test_worked_problems_are_in_the_chat_template_and_the_files_of_settings_go_with_the_model(tmp_path):
+    folder, frame, few = tiny_folder(tmp_path / "model"), tmp_path / "frame.txt", tmp_path / "few.jsonl"
+    frame.write_text("Q: {question}\nA: ")
+    few.write_text(json.dumps({"question": "1 + 1?", "solution": "2"}) + "\n")
+    template = FewShotTemplate(name=str(frame), shots=str(few), num_shots=1)
+    chat = ChatTemplate(name="chat", user=str(frame), shots=str(few), num_shots=1)
+    write_chat_template(folder, template)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    problem = Problem(id="p", question="5?", answers=("5",), source="test", split="train")
+    rendered = tokenizer.apply_chat_template([{"role": "user", "content": "5?"}], tokenize=False)
+    assert rendered == render(problem, template, tokenizer).text == "Q: 1 + 1?\nA: 2\n\nQ: 5?\nA: "
+    changes = {"data": {"template": template.model_dump()}, "evaluate": {"template": chat.model_dump()}}
+    (folder / "recipe.yaml").write_text(dump(_with_own_files(toy_config(tmp_path, changes), folder)))
+    for file in (frame, few):
+        file.unlink()
+    recipe = load_recipe(folder / "recipe.yaml", trust_code=True)
+    assert render(problem, recipe.data.template, tokenizer).text == rendered
+    copies = {"user": str(folder / "evaluate_prompt.txt"), "shots": str(folder / "evaluate_shots.jsonl")}
+    assert isinstance(recipe.evaluate.template, ChatTemplate)
+    assert recipe.evaluate.template.model_dump() == {**chat.model_dump(), **copies}
+    assert all(Path(copy).is_file() for copy in copies.values())
 
 
 def test_the_model_card_has_the_scores_with_intervals_the_data_and_the_way_to_repeat_the_run(ansatz, run, tmp_path):
