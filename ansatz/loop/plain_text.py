@@ -1,8 +1,8 @@
 """Next-token training on plain texts, packed into blocks (`sft.objective: text`).
 
-The texts are shuffled once and joined, each with an end token after it, and cut into blocks. A block begins with the
-last token of the one before, so that every token except the very first is predicted exactly once, whatever the length
-of its text. Attention sees the earlier texts of a block.
+The texts are shuffled once, unless `data.order` is file, and joined, each with an end token after it, and cut into
+blocks. A block begins with the last token of the one before, so that every token except the very first is predicted
+exactly once, whatever the length of its text. Attention sees the earlier texts of a block.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def pack(context: RunContext, problems: Sequence[Problem], model: str) -> list[P
     end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else end_of_turn(tokenizer)
     size = min(reader.max_context, config.train.tokens_per_microbatch)
     tokens, num_long = array("i"), 0
-    for problem in KeyedRandom(config.seed, "texts").shuffled(problems):
+    in_order = config.data.order == "file"
+    for problem in problems if in_order else KeyedRandom(config.seed, "texts").shuffled(problems):
         ids = special.encode(special.hide(problem.solution or ""), add_special_tokens=True)
         ids += [] if end is None or ids[-1:] == [end] else [end]
         num_long += len(ids) > size

@@ -52,8 +52,8 @@ def initial(run):
     return next((run / "model").glob("**/config.json")).parent
 
 
-def blocks_of(run, problems, note):
-    context = SimpleNamespace(config=load_run(run), console=SimpleNamespace(note=note))
+def blocks_of(run, problems, note, **overrides):
+    context = SimpleNamespace(config=load_run(run, overrides=overrides), console=SimpleNamespace(note=note))
     return pack(context, problems, str(initial(run)))
 
 
@@ -76,6 +76,14 @@ def test_blocks_are_full_and_every_token_but_the_first_is_predicted_once(run):
     assert sorted(texts[:-1]) == sorted(problem.solution for problem in problems)
     size = reader.max_context
     assert f"31 texts of {len(whole):,} tokens, in {len(ids)} blocks of at most {size}; 1 of the texts" in notes[0]
+
+
+def test_texts_stay_in_the_order_of_their_file_if_the_recipe_says_so(run):
+    problems, reader = read_problems(run / "problems" / "sft.jsonl"), reader_of(initial(run))
+    ids = [tokens_of(block) for block in blocks_of(run, problems, str, **{"data.order": "file"})]
+    whole = [ids[0][0], *(token for each in ids for token in each[1:])]
+    texts = "".join(reader.tokenizer.decode(whole, skip_special_tokens=False)).split(reader.tokenizer.eos_token)
+    assert texts[:-1] == [problem.solution for problem in problems]
 
 
 def test_the_loss_is_that_of_the_next_token(run):
