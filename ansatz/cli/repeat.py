@@ -48,6 +48,8 @@ def repeat(
         stage = match[1] or next(reversed(read.stages), "")
         span = Span(stage=stage, first=max(1, int(match[2])), last=int(match[3]) if match[3] else None)
     say(f"{card}: the chain {read.chain}, made with Ansatz {read.ansatz}; repeated in {config.run_dir}", flush=True)
+    if read.changes:
+        say(read.changes, flush=True)
     comparison = Comparison(card=read, span=span, until_differs=until_differs)
     repeat_run(read, config, comparison, console=open_console(log=config.run_dir / LOG), fresh=fresh)
     if comparison.unknown:

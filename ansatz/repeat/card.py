@@ -109,6 +109,13 @@ class Card(_Part):
     stages: dict[str, Annotated[list[Step], Field(max_length=10**6)]]
     chain: Digest
 
+    @property
+    def changes(self) -> str:
+        """Return a sentence about the changes of the recipe; empty without one."""
+        times = "once" if self.num_changes == 1 else f"{self.num_changes} times"
+        sentence = f"recipe: changed {times} while the run was resumed; the card has its last form"
+        return sentence if self.num_changes else ""
+
     def steps_of(self, stage: str) -> dict[int, Step]:
         """Return the rows of the steps of a stage, by step."""
         return {row.step: row for row in self.stages.get(stage, []) if row.step > 0 and row.arithmetic is None}

@@ -137,8 +137,9 @@ def _list_steps(card: Card) -> Iterator[str]:
 
 
 def causes(comparison: Comparison, run: Path, config: Config) -> list[str]:
-    """Return the differences besides the bits, the likeliest cause first: inputs, versions, ranks, arithmetic."""
-    card, found = comparison.card, list[str]()
+    """Return the differences besides the bits, the likeliest first: recipe, inputs, versions, ranks, arithmetic."""
+    card = comparison.card
+    found = [card.changes] if card.changes else []
     data, record = read_digests(run) if (run / DIGESTS_FILE).is_file() else {}, read_record(run)
     code = {} if record is None else record.code or {}
     for name, old, new in (("data", card.data, data), ("code", card.code, code)):

@@ -123,16 +123,20 @@ def test_another_learning_rate_differs_in_weights_then_log_probs_then_tokens(con
     assert not (tmp_path / "again" / "repeat_toy" / "rl" / "done.json").exists()
 
 
-def test_other_versions_data_and_arithmetic_are_named_as_causes(content: dict[str, Any], tmp_path: Path):
+def test_a_changed_recipe_other_versions_data_and_arithmetic_are_named_as_causes(
+    content: dict[str, Any], tmp_path: Path
+):
+    content["num_changes"] = 2
     content["packages"]["torch"] = "1.0"
     content["data"]["problems/train.jsonl"] = "0" * 64
     content["stages"]["sft"][0]["arithmetic"]["instructions"] = "AVX1024"
     content["stages"]["sft"][1]["weights"] = "0" * 16
     comparison, found = repeated(written(tmp_path, content), tmp_path, span=Span(stage="sft", first=1, last=1))
     assert comparison.first == {"weights": ("sft", 1)}
-    assert [cause.partition(":")[0] for cause in found] == ["data", "versions", "arithmetic class"]
-    assert "torch 1.0 there" in found[1]
-    assert "instructions AVX1024 there" in found[2]
+    assert found[0] == "recipe: changed 2 times while the run was resumed; the card has its last form"
+    assert [cause.partition(":")[0] for cause in found[1:]] == ["data", "versions", "arithmetic class"]
+    assert "torch 1.0 there" in found[2]
+    assert "instructions AVX1024 there" in found[3]
 
 
 def test_a_changed_card_is_refused(content: dict[str, Any], tmp_path: Path):
