@@ -10,12 +10,12 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from ansatz import __version__
 from ansatz.config.layers import laid_over
 from ansatz.config.load import check, override_layer, parse_yaml
+from ansatz.config.paths import can_be_place
 from ansatz.config.schema import Config, flat_keys
 from ansatz.errors import ConfigError, DataError
 from ansatz.files import is_special, write_text
@@ -34,7 +35,7 @@ from ansatz.loop.run_record import read_record
 from ansatz.loop.stages.plan import folder_names
 from ansatz.registry import suggest
 from ansatz.track.jsonl import read_jsonl
-from ansatz.trust import TrustedText, is_signed, texts_of
+from ansatz.trust import TrustedText, is_signed
 
 CARD_FILE = "card.json"
 MAX_BYTES = 64 * 2**20
@@ -239,7 +240,7 @@ def config_of(card: Card, file: Path, overrides: Mapping[str, str], *, trust_cod
     (UntrustedCodeError) or anything that exists on this machine (ConfigError).
     """
     for key in overrides:
-        if not key.startswith(_FREE) and not key.endswith((".path", ".paths")):
+        if not _can_be_given(key):
             raise ConfigError(
                 f"--{key} would change the run, so it would not be the card's any more. Only keys of the sections "
                 f"cluster and save can be set, threads, name, out, and places of files and models.{suggest(key, _FREE)}"
@@ -258,6 +259,10 @@ def config_of(card: Card, file: Path, overrides: Mapping[str, str], *, trust_cod
 _FREE = ("name", "out", "threads", "cluster.", "save.", "grader_workers")
 
 
+def _can_be_given(key: str) -> bool:
+    return key.startswith(_FREE) or key.endswith((".path", ".paths"))
+
+
 def _ranks(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of the ranks that train. The bits depend on no other part of the section cluster."""
     cluster = recipe.get("cluster")
@@ -273,14 +278,26 @@ def _threads(card: Card) -> int:
 def _refuse_own_files(config: Config) -> None:
     """Raise ConfigError if a text of the card's recipe is the path of something on this machine."""
     for key, value in flat_keys(config.model_dump()).items():
-        for text in texts_of(value):
-            if isinstance(text, TrustedText) or key in ("name", "out") or not _is_here(text):
+        for last, text in _texts(value, key.rpartition(".")[2]):
+            if isinstance(text, TrustedText) or not (can_be_place(last, text) and _is_here(text)):
                 continue
+            option = f"say so with --{key} PLACE, or " if _can_be_given(key) else ""
             raise ConfigError(
                 f"{key} = {str(text)!r:.200}: the card names a place on this machine, and nothing there was read. If "
-                f"you want it to be used, say so with --{key} PLACE, or allow everything that the card names with "
-                "--trust-code."
+                f"you want it to be used, {option}allow everything that the card names with --trust-code."
             )
+
+
+def _texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
+    """Yield every text in a value, at any depth, under the last key above it."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, Mapping):
+        for name, inner in cast("Mapping[str, Any]", value).items():
+            yield from _texts(inner, name)
+    elif isinstance(value, list | tuple):
+        for inner in cast("list[Any]", value):
+            yield from _texts(inner, key)
 
 
 def _is_here(text: str) -> bool:

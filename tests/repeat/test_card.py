@@ -257,6 +257,25 @@ def test_the_model_of_a_card_is_not_read_from_a_folder_here(
         config_of(read_card(written(tmp_path, content)), tmp_path / "card.json", {})
 
 
+def test_only_keys_that_can_name_a_place_are_refused_and_only_with_options_that_are_allowed(
+    content: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ("train", "word_problems", "tiny", "adamw", "all"):
+        (tmp_path / name).mkdir()
+    content |= {"signatures": []}  # of somebody else
+    content["recipe"]["rollout"]["stop"] = ["/", "..."]
+    config_of(read_card(written(tmp_path, content)), tmp_path / "card.json", {})
+    (tmp_path / "turn.txt").write_text("{question}")
+    for changes, key in (
+        ({"rewards": {"learned": {"model": "train"}}}, "rewards.learned.model"),
+        ({"data": {**content["recipe"]["data"], "template": {"name": "chat", "user": "turn.txt"}}}, "template.user"),
+    ):
+        card = read_card(written(tmp_path, {**content, "recipe": {**content["recipe"], **changes}}))
+        with pytest.raises(ConfigError, match=rf"{key} = .* be used, allow everything .* with --trust-code"):
+            config_of(card, tmp_path / "card.json", {})
+
+
 def test_the_user_who_made_a_run_may_repeat_it_with_his_own_files(run: Path, tmp_path: Path):
     card = read_card(run)
     recipe = copy.deepcopy(card.recipe)
