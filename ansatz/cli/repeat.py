@@ -31,7 +31,7 @@ def repeat(
     """Repeat a run from its card. Say how far the bits are the same, and why they differ from then on.
 
     Settings that change no result can be given: --cluster.workers 3, --name NAME, --data.train.path FILE. It writes an
-    ordinary run, runs/repeat_NAME. Exit code 1 if the bits differ.
+    ordinary run, runs/repeat_NAME. Exit code 1 unless the bits are the same.
     """
     from ansatz.repeat.card import CARD_FILE, config_of, read_card
     from ansatz.repeat.rerun import Comparison, Span, causes, repeat_run
@@ -54,6 +54,9 @@ def repeat(
     repeat_run(read, config, comparison, console=open_console(log=config.run_dir / LOG), fresh=fresh)
     if comparison.unknown:
         say(f"{comparison.unknown} steps could not be compared: the card has no digests of them.")
+    if not comparison.first and not comparison.same:
+        say("nothing could be compared: the card has no digests of the steps that were made")
+        raise typer.Exit(1)
     if not comparison.first:
         where = "to the end" if span is None else f"in steps {steps}"
         say(f"same bits {where} ({comparison.same} steps)")

@@ -101,6 +101,18 @@ def test_a_repetition_ends_after_the_steps_that_are_asked_for(run: Path, tmp_pat
     assert len(read_jsonl(tmp_path / "again" / "repeat_toy" / "sft" / CHAIN_FILE)) == 4  # the start, and three steps
 
 
+def test_a_card_without_digests_is_not_called_the_same(ansatz: Any, content: dict[str, Any], tmp_path: Path):
+    for row in content["stages"]["sft"][1:]:
+        row |= {"rollouts": None, "logps": None, "weights": None, "trace": None}
+    content["num_changes"] = 1
+    code, out, err = ansatz("repeat", written(tmp_path, content), "--steps", "sft/1:2", "--out", tmp_path / "again")
+    assert (code, err) == (1, "")
+    assert "recipe: changed once while the run was resumed; the card has its last form" in out
+    assert "2 steps could not be compared: the card has no digests of them." in out
+    assert "nothing could be compared" in out
+    assert "same bits" not in out
+
+
 @pytest.mark.parametrize(("first", "last"), [(2, 9), (5, 5), (5, None)])
 def test_steps_that_the_card_does_not_have_are_refused(run: Path, tmp_path: Path, first: int, last: int | None):
     with pytest.raises(ConfigError, match=r"It has sft/1:\d+, rl/1:4\."):
