@@ -19,7 +19,8 @@ from ansatz.findings.outcomes import bind_guard, bind_outcome
 from ansatz.findings.sweep_file import Keys, SweepFile, digest, label_of
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.start_checks import check_recipe, check_start
-from ansatz.registry import settings_of
+from ansatz.registry import settings_of, suggest
+from ansatz.track.metrics import exact_names, find_metric
 from ansatz.track.sweep_rows import begin_of_run
 from ansatz.train import checkpoint
 
@@ -146,7 +147,7 @@ def check_cells(cells: Cells) -> list[Cell]:
     sweep, known = cells.sweep, set[str]()
     for outcome in sweep.outcomes:
         bind_outcome(outcome)
-    for guard in sweep.guards:
+    for guard in sweep.measured:
         bind_guard(guard)
     first = sweep.blocks.seeds[0]
     times = {1.0, *(sweep.tune.times if sweep.tune else ())}
@@ -166,8 +167,18 @@ def check_cells(cells: Cells) -> list[Cell]:
             path = branch[0] / "rl" / "checkpoints" / checkpoint.name_of(branch[1])
             if not path.is_dir():
                 raise ConfigError(f"{cell.title}: {path} is missing. Run the sweep or recipe that start.from names.")
+    _check_metrics(sweep)
     planned = [cells.cell(block, arm) for block in sweep.blocks.seeds for arm in sweep.all_arms]
     return plan_tuning(cells) + planned
+
+
+def _check_metrics(sweep: SweepFile) -> None:
+    """Raise ConfigError for a metric that no stage has. The check of the cells has read the tables of their stages."""
+    guards = [name.removeprefix("control_").partition(" ")[0] for name in sweep.measured]
+    settings = [str(outcome.get(key, "")) for outcome in sweep.outcomes for key in ("metric", "number")]
+    for name in (*guards, *settings, *sweep.curves):
+        if "/" in name and ":" not in name and find_metric(name) is None:
+            raise ConfigError(f"the sweep file names {name!r}, which is not a metric.{suggest(name, exact_names())}")
 
 
 def plan_tuning(cells: Cells) -> list[Cell]:

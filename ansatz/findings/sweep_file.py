@@ -176,6 +176,9 @@ class SweepFile(Section):
                 raise ValueError(f"rule: {side!r} is not an arm. The arms are {', '.join(known)}")
             if isinstance(side, dict):
                 self.matching(side)
+        for arm in self.tune.key if self.tune and isinstance(self.tune.key, dict) else ():
+            if arm not in known:
+                raise ValueError(f"tune.key: {arm!r} is not an arm. The arms are {', '.join(known)}")
         for seed in self.tune.seeds if self.tune else ():
             if seed in self.blocks.seeds:
                 raise ValueError(f"tune.seeds has {seed}, which is a block of the test. Give blocks of their own")

@@ -163,6 +163,24 @@ def test_a_typing_error_in_one_cell_is_found_before_the_first_cell_starts(tmp_pa
     assert not (tmp_path / "rows").exists()
 
 
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"rule": {"difference": ["control"], "guards": {"exakt": 0.1}}}, "exakt"),
+        ({"moved": {"rollout/acuracy": 0.1}}, "names 'rollout/acuracy', which is not a metric"),
+        ({"outcome": {"name": "mean_metric", "metric": "rollout/acuracy"}}, "names 'rollout/acuracy'"),
+        ({"tune": {"key": {"controll": "train.lr"}}}, "tune.key: 'controll' is not an arm. The arms are control"),
+    ],
+)
+def test_a_name_that_does_not_exist_is_found_before_the_first_cell_starts(
+    tmp_path: Path, changes: dict[str, Any], sentence: str
+) -> None:
+    sweep = {"blocks": {"seeds": [0]}, "arms": {"control": {}}, "outcome": {"name": "exact_pass@k"}}
+    path = write_sweep(tmp_path, sweep | changes)
+    with pytest.raises(ConfigError, match=sentence):
+        check_cells(Cells(read_sweep(path), tmp_path / "out"))
+
+
 def test_blocks_need_no_source_that_has_a_seed(tmp_path: Path) -> None:
     """A sweep of a user's own file varies the order and the noise. A key that the file names must exist."""
     (tmp_path / "mine.jsonl").write_text('{"question": "1 + 1?", "answer": "2"}\n')
