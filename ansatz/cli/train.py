@@ -113,6 +113,7 @@ def train(
     with outlive_readers():
         # At once: to import PyTorch and transformers takes seconds, and to look at the data too.
         say(f"{config.name}: loads PyTorch, checks recipe and data, and writes to {config.run_dir}", flush=True)
+        check_bundles(steps, config, resume=resume is not None)
         with following(config.run_dir, track or []), _viewing(config.run_dir) if view else nullcontext():
             options = {"resume": resume is not None, "fresh": fresh, "allow_changes": allow_changes}
             _run(config, steps, **options)
@@ -146,12 +147,30 @@ def steps_of(text: str) -> frozenset[int]:
     return frozenset(map(int, numbers))
 
 
+def check_bundles(steps: frozenset[int], config: Config, *, resume: bool) -> None:
+    """Raise ConfigError for a step of --bundle that the run, or the rest of it, does not make, and for ranks."""
+    if not steps:
+        return
+    from ansatz.loop.stages.plan import planned_stages
+    from ansatz.loop.stages.rl import RlStage
+    from ansatz.train.checkpoint import latest, step_of
+
+    if config.cluster.trainers:
+        raise ConfigError("--bundle stores updates of a trainer in one process. Set cluster.trainers to 0.")
+    made = set[int]()
+    for entry in planned_stages(config):
+        if isinstance(entry.stage, RlStage):
+            last = latest(config.run_dir / entry.folders[0]) if resume else None
+            made |= {*range(1 if last is None else step_of(last) + 1, entry.config.train.steps + 1)}
+    if missing := steps - made:
+        advice = f"Give steps from {min(made)} to {max(made)}." if made else "Leave --bundle out."
+        raise ConfigError(f"--bundle has {min(missing)}, a step of RL that this run does not make. {advice}")
+
+
 def write_bundles(steps: frozenset[int], trainer: Any, folder: Path, tracker: Any) -> None:
     """Let the trainer of an RL stage store the updates of these steps in folders of their own."""
     if not steps:
         return
-    if not hasattr(trainer, "bundles"):
-        raise ConfigError("--bundle stores updates of a trainer in one process. Set cluster.trainers to 0.")
     numbers = Counter[int]()
 
     def store(update: Any) -> None:

@@ -16,7 +16,8 @@ from toy_runs import toy_config
 from ansatz.audit.bundle import read_bundle, write_bundle
 from ansatz.cli.audit import audit
 from ansatz.cli.replay import replay
-from ansatz.cli.train import steps_of, write_bundles
+from ansatz.cli.train import check_bundles, steps_of, write_bundles
+from ansatz.config.load import load_run
 from ansatz.errors import ConfigError, DataError
 from ansatz.loop.pipeline import run_pipeline
 from tests.audit.made_bundle import made, with_loss
@@ -36,6 +37,20 @@ def status(call: Any) -> int:
     except typer.Exit as end:
         return end.exit_code
     return 0
+
+
+def test_steps_that_a_run_does_not_make_are_refused_before_it_starts(tmp_path: Path, bundles: list[Path]):
+    check_bundles(frozenset({1, 4}), toy_config(tmp_path), resume=False)
+    more = load_run(bundles[0].parents[2], overrides={"train.steps": "6"})
+    check_bundles(frozenset({5, 6}), more, resume=True)
+    for steps, config, resume, sentence in (
+        ({3, 9}, toy_config(tmp_path), False, "--bundle has 9, .* does not make. Give steps from 1 to 4"),
+        ({4, 5}, more, True, "--bundle has 4, .* does not make. Give steps from 5 to 6"),
+        ({1}, toy_config(tmp_path, {"train": {"steps": 0}}), False, "Leave --bundle out"),
+        ({1}, toy_config(tmp_path, {"cluster": {"trainers": 2}}), False, "Set cluster.trainers to 0"),
+    ):
+        with pytest.raises(ConfigError, match=sentence):
+            check_bundles(frozenset(steps), config, resume=resume)
 
 
 def test_nan_is_no_value_that_was_expected(
