@@ -118,9 +118,12 @@ def _send_samples(curve: str, step: int, path: Path, sink: Sink) -> None:
 
 
 class FollowedRun:
-    """A run folder, its marks, and the run of the tracker while it is open. Held against other followers."""
+    """A run folder, its marks, and the run of the tracker while it is open. Held against other followers.
 
-    def __init__(self, folder: Path, job: Job) -> None:
+    say: is told if another process holds the run. A job whose runs have ended then raises DataError; others wait.
+    """
+
+    def __init__(self, folder: Path, job: Job, *, say: Callable[[str], object]) -> None:
         check_ordinary_files(hold(folder))  # a pipe would be waited for
         self._folder, self._job = folder, job
         self._path = folder / FOLDER / _file_of(job, "json").name
@@ -128,7 +131,14 @@ class FollowedRun:
         check_no_links(make_folder(self._path.parent), inner=True, apart="debug-core.log")
         self._sink: Sink | None = None
         self._lock = open_file(self._path.with_suffix(".lock"), "a")
-        fcntl.flock(self._lock, fcntl.LOCK_EX)  # waits for the one of an interrupted run, which sends what it has left
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if not job.parent:
+                self._lock.close()
+                raise DataError(f"another process sends this run to {job.tracker}, so it was left out.") from error
+            say(f"{folder}: another process still sends this run to {job.tracker}; this one waits for it.")
+            fcntl.flock(self._lock, fcntl.LOCK_EX)  # the one of an interrupted run sends what it has left
         self._id, self._sent = self._read()
 
     def send_new(self, open_run: Opens) -> None:
@@ -193,7 +203,7 @@ def follow(job: Job, *, is_over: Callable[[], bool], say: Callable[[str], object
                 continue
             try:
                 if run not in followed:
-                    followed[run] = FollowedRun(Path(run), job)
+                    followed[run] = FollowedRun(Path(run), job, say=say)
                 followed[run].send_new(open_run)
                 if last:
                     followed.pop(run).close()

@@ -14,7 +14,7 @@ from made_up import make_pipeline
 from toy_runs import REPOSITORY
 
 from ansatz.errors import ConfigError
-from ansatz.track.follow import MAX_ROWS, Job, follow, runs_in
+from ansatz.track.follow import MAX_ROWS, FollowedRun, Job, follow, runs_in
 from ansatz.track.jsonl import read_jsonl, write_jsonl
 from ansatz.track.rollbacks import Rollback, set_aside, write_rollbacks
 from ansatz.track.sinks import names, opener
@@ -109,6 +109,25 @@ def test_what_a_failing_tracker_has_not_taken_is_sent_later_and_nothing_twice(ru
     assert send(run)
     points = places(row for row in sent("metrics") if "train/loss" in row[4])
     assert sorted(points) == [*[("rl", step) for step in range(1, 5)], *[("sft", step) for step in range(1, 4)]]
+
+
+def test_a_run_that_another_process_sends_is_left_out_or_waited_for_with_a_sentence(run, sent, capsys):
+    job = Job(folder=str(run), tracker=TrustedText(FILE_SINK), known={})
+    other, sentences = FollowedRun(run, job, say=print), []
+
+    def release(sentence):
+        sentences.append(sentence)
+        other.close()
+
+    assert not send(run)
+    assert f"{run}: DataError: another process sends this run to {FILE_SINK}, so it was left out." in (
+        capsys.readouterr().out
+    )
+    FollowedRun(run, job._replace(parent=1), say=release).close()
+    assert len(sentences) == 1
+    assert sentences[0].endswith("this one waits for it.")
+    assert send(run)
+    assert sent("metrics")
 
 
 def test_steps_after_a_rollback_go_to_a_curve_of_their_own(run, sent):
