@@ -291,13 +291,14 @@ def override_layer(overrides: Mapping[str, str]) -> dict[str, Any]:
 
 def _as_text_if_expected(name: str, value: Any, text: str) -> Any:
     """Return the text of an option whose key expects a text: to YAML, `--name off` would be a boolean and `--name 7` a
-    number. A list or a mapping stays one, and is then refused."""
+    number. A value of another type that the key takes stays one, and so does a list or a mapping, which is then
+    refused."""
     *parents, key = name.split(".")
     section = section_at(parents)
     field = section.model_fields.get(key) if section is not None else None
     kinds = (field.annotation, *get_args(field.annotation)) if field is not None else ()
-    fits = value is None and type(None) in kinds
-    return text if str in kinds and isinstance(value, bool | int | float | None) and not fits else value
+    is_text = str in kinds and type(value) not in kinds and isinstance(value, bool | int | float | None)
+    return text if is_text else value
 
 
 def _is_given(key: str, overrides: Iterable[str]) -> bool:

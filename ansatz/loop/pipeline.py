@@ -34,6 +34,7 @@ from ansatz.loop.run_folder import check_run_dir, prepare_run_dir, read_done, wr
 from ansatz.loop.run_record import RunRecord, read_record, recorded_end, resumed_record
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.plan import PlannedStage, check_order, last_reader, planned_stages
+from ansatz.loop.stages.problems import check_best
 from ansatz.loop.stages.stage import Stage
 from ansatz.loop.start_checks import check_inputs, check_recipe, check_start
 from ansatz.loop.watch import RolledBack
@@ -115,8 +116,10 @@ def _prepare_resume(context: RunContext, *, allow_changes: bool) -> RunRecord:
     read_by = partial(last_reader, stages, is_done)
     record = resumed_record(read_record(run_dir), config, allow_changes=allow_changes, read_by=read_by)
     check_order(run_dir, stages)
-    for entry in stages if is_done[0] else ():
-        context.sources.at(entry.config).check_stored()
+    if is_done[0]:  # the stage problems, whose own checks are skipped below
+        for entry in stages:
+            context.sources.at(entry.config).check_stored()
+        check_best(context.sources)
     check_inputs(context.sources, [entry for entry, done in zip(stages, is_done, strict=True) if not done])
     record.write(run_dir)  # last, so that a run that is refused keeps its end
     return record

@@ -132,6 +132,11 @@ def test_an_override_may_be_a_whole_mapping_or_null(tmp_path):
     assert config.model.path == "some/dir"
 
 
+def test_an_option_for_a_boolean_or_a_text_is_read_as_either(tmp_path):
+    for text, value in (("false", False), ("true", True), ("hard", "hard")):
+        assert load(tmp_path, **{"save.best": text}).save.best == value
+
+
 def test_merging_changes_neither_side():
     base, over = {"a": {"b": 1}}, {"a": {"c": 2}}
     assert merge(base, over) == {"a": {"b": 1, "c": 2}}

@@ -119,6 +119,11 @@ def test_a_config_edited_by_hand_is_refused_before_anything_is_written(run):
     file.write_text(text)
 
 
+def test_save_best_must_name_a_source_of_the_stored_problems_when_a_run_is_resumed(run):
+    with pytest.raises(ConfigError, match=r"save\.best = 'hard': expected true, false or one of several sources"):
+        run_pipeline(resume_config(run, {"save.best": "hard"}), resume=True)
+
+
 def test_a_finished_run_that_is_extended_ends_as_one_that_was_started_longer(run, tmp_path):
     whole = run_pipeline(toy_config(tmp_path, {**SHORT, "train": {"steps": 4}}))
     assert run_pipeline(resume_config(run, {"train.steps": "4"}), resume=True) == run

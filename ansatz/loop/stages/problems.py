@@ -70,8 +70,7 @@ class ProblemsStage(Stage):
             if (own.rewards, own.data.train) != (of_run.rewards, of_run.data.train):
                 yield partial(_check_sources_of_rewards, sources.at(entry.config))
                 yield sources.at(entry.config).check_rewards
-        if isinstance(sources.config.save.best, str):
-            yield partial(_check_best, sources)
+        yield partial(check_best, sources)
 
     def run(self, context: RunContext, folder: Path) -> Path:
         trained_on = dict[str, object]()
@@ -122,9 +121,11 @@ def _check_sources_of_rewards(sources: RunSources) -> None:
             raise ConfigError(f"no reward applies to the problems of {origin!r}. Bind one to this source.")
 
 
-def _check_best(sources: RunSources) -> None:
-    """Raise ConfigError if the evaluated problems include none of this source, or only this source."""
-    best, problems = sources.config.save.best, sources.problems("heldout")[: sources.config.evaluate.problems]
+def check_best(sources: RunSources) -> None:
+    """Raise ConfigError if save.best names a source, but the evaluated problems include none of it, or only these."""
+    if isinstance(best := sources.config.save.best, bool):
+        return
+    problems = sources.problems("heldout")[: sources.config.evaluate.problems]
     origins = dict.fromkeys(problem.origin for problem in problems)
     if best not in origins or len(origins) < 2:
         raise ConfigError(
