@@ -215,16 +215,17 @@ def _text(path: Path) -> str:
 
 def best_evaluation(evaluations: Iterable[Row], steps: Collection[int]) -> Row | None:
     """Return the evaluation with the highest pass@1 at one of the given steps; of equal ones, the earliest step. If no
-    reward says which responses are correct, the mean reward decides. A row that says `best_by`, the name of a source,
-    is judged by its problems of this source.
+    reward says which responses are correct, the mean reward decides. If the last row says `best_by`, the name of a
+    source, its problems decide for all rows, and rows without any of them are left out: `save.best` may have changed.
 
     pass@1 is the mean over samples, which varies less than greedy accuracy. As the best of several evaluations on the
     same problems, it is a little higher than the model would score on new ones.
     """
-    rows = sorted((row for row in evaluations if row["step"] in steps), key=lambda row: row["step"])
-    return max(rows, key=_score, default=None)
+    rows = sorted(evaluations, key=lambda row: row["step"])
+    source = rows[-1].get("best_by") if rows else None
+    judged = [row for row in rows if row["step"] in steps and (not source or source in row.get("by_source", {}))]
+    return max(judged, key=lambda row: _score(row["by_source"][source] if source else row), default=None)
 
 
-def _score(row: Row) -> float:
-    row = row["by_source"][row["best_by"]] if row.get("best_by") else row
-    return row["pass@1"] if row["pass@1"] is not None else row.get("reward") or 0.0
+def _score(numbers: Row) -> float:
+    return numbers["pass@1"] if numbers["pass@1"] is not None else numbers.get("reward") or 0.0
