@@ -75,7 +75,8 @@ def graders_of(config: Config) -> tuple[RewardGrader, RewardGrader]:
 
 
 def source_problems(section: Mapping[str, Any], *, key: str) -> Sequence[Problem]:
-    """Load the problems of one section of `data`: {source: NAME, split: SPLIT, ...settings of the source}."""
+    """Load the problems of one section of `data`: {source: NAME, split: SPLIT, ...settings of the source}. Without a
+    split, problems to learn from are of `train`, and all others of `heldout`."""
     source, split, settings = _source(section, key=key)
     return load_problems(source, split=split, settings=settings)
 
@@ -87,10 +88,10 @@ def check_source(section: Mapping[str, Any], *, key: str) -> None:
 
 
 def _source(section: Mapping[str, Any], *, key: str) -> tuple[str, str, dict[str, Any]]:
-    settings = dict(section)
+    settings: dict[str, Any] = {"split": "train" if key in ("data.sft", "data.train") else "heldout", **section}
+    if "source" not in settings:
+        raise ConfigError(f"{key}.source is missing. Give one, such as word_problems or jsonl.")
     for name in ("source", "split"):
-        if name not in settings:
-            raise ConfigError(f"{key}.{name} is missing. Give source (such as word_problems or jsonl) and split.")
         if not isinstance(settings[name], str):
             raise ConfigError(f"{key}.{name} = {settings[name]!r}: expected a name.")
     return settings.pop("source"), settings.pop("split"), settings

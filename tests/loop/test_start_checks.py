@@ -311,6 +311,14 @@ def test_only_an_installed_recipe_may_miss_its_files_its_models_and_the_disk_spa
     assert any(" GB " in note for note in sources.notes)
 
 
+def test_a_file_that_stands_for_a_section_of_data_is_of_the_split_of_its_key(tmp_path: Path) -> None:
+    path = rows(tmp_path / "mine.jsonl", *[{"question": f"{n} + 1?", "answer": str(n + 1)} for n in range(9)])
+    overrides = {"data.train": path, "data.heldout": path}
+    sources, _ = explained(load_recipe(toy_recipe(tmp_path), overrides=overrides), elsewhere=False)
+    for split in ("train", "heldout"):
+        assert {problem.split for problem in sources.source(split)} == {split}
+
+
 def test_what_the_hub_has_is_named_and_the_rest_is_checked(tmp_path: Path) -> None:
     config = load_recipe(toy_recipe(tmp_path, {"model": {"path": "nobody/knows", "tiny": {}}}))
     _, missing = explained(config, elsewhere=False)
