@@ -23,8 +23,13 @@ def resume_config(
     run_dir: str | Path, overrides: Mapping[str, str] | None = None, *, trust_code: bool | None = None
 ) -> Config:
     """Return the config of a run folder with overrides. The folder may have been moved since the run began. trust_code:
-    as in `load_run`."""
+    as in `load_run`. Raise ConfigError for an override that names another folder."""
     path = Path(run_dir)
+    for key in {"name", "out"}.intersection(overrides or ()):
+        raise ConfigError(
+            f"--{key} with --resume: a run is resumed in its own folder, {run_dir}. Leave --{key} out. To keep the run "
+            "as it is, copy the folder and resume the copy."
+        )
     config = load_run(path, overrides=overrides, trust_code=trust_code)
     if path.name in ("", ".."):
         path = path.resolve()

@@ -124,6 +124,12 @@ def test_save_best_must_name_a_source_of_the_stored_problems_when_a_run_is_resum
         run_pipeline(resume_config(run, {"save.best": "hard"}), resume=True)
 
 
+@pytest.mark.parametrize("key", ["name", "out"])
+def test_another_folder_is_refused_when_a_run_is_resumed(run, key):
+    with pytest.raises(ConfigError, match=rf"--{key} with --resume: a run is resumed in its own folder, .*{run.name}"):
+        resume_config(run, {"train.steps": "4", key: "other"})
+
+
 def test_a_finished_run_that_is_extended_ends_as_one_that_was_started_longer(run, tmp_path):
     whole = run_pipeline(toy_config(tmp_path, {**SHORT, "train": {"steps": 4}}))
     assert run_pipeline(resume_config(run, {"train.steps": "4"}), resume=True) == run
