@@ -15,7 +15,7 @@ from ansatz.config.load import check, load_recipe
 from ansatz.config.schema import FIRST_STAGES, Config, flat_keys
 from ansatz.data.base import find_source
 from ansatz.errors import AnsatzError, ConfigError
-from ansatz.findings.outcomes import bind_guard, bind_outcome
+from ansatz.findings.outcomes import bind_guard, bind_outcome, rank_of
 from ansatz.findings.sweep_file import Keys, SweepFile, digest, label_of
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.start_checks import check_recipe, check_start
@@ -211,8 +211,8 @@ def choose_times(sweep: SweepFile, rows: Sequence[Mapping[str, Any]]) -> dict[st
         found: dict[float, list[float]] = {}
         for row in rows:
             if row.get("arm") == arm and row["block"] in seeds:
-                value = row["outcomes"].get(label)
-                found.setdefault(float(row["times"]), []).append(float("-inf") if value is None else value)
+                rank = rank_of(sweep.outcome, row["outcomes"].get(label))
+                found.setdefault(float(row["times"]), []).append(rank)
         complete = {times: sum(values) for times, values in found.items() if len(values) == len(seeds)}
         if complete:
             chosen[arm] = min(complete, key=lambda times: (-complete[times], times))

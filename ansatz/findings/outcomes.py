@@ -29,9 +29,18 @@ from ansatz.track.step_files import EVALUATIONS, step_path
 
 Outcome = Callable[[PipelineRun], float | None]
 outcomes: Registry[Callable[..., float | None]] = Registry("outcome")
+LESS_IS_BETTER = ("steps_to", "repetition", "lucky_answers")
+"""Outcomes whose best value is the least; of all others it is the largest."""
 Points = list[tuple[float, float]]
 Steps = tuple[int, int]
 """The first and the last step."""
+
+
+def rank_of(outcome: Mapping[str, Any], value: float | None) -> float:
+    """Return a number that is larger for a better value of an outcome, and least without a value."""
+    if value is None:
+        return float("-inf")
+    return -value if outcome["name"] in LESS_IS_BETTER else value
 
 
 def curve(run: PipelineRun, name: str) -> Points:

@@ -15,6 +15,7 @@ from typing import Any
 
 from ansatz.config.schema import flat_keys
 from ansatz.findings.cells import choose_times
+from ansatz.findings.outcomes import rank_of
 from ansatz.findings.sweep_file import Guards, Rule, Side, SweepFile, label_of
 from ansatz.track.base import EXACT
 from ansatz.track.jsonl import Row
@@ -203,8 +204,12 @@ class Rows:
         """Return the arm that a side of a difference stands for: of several, the one with the best mean."""
         if isinstance(side, str):
             return side
-        arms = self.sweep.matching(side)
-        return max(arms, key=lambda arm: fmean(self.outcomes(arm, outcome).values() or [float("-inf")]))
+
+        def rank(arm: str) -> float:
+            values = self.outcomes(arm, outcome).values()
+            return rank_of(outcome, fmean(values) if values else None)
+
+        return max(self.sweep.matching(side), key=rank)
 
     def difference(self, arms: Sequence[str], outcome: Mapping[str, Any]) -> tuple[dict[int, float], list[str]]:
         """Return the difference of one or two arms by block, and why blocks have none."""

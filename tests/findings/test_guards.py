@@ -10,6 +10,7 @@ import yaml
 
 from ansatz.errors import ConfigError
 from ansatz.findings import rows as row_files
+from ansatz.findings.cells import choose_times
 from ansatz.findings.rows import REGISTER, RowFile
 from ansatz.findings.sweep_file import SweepFile, read_sweep
 from ansatz.findings.verdicts import Result, Rows, describe, find_changes, judge
@@ -157,6 +158,18 @@ def test_an_algorithm_is_not_decided_before_the_rate_of_its_arms_is_tuned_on_oth
     assert verdict(tmp_path, rows).verdict == "supported"  # a rate is not an algorithm
     with pytest.raises(ConfigError, match=r"tune\.seeds has 4, which is a block of the test"):
         read(tmp_path, tune={"seeds": [4, 100]})
+
+
+def test_the_rate_and_the_arm_with_the_fewest_steps_to_a_mark_are_the_best(tmp_path):
+    outcome, label = {"name": "steps_to", "value": 0.4}, "steps_to value=0.4"
+    tune = {"times": [1, 2, 3], "seeds": [100]}
+    sweep = read(tmp_path, outcome=outcome, arms={"control": {}}, tune=tune, rule=[])
+    steps = {1.0: 30.0, 2.0: 20.0, 3.0: None}  # the third never reaches the mark
+    rows = [row(100, "control", value, label, times=times) for times, value in steps.items()]
+    assert choose_times(sweep, rows) == {"control": 2.0}
+    sweep = read(tmp_path, outcome=outcome, arms={}, grid={"train.lr": [0.1, 0.2, 0.3]}, rule=[])
+    rows = [row(0, f"lr {times / 10}", value, label) for times, value in steps.items()]
+    assert Rows(sweep, rows).arm_of({}, outcome) == "lr 0.2"
 
 
 @pytest.mark.parametrize(("blocks", "expected"), [(4, "too few blocks"), (5, "supported")])
