@@ -69,7 +69,14 @@ class Cells:
         if times != 1 and self.sweep.tune is not None:
             key = self.sweep.tune.key
             key = key if isinstance(key, str) else key.get(arm, "train.lr")
-            keys = {**keys, key: times * float(keys.get(key, self._flat.get(key, 0)))}
+            value = flat_keys(self._config(block, keys, arm).model_dump()).get(key)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ConfigError(
+                    f"tune.key: {key} of the arm {arm!r} is {'missing' if value is None else repr(value)}, expected a "
+                    "number, which is multiplied. Give it in `common` or in the arm."
+                )
+            rest = {name: given for name, given in keys.items() if name != f"{key}+"}
+            keys = {**rest, key: times * float(value)}
         cell = Cell(block=block, arm=arm, times=times, config=self._config(block, keys, arm))
         begun = self.sweep.start and (self.sweep.start.model_dump(), str(self.branch_of(cell)))
         return self._place(cell, "arm", begun)

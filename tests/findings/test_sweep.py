@@ -200,6 +200,17 @@ def test_blocks_need_no_source_that_has_a_seed(tmp_path: Path) -> None:
         check_cells(Cells(read_sweep(path), tmp_path / "out"))
 
 
+def test_a_tuned_key_is_multiplied_from_the_value_that_each_arm_has(tmp_path: Path) -> None:
+    arms = {"key": {"rewards.format.weight": 0.1}, "section": {"rewards": {"format": {"weight": 0.4}}}, "without": {}}
+    sweep = {"blocks": {"seeds": [0]}, "arms": arms, "outcome": {"name": "exact_pass@k"}}
+    tune = {"key": "rewards.format.weight", "times": [2], "seeds": [100]}
+    cells = Cells(read_sweep(write_sweep(tmp_path, sweep, tune=tune)), tmp_path / "out")
+    for arm, weight in (("key", 0.2), ("section", 0.8)):
+        assert cells.cell(100, arm, 2.0).config.rewards["format"]["weight"] == pytest.approx(weight)
+    with pytest.raises(ConfigError, match=r"tune\.key: rewards\.format\.weight of the arm 'without' is missing"):
+        cells.cell(100, "without", 2.0)
+
+
 @pytest.mark.slow
 def test_a_cell_that_collapses_is_a_row_with_what_was_measured(tmp_path: Path) -> None:
     """The watchdog stops one arm in its second step, when the learning rate has risen above a limit.
