@@ -83,7 +83,7 @@ def _in_small_letters(name: Any) -> Any:
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Return `base` with the keys of `over`. Mappings on both sides are merged key by key, except that naming another
-    component (`source`, `name`) drops the settings of the old one."""
+    component (`source`, `name`, several held-out sets) drops the settings of the old one."""
     return {**base, **over, **{key: merge(old, new) for key, old, new in _merged_pairs(base, over)}}
 
 
@@ -144,5 +144,18 @@ def _merged_pairs(
     for key, value in over.items():
         if isinstance(value, Mapping) and isinstance(base.get(key), Mapping):
             old, new = cast("Mapping[str, Any]", base[key]), cast("Mapping[str, Any]", value)
-            if not any(name in old and name in new and old[name] != new[name] for name in ("source", "name")):
+            if not _names_another(old, new):
                 yield key, old, new
+
+
+def _names_another(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Tell whether two mappings name different components, or one of them a source and the other held-out sets."""
+    if ("source" in old and _has_sets(new)) or (_has_sets(old) and "source" in new):
+        return True
+    return any(key in old and key in new and old[key] != new[key] for key in ("source", "name"))
+
+
+def _has_sets(settings: Mapping[str, Any]) -> bool:
+    """Tell whether a mapping is {NAME: {source: ...}, ...}. Only `of` in the settings of a source is such a mapping."""
+    named = [each for name, each in settings.items() if name != "of"]
+    return "source" not in settings and any(isinstance(each, Mapping) and "source" in each for each in named)

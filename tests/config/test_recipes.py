@@ -117,6 +117,23 @@ def test_a_renamed_component_drops_the_settings_of_the_old_one(tmp_path):
     assert merged == {"surrogate": {"name": "cispo"}}
 
 
+def test_held_out_sets_replace_a_source_and_a_source_replaces_held_out_sets(tmp_path):
+    sets = {"easy": {"source": "arithmetic", "count": 9}, "hard": {"source": "jsonl", "path": "hard.jsonl"}}
+    overlay = tmp_path / "over.yaml"
+    overlay.write_text(yaml.safe_dump({"data": {"heldout": sets}}))
+    parts = [{"split": "heldout", **each, "name": name} for name, each in sets.items()]
+    assert load(tmp_path, overlays=[overlay]).data.heldout["parts"] == parts
+    few = {"data.heldout.easy.count": "3"}  # of the set, not of a source
+    assert load(tmp_path, overlays=[overlay], **few).data.heldout["parts"][0]["count"] == 3
+    one = load(tmp_path, overlays=[overlay], **{"data.heldout": "arithmetic", "data.heldout.count": "5"})
+    assert one.data.heldout == {"source": "arithmetic", "count": 5}
+    toy_size = load(tmp_path, overlays=[overlay], **{"model.toy": "true"})  # hard.jsonl is missing
+    assert (toy_size.data.heldout["source"], "easy" in toy_size.data.heldout) == ("word_problems", False)
+    inner = {"data.heldout": "fusion", "data.heldout.of": "{source: arithmetic}", "data.heldout.of.count": "5"}
+    for words in (inner, dict(reversed(inner.items()))):
+        assert load(tmp_path, **words).data.heldout["of"]["source"] == "arithmetic"
+
+
 def test_the_order_of_overrides_does_not_matter(tmp_path):
     overrides = {"data.train.path": "p.jsonl", "data.train.source": "jsonl", "data.train.split": "train"}
     expected = {"source": "jsonl", "path": "p.jsonl", "split": "train"}
