@@ -69,8 +69,8 @@ def export(
     write_generation_config(draft, config)
     write_chat_template(draft, config.data.template)
     copy_card(run, draft)
-    recipe = _with_own_files(config, draft)
-    write_card(draft, run, recipe, checkpoint=model, template=config.data.template)
+    recipe, is_best = _with_own_files(config, draft), best and given == run
+    write_card(draft, run, recipe, checkpoint=model.absolute(), template=config.data.template, is_best=is_best)
     rename(draft, out)
     part = read_object(out / "config.json", error=ModelError, advice="Export it again.").get(TEXT_PART_OF)
     say(f"Model: {out}" + (f" (the text part of a {part} model, without the weights for images)" if part else ""))

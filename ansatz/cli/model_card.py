@@ -16,7 +16,7 @@ from ansatz.files import file_digest, write_text
 from ansatz.json_text import read_object
 from ansatz.links import is_own_file, list_folders, open_file, read_text
 from ansatz.loop.run_record import RECIPE_FILE, read_record, record_of
-from ansatz.loop.stages.plan import folder_names
+from ansatz.loop.stages.plan import folder_names, planned_stages
 from ansatz.model_config import TEXT_PART_OF
 from ansatz.prompts.chat import spelled_out
 from ansatz.prompts.templates import QUESTION, whole_text
@@ -28,17 +28,22 @@ from ansatz.train.checkpoint import step_of
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-def write_card(folder: Path, run: Path, config: Config, *, checkpoint: Path, template: Template) -> None:
+def write_card(
+    folder: Path, run: Path, config: Config, *, checkpoint: Path, template: Template, is_best: bool
+) -> None:
     """Write README.md, and the recipe.yaml that repeats the run. folder: already holds the model of `checkpoint`.
 
     config: names the copies of files in the folder. template: as `data.template` of the run, with the files there.
+    is_best: whether the checkpoint was chosen by its held-out score.
     """
     recipe = dump(config)
     write_text(folder / RECIPE_FILE, recipe)
     record = read_record(run) or record_of(config)
     config_json = read_object(folder / "config.json", error=ModelError, advice="Export another checkpoint.")
     dtype = config_json.get("dtype", "float32")
-    stages = config.stage_names[len(FIRST_STAGES) :]
+    planned = planned_stages(config)
+    last = next((n for n, entry in enumerate(planned) if checkpoint.parents[1].name in entry.folders), len(planned))
+    stages = [entry.stage.name for entry in planned[len(FIRST_STAGES) : last + 1]]
     start = "a model with random weights" if config.model.built else f"`{config.model.path}`"
     part = config_json.get(TEXT_PART_OF)
     text = f" This is the text part of a {part} model, without the weights for images." if part else ""
@@ -46,7 +51,7 @@ def write_card(folder: Path, run: Path, config: Config, *, checkpoint: Path, tem
         _front_matter(config),
         f"# {config.name}\n\nTrained with Ansatz {record.version} (stages: {', '.join(stages)}), from "
         f"{start}. The weights are {dtype}.{text}",
-        _scores(run, config, checkpoint),
+        _scores(run, config, checkpoint, is_best=is_best),
         _data(run, config),
         _prompt(run, config, spelled_out(template)),
         _repetition(config, version=record.version, num_changes=len(record.changes)),
@@ -63,12 +68,17 @@ def _front_matter(config: Config) -> str:
     return "\n".join(["---", *lines, "---"])
 
 
-def _scores(run: Path, config: Config, checkpoint: Path) -> str:
+def _scores(run: Path, config: Config, checkpoint: Path, *, is_best: bool) -> str:
     """Return the last evaluation of every stage up to the exported checkpoint, in the order of the stages."""
     order = {name: place for place, name in enumerate(folder_names(config))}
     stage, step = checkpoint.parents[1].name, step_of(checkpoint)
     evaluations = (row for folder in list_folders(run) for row in read_evaluations(folder / "evaluations.jsonl"))
-    last = {row["stage"]: row for row in evaluations if row["stage"] != stage or row["step"] <= step}
+    place = order.get(stage, len(order))
+    last = {
+        row["stage"]: row
+        for row in evaluations
+        if (row["step"] <= step if row["stage"] == stage else order.get(row["stage"], -1) < place)
+    }
     last_step = max((row["step"] for row in read_metrics(run / stage / "metrics.jsonl")), default=step)
     is_ungraded = all(row["pass@1"] is None for row in last.values())
     rows = [
@@ -96,13 +106,14 @@ def _scores(run: Path, config: Config, checkpoint: Path) -> str:
         f"during the run, with weights in its compute type (`model.dtype: {config.model.dtype}`), and only on the "
         "problems named below; other problems can give other scores."
         + (f" {seen.sentence()}" if seen else "")
-        + (_BEST.format(step=step, last_step=last_step) if step < last_step else "")
+        + (f" The model is the checkpoint of step {step} of {last_step}." if step < last_step else "")
+        + (_BEST if is_best and step < last_step else "")
     )
 
 
 _BEST = (
-    " The model is the checkpoint of step {step} of {last_step}, because it had the best score of all evaluations of "
-    "the stage. Its score is therefore a little higher than on new problems."
+    " It had the best score of all evaluations of the stage. Its score is therefore a little higher than on new "
+    "problems."
 )
 
 

@@ -166,6 +166,14 @@ def test_the_model_card_has_the_scores_with_intervals_the_data_and_the_way_to_re
     assert load_recipe(tmp_path / "model" / "recipe.yaml", trust_code=True) == load_run(run)
 
 
+def test_the_model_card_of_a_checkpoint_leaves_out_the_stages_after_it(ansatz, run, tmp_path):
+    assert ansatz("export", run / "sft" / "checkpoints" / "step-000002", tmp_path / "model")[0] == 0
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "(stages: sft), from" in card
+    assert "| sft | 2 |" in card
+    assert "| rl | 1 |" not in card
+
+
 def test_an_unfinished_run_is_refused(ansatz, run, tmp_path):
     done = run / "rl" / "done.json"
     content = done.read_bytes()
@@ -280,7 +288,9 @@ def test_best_exports_the_checkpoint_with_the_best_held_out_score(ansatz, tmp_pa
     card = (tmp_path / "best" / "README.md").read_text()
     assert "| rl | 2 |" in card
     assert "| rl | 4 |" not in card
-    assert "checkpoint of step 2 of 4" in card
+    assert "checkpoint of step 2 of 4. It had the best score" in card
+    assert ansatz("export", kept.parent, tmp_path / "chosen")[0] == 0
+    assert "checkpoint of step 2 of 4.\n" in (tmp_path / "chosen" / "README.md").read_text()
     path.write_text("")
     code, _, err = ansatz("export", folder, tmp_path / "none", "--best")
     assert code == 2
