@@ -28,9 +28,7 @@ from ansatz.train.checkpoint import step_of
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-def write_card(
-    folder: Path, run: Path, config: Config, *, checkpoint: Path, template: Template, is_best: bool
-) -> None:
+def write_card(folder: Path, run: Path, config: Config, *, checkpoint: Path, template: Template, is_best: bool) -> None:
     """Write README.md, and the recipe.yaml that repeats the run. folder: already holds the model of `checkpoint`.
 
     config: names the copies of files in the folder. template: as `data.template` of the run, with the files there.

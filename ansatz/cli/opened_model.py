@@ -101,7 +101,12 @@ def open_model(model: Path, sampling: ModelSampling, *, evaluates: bool = False)
     template = template_of(sampling.template)
     if template == AUTO:
         has_chat_template = bool(policy.tokenizer.chat_template)
-        template, why = choose_template(Path(policy.path), has_chat_template=has_chat_template, evaluates=evaluates)
+        template, why = choose_template(
+            Path(policy.path),
+            has_chat_template=has_chat_template,
+            evaluates=evaluates,
+            trust_code=sampling.trust_code,
+        )
         say(f"template: {template} ({why})")
     section = environment_of(sampling.environment, Path(policy.path), trust_code=sampling.trust_code)
     num_responses = sampling.batch * sampling.options.samples_per_prompt

@@ -13,6 +13,7 @@ from ansatz.hub import local_folder
 from ansatz.loop.run_record import RECIPE_FILE, is_run_folder
 from ansatz.models.load import load_tokenizer
 from ansatz.prompts.templates import CHAT
+from ansatz.trust import FoundText
 
 
 class ModelRecipe(NamedTuple):
@@ -60,19 +61,35 @@ def with_template(config: Config) -> tuple[Config, str]:
     else:
         folder = local_folder(config.model.path)
         has_chat_template = bool(load_tokenizer(folder).chat_template)
-        template, why = choose_template(folder, has_chat_template=has_chat_template)
+        template, why = choose_template(folder, has_chat_template=has_chat_template, option="--data.template")
     data = config.data.model_copy(update={"template": template})
     return config.model_copy(update={"data": data}), f"data.template: {template} ({why})"
 
 
-def choose_template(model: Path, *, has_chat_template: bool, evaluates: bool = False) -> tuple[Template, str]:
+def choose_template(
+    model: Path,
+    *,
+    has_chat_template: bool,
+    evaluates: bool = False,
+    trust_code: bool | None = None,
+    option: str = "--template",
+) -> tuple[Template, str]:
     """Return the prompt template that fits a model folder, and the reason. It is the template of the run that wrote or
     exported the folder, otherwise the tokenizer's chat template, otherwise `boxed`. evaluates: the template of the
-    run's evaluations counts, if they have one."""
-    if (recipe := recipe_of(model, option="--template", trust_code=False)) is not None:
-        if evaluates and (template := recipe.config.evaluate.template) is not None:
-            return template, f"evaluate.template of {recipe.where}"
-        return recipe.config.data.template, f"as in {recipe.where}"
-    if has_chat_template:
-        return "chat", "the tokenizer has a chat template"
-    return "boxed", "the tokenizer has no chat template; --template chooses another"
+    run's evaluations counts, if they have one. trust_code: see `recipe_of`. option: gives another template.
+
+    Raise ConfigError for a template with a file of worked problems if the recipe is not trusted.
+    """
+    if (recipe := recipe_of(model, option=option, trust_code=trust_code)) is None:
+        if has_chat_template:
+            return "chat", "the tokenizer has a chat template"
+        return "boxed", f"the tokenizer has no chat template; {option} chooses another"
+    template, why = recipe.config.data.template, f"as in {recipe.where}"
+    if evaluates and recipe.config.evaluate.template is not None:
+        template, why = recipe.config.evaluate.template, f"evaluate.template of {recipe.where}"
+    if trust_code is None and isinstance(shots := getattr(template, "shots", None), FoundText):
+        raise ConfigError(
+            f"the prompt template of {recipe.where} shows worked problems of {str(shots)!r}, a file that you have not "
+            f"named. Read it first, then give {option} '{template}'."
+        )
+    return template, why

@@ -391,6 +391,26 @@ def test_a_run_is_ones_own_wherever_it_lies_until_its_recipe_names_something_els
     assert bind_environment(resume_config(moved, {"environment.name": name}).environment)
 
 
+def test_worked_problems_of_a_run_are_shown_if_it_is_ones_own_or_they_are_repeated_or_trusted(
+    tmp_path, ansatz, model, monkeypatch
+):
+    shots = tmp_path / "shots.jsonl"
+    shots.write_text(json.dumps({"question": "2 + 2?", "solution": "4"}) + "\n")
+    changes = {"data": {"template": {"name": "tiny", "shots": str(shots), "num_shots": 1}}}
+    run = as_run(model, tmp_path / "run", full(tmp_path, changes))
+    record_of(toy_config(tmp_path, changes)).write(run)
+    ask, template = ("ask", run, "1 + 1?", *HOW), f'{{name: tiny, shots: "{shots}", num_shots: 1}}'
+    code, out, err = ansatz(*ask)
+    assert (code, err) == (0, "")
+    assert f"template: {template} (as in the run run)" in out
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "somebody"))
+    code, _, err = ansatz(*ask)
+    assert (code, f"then give --template '{template}'." in err) == (2, True)
+    for given in (("--template", template), ("--trust-code",)):
+        code, _, err = ansatz(*ask, *given)
+        assert (code, err) == (0, "")
+
+
 def test_a_run_that_is_resumed_with_trust_is_ones_own_from_then_on(tmp_path, model):
     name = f"{Path(__file__).parents[1]}/environments/echo.py:Echo"
     run = as_run(model, tmp_path / "run", full(tmp_path, {"environment": {"name": name}}))
