@@ -153,14 +153,16 @@ def leave_one_out_std(reward_N: Tensor, group_N: Tensor, *, ddof: int = 1, eps: 
     Biased, and it does not sum to 0: the only success of a group is not divided, because the others have std 0.
     """
     index_N, num_groups = segments.renumbered(group_N)
-    centered_N = segments.centered(reward_N, index_N, num_groups)
+    # In float32, the spread below would be the rounding error of a difference of nearly equal sums.
+    centered_N = segments.centered(reward_N.double(), index_N, num_groups)
     others_N = segments.count(index_N, num_groups)[index_N] - 1
     squares_N = segments.total(centered_N**2, index_N, num_groups)[index_N]
     mean_N = -centered_N / others_N.clamp(min=1)  # of the others' centred rewards: all of them sum to 0
     spread_N = squares_N - centered_N**2 - others_N * mean_N**2
-    uniform_N = spread_N <= 1e-12 * squares_N
+    uniform_N = _others_are_equal(reward_N, index_N, num_groups) | (spread_N <= 0)
     std_N = (spread_N.clamp(min=0) / (others_N - ddof).clamp(min=1)).sqrt()
-    return (centered_N - mean_N) / torch.where(uniform_N, torch.ones_like(std_N), std_N + eps)
+    advantage_N = (centered_N - mean_N) / torch.where(uniform_N, torch.ones_like(std_N), std_N + eps)
+    return advantage_N.to(reward_N.dtype)
 
 
 @ADVANTAGES.register("mean_ratio", "max_rl", "maxrl")
@@ -347,6 +349,17 @@ def _divided(value_N: Tensor, divisor_N: Tensor) -> Tensor:
     """Return value / divisor, and the value itself where the divisor is 0: without spread and eps, 0 / 0 would be
     nan."""
     return value_N / torch.where(divisor_N > 0, divisor_N, torch.ones_like(divisor_N))
+
+
+def _others_are_equal(reward_N: Tensor, index_N: Tensor, num_groups: int) -> Tensor:
+    """Tell for each rollout whether all others of its group have one reward: the group's highest or its lowest."""
+    others_N = segments.count(index_N, num_groups)[index_N] - 1
+
+    def are_largest(value_N: Tensor) -> Tensor:
+        is_largest_N = (value_N == segments.largest(value_N, index_N, num_groups)[index_N]).to(value_N.dtype)
+        return segments.total(is_largest_N, index_N, num_groups)[index_N] - is_largest_N == others_N
+
+    return are_largest(reward_N) | are_largest(-reward_N)
 
 
 def _batch_deviation(reward_N: Tensor, ddof: int) -> Tensor:

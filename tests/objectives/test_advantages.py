@@ -99,6 +99,14 @@ def test_rounding_of_a_uniform_float32_group_is_not_blown_up_by_a_tiny_epsilon()
     assert result.abs().max() == 0
 
 
+@pytest.mark.parametrize("rewards", [[1.0] + [0.0] * 5, [0.1] + [1.1] * 7, [0.35, 1.0] + [0.35] * 6, [0.0, 1.0] * 8])
+def test_no_float32_advantage_is_divided_by_the_rounding_error_of_a_std(rewards: list[float]):
+    reward_N = torch.tensor(rewards)
+    result = component("leave_one_out_std")({"reward_N": reward_N, "group_N": torch.zeros_like(reward_N).long()})
+    assert result.dtype == torch.float32
+    assert result.tolist() == pytest.approx(twin.leave_one_out_std(rewards, 1, 1e-6), rel=1e-5)
+
+
 def test_batch_zscore_has_mean_zero_and_variance_one_and_needs_no_group():
     result = component("batch_zscore")({"reward_N": torch.tensor([0.0, 1.0, 0.0, 5.0], dtype=torch.float64)})
     assert result.mean().item() == pytest.approx(0, abs=1e-12)
