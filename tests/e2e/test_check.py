@@ -71,6 +71,19 @@ def test_a_trainer_that_disagrees_with_the_sampler_fails_its_rows(tmp_path: Path
 
 def test_checks_that_do_not_apply_to_a_whole_minibatch_objective_are_named(tmp_path: Path):
     findings = list(check_recipe(config(tmp_path, preset="clip_cov"), tmp_path, num_prompts=2))
-    absent = [finding for finding in findings if finding.measured is None]
+    absent = {finding.what: finding.note for finding in findings if finding.measured is None}
+    assert absent.pop("gradient: of equal policies is REINFORCE's").startswith("the surrogate drops tokens")
     assert len(absent) == 3
-    assert all("never cut" in finding.note for finding in absent)
+    assert all("never cut" in note for note in absent.values())
+
+
+def test_equal_policies_pass_where_the_ratio_is_to_the_sampler_and_with_a_likelihood_term(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(check, "_invariances", lambda *_: ())
+    recipe = config(tmp_path, preset="dppo", likelihood_coef=0.5, likelihood_weights="token_mean")
+    findings = list(check_recipe(recipe, tmp_path, num_prompts=2))
+    assert [finding.what for finding in findings if not finding.passed] == []
+    assert {"log-ratio of equal policies", "gradient: of equal policies is REINFORCE's"} <= {
+        finding.what for finding in findings if finding.measured is not None
+    }
