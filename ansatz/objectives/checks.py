@@ -48,18 +48,21 @@ def check_recipe(
 
 
 def check_group_size(objective: Objective, samples_per_prompt: int) -> None:
-    """Raise ConfigError if every advantage is 0 whatever the rewards; tried on two prompts with unequal rewards. With a
-    teacher, there is something to learn without rewards."""
+    """Raise ConfigError if every advantage is 0 whatever the rewards; tried on two prompts with unequal rewards around
+    the setting `solved`. With a teacher, there is something to learn without rewards. A user's function is not tried,
+    because it can expect other rewards."""
+    advantage = objective.advantage
     has_teacher = objective.needs_ref and objective.kl_to == "teacher"
-    if has_teacher or not set(objective.advantage.inputs) <= {"reward_N", "group_N", "length_N"}:
+    of_rewards = set(advantage.inputs) <= {"reward_N", "group_N", "length_N"}
+    if has_teacher or not of_rewards or hasattr(advantage.function, "user_code"):
         return
-    span = max(samples_per_prompt - 1, 1)
-    rewards = [(rank + prompt) / span % 1.5 for prompt in range(2) for rank in range(samples_per_prompt)]
+    span, solved = max(samples_per_prompt - 1, 1), advantage.settings.get("solved", 0.5)
+    ranks = [(rank + prompt) / span % 1.5 for prompt in range(2) for rank in range(samples_per_prompt)]
+    reward_N = solved + (torch.tensor(ranks) - 0.5) * max(solved, 1.0)
     group_N = torch.arange(2).repeat_interleave(samples_per_prompt)
-    tried = {"reward_N": torch.tensor(rewards), "group_N": group_N, "length_N": torch.ones_like(group_N)}
-    if not objective.advantage(tried).any():
-        enough = max(objective.advantage.settings.get("k", 1) + 1, 2)
+    if not advantage({"reward_N": reward_N, "group_N": group_N, "length_N": torch.ones_like(group_N)}).any():
+        enough = max(advantage.settings.get("k", 1) + 1, 2)
         raise ConfigError(
-            f"rollout.samples_per_prompt = {samples_per_prompt}: {objective.advantage.name} gives every rollout "
+            f"rollout.samples_per_prompt = {samples_per_prompt}: {advantage.name} gives every rollout "
             f'advantage 0. Use {enough} or more, or algorithm.advantage = "batch_zscore".'
         )

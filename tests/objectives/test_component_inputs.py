@@ -12,6 +12,7 @@ from toy_runs import toy_config
 from ansatz.errors import ConfigError
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.objectives.build import COMPONENTS
+from ansatz.objectives.checks import check_group_size
 from ansatz.objectives.components import INPUTS, INPUTS_OF
 from ansatz.registry import settings_of
 from ansatz.track.jsonl import read_jsonl
@@ -84,6 +85,12 @@ def test_a_wrong_input_of_a_users_component_is_answered_with_the_inputs_of_its_k
         build_objective({kind: f"{parts}:mine"})
     assert words in str(error.value)
     assert "GIVES_STEPS" not in str(error.value)
+
+
+def test_a_users_advantage_that_expects_other_rewards_than_are_tried_is_not_refused(tmp_path: Path):
+    parts = tmp_path / "parts.py"
+    parts.write_text("def above(reward_N, *, least=2.0):\n    return (reward_N > least).float()\n")
+    check_group_size(build_objective({"advantage": f"{parts}:above"}), 8)
 
 
 def test_a_preset_file_starts_from_a_preset_or_from_another_file(tmp_path: Path):

@@ -212,6 +212,13 @@ def test_a_group_of_one_is_refused_in_words():
         check_group_size(built("pass_at_k"), 4)
 
 
+def test_rewards_that_are_tried_lie_around_the_one_that_counts_as_solved():
+    check_group_size(built("online_rft", advantage={"solved": 1.5}), 1)
+    check_group_size(built("pass_at_k", advantage={"solved": 2.0}), 8)
+    with pytest.raises(ConfigError, match="Use 5 or more"):
+        check_group_size(built("pass_at_k", advantage={"solved": 2.0}), 4)
+
+
 def test_early_stop_looks_at_the_mean_ratio():
     objective = built("grpo", max_ratio=1.5)
     assert objective.stops({"ratio": 16.0, "tokens": 10.0})
