@@ -47,7 +47,17 @@ PROJECT_SPEC = "ansatz.objectives.projects:project_spec"
 """The function that translates the defaults of a project. Only a recipe with `defaults_of` imports it."""
 LISTS = ("correction", "masks")
 """Keys that take a list of components."""
-OPTIONAL = ("reward_whiten", "whiten", "kl_control", "penalty_weights", "value", "likelihood_weights", "advantage_clip")
+OPTIONAL = (
+    "reward_whiten",
+    "whiten",
+    "kl_control",
+    "penalty_weights",
+    "value",
+    "likelihood_weights",
+    "advantage_clip",
+    "entropy_target",
+    "max_ratio",
+)
 """Keys that can be none."""
 _CHOSEN_BY_PRESET = ("advantage", "whiten", "ratio", "surrogate", "weights", "anchor", "kl_in", "value")
 _FORMER_KEYS = {"like": "defaults_of"}
@@ -75,7 +85,7 @@ def build_objective(spec: Spec, *, max_response_tokens: int | None = None) -> Ob
             raise ConfigError(f"algorithm.{key} = {spec[key]!r:.60}, expected a name.")
     row = resolved_row(spec.get("preset"), spec.get("defaults_of"))
     for key, value in spec.items():
-        if key not in ("preset", "defaults_of") and (value is not None or key in OPTIONAL):
+        if key not in ("preset", "defaults_of"):
             row[key] = _over(row[key], value)
     fields = {key: _field(key, value, max_response_tokens) for key, value in row.items()}
     objective = Objective(preset=_title(spec), **fields)
@@ -234,15 +244,19 @@ def _field(key: str, value: Any, max_response_tokens: int | None) -> Any:
         return tuple(_component(key, item, max_response_tokens) for item in items)
     if key in OPTIONAL and value in (None, "none"):
         return None
+    if value is None:
+        raise ConfigError(
+            f"algorithm.{key} = null: expected a value. Leave the key out to keep that of the preset or the project."
+        )
     if key == "advantage_clip":
         return _interval(key, value)
     if key in COMPONENTS:
         return _component(key, value, max_response_tokens)
     if key in CHOICES and value not in CHOICES[key]:
         raise ConfigError(f"algorithm.{key} = {value!r}: expected one of {', '.join(CHOICES[key])}.")
-    if key not in CHOICES and value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+    if key not in CHOICES and (isinstance(value, bool) or not isinstance(value, (int, float))):
         raise ConfigError(f"algorithm.{key} = {value!r}: expected a number.")
-    if key not in CHOICES and value is not None:
+    if key not in CHOICES:
         is_negative = key != "entropy_coef" and value < 0  # that one may lower the entropy
         if (problem := number_problem(value)) is not None or is_negative:
             raise ConfigError(f"algorithm.{key} = {value!r}: {problem or 'expected 0 or more'}.")

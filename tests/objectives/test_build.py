@@ -116,6 +116,8 @@ def test_a_users_own_row_with_a_former_key_is_refused_with_the_new_one(tmp_path:
         ({"surrogate": {"hihg": 1}}, "surrogate 'clip' has no setting 'hihg'. Did you mean 'high'?"),
         ({"kl_in": "los"}, "algorithm.kl_in = 'los': expected one of loss, reward, return, advantage."),
         ({"kl_coef": "much"}, "algorithm.kl_coef = 'much': expected a number."),
+        ({"kl_coef": None}, "algorithm.kl_coef = null: expected a value. Leave the key out to keep that of the preset"),
+        ({"surrogate": None}, "algorithm.surrogate = null: expected a value."),
         ({"surrogate": 3}, "algorithm.surrogate = 3: expected a name, or a mapping with a name and settings."),
         ({"weights": "fixed_length"}, "algorithm.weights = 'fixed_length' needs a value for 'max_tokens'."),
         ({"preset": "dr_grpo"}, "algorithm.weights.max_tokens = 'max_response_tokens' needs a run's number here."),
@@ -153,6 +155,17 @@ def test_a_bound_may_be_null_where_the_signature_says_so():
     assert build_objective({"correction": {"name": "truncate", "high": None}}).correction[0].settings["high"] is None
     with pytest.raises(ConfigError, match="should be a valid number"):
         build_objective({"surrogate": {"high": None}})
+
+
+def test_null_takes_away_what_the_row_below_has(tmp_path: Path):
+    row = tmp_path / "mine.yaml"
+    row.write_text("max_ratio: 2.0\nentropy_target: 0.4\nmasks: not_truncated\ncorrection: truncate\n")
+    below = build_objective({"preset": str(row)})
+    assert (below.max_ratio, below.entropy_target, len(below.masks), len(below.correction)) == (2.0, 0.4, 1, 1)
+    nothing = dict.fromkeys(("max_ratio", "entropy_target", "masks", "correction"))
+    objective = build_objective({"preset": str(row), **nothing})
+    assert [getattr(objective, key) for key in nothing] == [None, None, (), ()]
+    assert build_objective({"defaults_of": "trl", "correction": None}).correction == ()
 
 
 def test_explain_prints_formula_coefficient_and_what_projects_do_otherwise():
