@@ -18,8 +18,7 @@ _ANCHORS = {"old": "old", "behavior": "behavior", "policy": "constant(policy)"}
 
 def formula(objective: Objective) -> str:
     """Write the objective as a formula in words with every constant, one component per line."""
-    policy = "" if objective.policy_coef == 1 else f"{objective.policy_coef} x "
-    terms = [f"{policy}weight x surrogate"]
+    terms = [f"{_policy_coef(objective)}weight x surrogate"]
     if objective.kl_coef and objective.kl_in == "loss":
         terms.append(f"+ {objective.kl_coef} x {_penalty_weight(objective)} x KL")
     if objective.entropy_coef:
@@ -76,11 +75,16 @@ def explain(objective: Objective) -> str:
 def coefficient(objective: Objective) -> list[str]:
     """Describe data source, reward and the factor of grad log policy at one response token (the ascent direction)."""
     source = "responses drawn by the policy" + (", several per prompt" if objective.needs_group else "")
-    terms = [f"weight x {objective.surrogate.gradient()}"]
-    terms += [f"{component.formula()}" for component in objective.correction]
-    text = " ".join(terms)
+    text = ""
+    if objective.policy_coef:
+        corrections = [component.formula() for component in objective.correction]
+        text = " ".join([f"{_policy_coef(objective)}weight x {objective.surrogate.gradient()}", *corrections])
     if objective.kl_coef and objective.kl_in == "loss":
         text += f" - {objective.kl_coef} x {_penalty_weight(objective)} x {objective.kl.gradient()}"
+    if objective.likelihood_weights is not None and objective.likelihood_coef:
+        text += f" + {objective.likelihood_coef} x likelihood weight"
+    if objective.entropy_coef:
+        text += " + the gradient of the entropy bonus"
     reward = "the recipe's rewards"
     if objective.kl_coef and objective.kl_in != "loss":
         reward += f" - {objective.kl_coef} x KL ({objective.kl_in})"
@@ -90,8 +94,12 @@ def coefficient(objective: Objective) -> list[str]:
         "Gradient of a token = coefficient x grad log policy(token):",
         f"  data source  {source}",
         f"  reward       {reward}",
-        f"  coefficient  {text}" + (" + the gradient of the entropy bonus" if objective.entropy_coef else ""),
+        f"  coefficient  {text.removeprefix(' + ').strip() or 0}",
     ]
+
+
+def _policy_coef(objective: Objective) -> str:
+    return "" if objective.policy_coef == 1 else f"{objective.policy_coef} x "
 
 
 def _penalty_weight(objective: Objective) -> str:

@@ -182,6 +182,16 @@ def test_explain_prints_formula_coefficient_and_what_projects_do_otherwise():
     assert "one reward per reasoning step" in process
 
 
+def test_the_coefficient_has_the_strengths_of_all_terms_and_no_term_of_strength_0():
+    distilled = explain(build_objective({"preset": "gkd", "correction": "truncate"}))
+    assert "  coefficient  - 1.0 x weight x (" in distilled
+    assert distilled.count("old / behavior") == 1  # in the formula
+    likelihood = {"likelihood_coef": 0.1, "likelihood_weights": "token_mean"}
+    coefficient = explain(build_objective({"policy_coef": 0.5, **likelihood})).splitlines()[-1]
+    assert coefficient == "  coefficient  0.5 x weight x (rho A, 0 where the clip holds) + 0.1 x likelihood weight"
+    assert explain(build_objective({"policy_coef": 0.0, **likelihood})).endswith("coefficient  0.1 x likelihood weight")
+
+
 def test_a_kl_in_rewards_that_the_advantage_does_not_read_is_refused():
     for advantage in ("grpo_process", "gdpo"):
         with pytest.raises(
