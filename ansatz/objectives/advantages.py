@@ -288,7 +288,8 @@ def remax(reward_N: Tensor, baseline_N: Tensor) -> Tensor:
     notes={"single": {"keep": "; a prompt's only rollout has r instead of r - mean"}},
 )
 def gpg(reward_N: Tensor, group_N: Tensor, *, single: Single = "zero") -> Tensor:
-    """The centred reward, scaled up to make up for rollouts without a signal (GPG, arXiv:2504.02546)."""
+    """The centred reward, scaled up for rollouts without a signal as in verl; the paper (GPG, arXiv:2504.02546) divides
+    by the number of rollouts of prompts with unequal rewards instead."""
     return group_mean(reward_N, group_N, single=single) * len(reward_N) / (reward_N != 0).sum().clamp(min=1)
 
 

@@ -35,7 +35,7 @@ PRESETS: dict[str, dict[str, Any]] = {  # rows over COMMON
     "rloo": {"advantage": "leave_one_out", **_REINFORCE, "source": "arXiv:2402.14740"},
     "remax": {"advantage": "remax", **_REINFORCE, "source": "arXiv:2310.10505"},
     "opo": {"advantage": "opo", **_REINFORCE, "weights": "token_mean", "source": "arXiv:2505.23585"},
-    "gpg": {"advantage": "gpg", "surrogate": "log_prob", "weights": "token_mean", "source": "arXiv:2504.02546"},
+    "gpg": {"advantage": "gpg", **_REINFORCE, "weights": "token_mean", "source": "arXiv:2504.02546, as in verl"},
     "online_rft": {"advantage": "filtered_bc", **_REINFORCE, "source": "arXiv:2402.03300 sec. 5.2"},
     "reinforce_pp": {
         "advantage": "reward_to_go",
