@@ -189,10 +189,13 @@ def build_preference_objective(
     loss that is named twice, and without a preference loss.
     """
     terms, likelihood = list[tuple[float, Component]](), dict[str, Any]()
+    named = dict[Any, str]()
     for name, given in losses.items():
         settings = dict(given or {})
         weight = _weight(name, settings.pop("weight", 1.0))
         component = build_component(PREFERENCES, name, settings)
+        if (first := named.setdefault(component.function, name)) != name:
+            raise ConfigError(f"preference.losses: {first} and {name} are names of the same loss. Keep one of them.")
         if component.name == LIKELIHOOD:
             kind = _LIKELIHOOD_WEIGHTS.get(component.settings["kind"])
             likelihood = {"likelihood_weights": kind, "likelihood_coef": weight}

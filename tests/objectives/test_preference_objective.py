@@ -229,6 +229,8 @@ def test_only_losses_that_compare_with_a_reference_need_one() -> None:
         ({"dpoo": {}}, "preference 'dpoo' is unknown. Did you mean 'dpo'?"),
         ({"dpo": {"betta": 1}}, "has no setting 'betta'. Did you mean 'beta'?"),
         ({"dpo": {}, "kto": {}}, "preference.losses: kto learns from labelled responses, and dpo from pairs."),
+        ({"dpo": {}, "sigmoid": {}}, "preference.losses: dpo and sigmoid are names of the same loss. Keep one"),
+        ({"dpo": {}, "likelihood": {}, "sft": {}}, "likelihood and sft are names of the same loss."),
         ({"dpo": {"weight": 0}}, "preference.losses.dpo.weight = 0: expected a number above 0."),
         ({"dpo": {"weight": "much"}}, "preference.losses.dpo.weight = 'much': expected a number above 0."),
     ],
