@@ -43,6 +43,7 @@ from ansatz.errors import DataError
 from ansatz.files import open_draft, write_text
 from ansatz.json_text import parse_json
 from ansatz.links import open_file
+from ansatz.objectives.presets import KEYS
 
 FORMAT = 1
 TEXT, ARRAYS = "bundle.json", "arrays.safetensors"
@@ -110,12 +111,13 @@ def bundle_of(stored: Any) -> Bundle:
     first_N = np.full(len(arrays["reward_N"]), len(segment_T))
     np.minimum.at(first_N, segment_T[sampled_T], arrays["position_T"][sampled_T])
     about = {"cause": stored.cause, "of": stored.of, "dtype": stored.dtype, "settings": settings}
+    of_pairs = not {each.name for each in dataclasses.fields(stored.objective)} <= set(KEYS)  # it has more fields
     return Bundle(
         project="ansatz",
         version=__version__,
         step=stored.step,
         arrays={**arrays, "prompt_length_N": first_N},
-        options={"algorithm": spec_of(stored.objective)} if hasattr(stored.objective, "surrogate") else {},
+        options={} if of_pairs else {"algorithm": spec_of(stored.objective)},
         expected=stored.expected,
         notes={**about, "stale_corrected": batch.stale_corrected},
     )

@@ -48,7 +48,10 @@ def _from_weights(folder: Path, bundle: Any, trust_code: bool) -> dict[str, tupl
 
     spec = bundle.options.get("algorithm")
     if not isinstance(spec, dict):
-        raise DataError(f"{folder} is an update of another stage than RL. Repeat it with loop.repeat.")
+        raise DataError(
+            f"{folder} is an update of another stage than RL. Make it again in Python, with "
+            "ansatz.loop.repeat.repeat_skipped_update."
+        )
     metrics = repeat_update(folder, build_objective(trusted(spec) if trust_code else spec)).metrics
     expected = bundle.expected.items()
     return {name: (value, metrics[name]) for name, value in expected if isinstance(value, float) and name in metrics}

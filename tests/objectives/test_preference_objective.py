@@ -6,11 +6,15 @@ import dataclasses
 import math
 import random
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
 
-from ansatz.errors import ConfigError
+from ansatz.audit.bundle import bundle_of, write_bundle
+from ansatz.cli.replay import replay
+from ansatz.errors import ConfigError, DataError
+from ansatz.objectives.build import build_objective
 from ansatz.objectives.preference import PREFERENCES
 from ansatz.objectives.preference_objective import build_preference_objective
 from ansatz.track.measurements import values
@@ -18,7 +22,8 @@ from ansatz.train.batch import TrainBatch, build_batch
 from ansatz.train.packed import pack_rollouts
 from ansatz.train.ranks import split_for_rank
 from ansatz.train.sample import TrainSample
-from ansatz.train.step import measure_loss
+from ansatz.train.skipped import StoredUpdate
+from ansatz.train.step import UpdateSettings, measure_loss
 
 CPU = torch.device("cpu")
 ALONE = [name for name in PREFERENCES.names() if PREFERENCES.get(name).__name__ != "likelihood"]
@@ -240,3 +245,16 @@ def test_wrong_losses_are_refused_in_a_sentence(losses, sentence) -> None:
     with pytest.raises(ConfigError) as error:
         build_preference_objective(losses)
     assert sentence in str(error.value)
+
+
+def test_a_stored_update_of_pairs_is_not_taken_for_one_of_rl(tmp_path: Path) -> None:
+    objective, batch = batch_of({"dpo": {}})
+    settings = UpdateSettings(lr=1e-3, max_grad_norm=1.0, tokens_per_microbatch=64)
+    about = {"step": 3, "cause": "the loss is nan", "of": "policy", "settings": settings, "dtype": "float32"}
+    stored = StoredUpdate(minibatch=batch, objective=objective, save_policy=lambda folder: None, **about)
+    write_bundle(tmp_path, bundle_of(stored))
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(DataError, match="an update of another stage than RL"):
+        replay(tmp_path, tolerance=1e-3, trust_code=False)
+    of_rl = dataclasses.replace(stored, objective=build_objective({"preset": "grpo"}))
+    assert bundle_of(of_rl).options["algorithm"]["surrogate"] == {"name": "clip", "low": 0.2, "high": 0.2}
