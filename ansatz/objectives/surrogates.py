@@ -9,9 +9,10 @@ the factor of grad log policy in the direction that lowers the loss.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from ansatz.objectives import segments
@@ -47,9 +48,14 @@ def clip(log_ratio_T: Tensor, advantage_T: Tensor, *, low: float = 0.2, high: fl
     "-min(rho A, clip(rho, 1 - {low}, 1 + {high}) A), at most -{dual} A where A < 0", "rho A, 0 where a clip holds"
 )
 def dual_clip(
-    log_ratio_T: Tensor, advantage_T: Tensor, *, low: float = 0.2, high: float = 0.2, dual: float = 3.0
+    log_ratio_T: Tensor,
+    advantage_T: Tensor,
+    *,
+    low: float = 0.2,
+    high: float = 0.2,
+    dual: Annotated[float, Field(gt=1)] = 3.0,
 ) -> Clipped:
-    """`clip` with a bounded loss for bad tokens that became likely (dual-clip PPO, arXiv:1912.09729). dual > 1."""
+    """`clip` with a bounded loss for bad tokens that became likely (dual-clip PPO, arXiv:1912.09729)."""
     loss_T, low_T, high_T = _clipped_surrogate(log_ratio_T, advantage_T, low, high)
     bad_T, bound_T = advantage_T < 0, -dual * advantage_T
     return Clipped(

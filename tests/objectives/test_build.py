@@ -130,6 +130,7 @@ def test_a_users_own_row_with_a_former_key_is_refused_with_the_new_one(tmp_path:
             "level = 'tokn': input should be 'token', 'sequence' or",
         ),
         ({"surrogate": {"high": "wide"}}, "high = 'wide': input should be a valid number"),
+        ({"surrogate": {"name": "dual_clip", "dual": 1.0}}, "dual = 1.0: input should be greater than 1."),
         ({"whiten": "rollouts", "advantage": "gae"}, 'gives one number per token. Use "tokens".'),
         ({"kl_coef": 1, "kl_in": "reward", "kl_to": "old"}, "a KL in the reward is to the reference"),
         ({"like": "verl"}, "algorithm: the key 'like' is now called 'defaults_of'."),
