@@ -100,14 +100,14 @@ class Episode:
         """Return the reward of the response, which has ended. None: the recipe decides. open_turn: see
         `Environment`."""
         name, timeout_s = self._spec.name, self._spec.settings.timeout_s
-        if self._has_lost_state:
-            return failed_reward(
-                name,
-                f"one of its calls missed the deadline of {timeout_s:g} s, after which its state was lost",
-                Reason.TIMEOUT,
-            )
         try:
-            instance = await self._start()
+            instance = None if self._has_lost_state else await self._start()
+            if instance is None or self._has_lost_state:
+                return failed_reward(
+                    name,
+                    f"one of its calls missed the deadline of {timeout_s:g} s, after which its state was lost",
+                    Reason.TIMEOUT,
+                )
             instance.environment.open_turn = open_turn
             return reward_of(name, await self._call(instance, instance.environment.reward))
         except TimeoutError:
@@ -161,8 +161,16 @@ class Episode:
                 raise ResetError("reset() gave another opening than the prompt has, which its problem must determine")
         assert self._instance is not None
         while self._earlier:
-            await self._call(self._instance, self._instance.environment.step, self._earlier[0])
-            del self._earlier[0]
+            turn = self._earlier.pop(0)
+            try:
+                await self._call(self._instance, self._instance.environment.step, turn)
+            except TimeoutError:  # as after its first call, a new environment gets the turns that follow
+                self._has_lost_state = True
+                return await self._start()
+            except StorageError:
+                raise
+            except (Exception, SystemExit):  # the observation of this turn is the error
+                pass
         return self._instance
 
     async def _reset(self) -> Observation | None:

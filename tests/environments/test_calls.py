@@ -17,7 +17,7 @@ from ansatz.environments.base import Environment, EnvironmentSpec, TurnSettings
 from ansatz.environments.calls import EnvironmentCalls, environment_calls
 from ansatz.environments.episode import Episode, cut
 from ansatz.errors import ConfigError, UserCodeError
-from ansatz.types import Problem
+from ansatz.types import Problem, Reason
 
 PROBLEM = Problem(id="p", question="?", answers=("7",), source="test", split="train")
 
@@ -223,6 +223,28 @@ def test_a_replayed_turn_is_seen_but_not_answered() -> None:
         episode.replay("a")
         episode.replay("b")
         assert calls.answer(episode, "c") == "[7:3]"
+
+
+@BOTH
+@pytest.mark.parametrize("fault", ["raise", "exit", "hang"])
+def test_a_replayed_turn_that_fails_leaves_what_it_left_when_it_was_answered(
+    make: type[Environment], fault: str
+) -> None:
+    with environment_calls(spec_of(make, timeout_s=0.6)) as calls:
+        assert calls
+        answered, resumed = Episode(calls.spec, PROBLEM), Episode(calls.spec, PROBLEM)
+        resumed_at_its_end = Episode(calls.spec, PROBLEM)
+        for turn in ("a", fault, "b"):
+            calls.answer(answered, turn)
+            resumed.replay(turn)
+            resumed_at_its_end.replay(turn)
+        expected = "[7:2]" if fault == "hang" else "[7:4]"
+        assert calls.answer(answered, "c") == calls.answer(resumed, "c") == expected
+        for key, episode in enumerate((answered, resumed, resumed_at_its_end)):
+            calls.submit_reward(key, episode, "")
+        rewards = dict(pair for _ in range(3) for pair in calls.rewards.finished(wait=True))
+    verdicts = [reward and reward.verdict and reward.verdict.reason for reward in rewards.values()]
+    assert verdicts == [Reason.TIMEOUT if fault == "hang" else None] * 3
 
 
 def test_environments_are_closed_and_no_thread_is_left() -> None:
