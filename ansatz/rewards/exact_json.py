@@ -78,8 +78,13 @@ def _values(text: str) -> Iterator[Any]:
     if _is_json(text):
         yield parse_json(text)
         return
+    yield from (value for value, _ in values_in(text))
+
+
+def values_in(text: str, *, opening: str = "[{") -> Iterator[tuple[Any, int]]:
+    """Yield the JSON values that begin with one of these brackets, with their ends, and none within another."""
     decoder, end, num_failures = json.JSONDecoder(), 0, 0
-    starts = [match.start() for match in re.finditer(r"[\[{]", text)]
+    starts = [place for place, letter in enumerate(text) if letter in opening]
     for start in starts:
         if start < end or (num_failures > _MOST_STARTS and start < starts[-_MOST_STARTS]):
             continue
@@ -89,7 +94,7 @@ def _values(text: str) -> Iterator[Any]:
         except (ValueError, RecursionError):
             num_failures += 1
             continue
-        yield value
+        yield value, end
 
 
 def _is_json(text: str) -> bool:

@@ -6,6 +6,7 @@ import functools
 import json
 import math
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -13,8 +14,8 @@ from pydantic import model_validator
 
 from ansatz.config.fields import Float, Section
 from ansatz.errors import ConfigError
-from ansatz.json_text import parse_json
 from ansatz.registry import describe_missing_file, read_given_text
+from ansatz.rewards.exact_json import values_in
 from ansatz.special_tokens import broken
 
 FRAME = (
@@ -24,13 +25,14 @@ FRAME = (
 _PLACE = re.compile(r"\{(question|reference|response|answer)\}")
 _TAG = re.compile(r"<(?=[/!?|A-Za-z])")
 _MARK = re.compile(r"(?:[A-Za-z ]{1,30}: ?)?(-?\d{1,9}(?:\.\d{1,9})?)(?: ?/ ?(\d{1,9}))?")
+_ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
 
 
 class JudgePrompt(Section):
     """template: a file with {response} (all that the policy said) or {answer} (its final answer), and perhaps
     {question} and {reference}. scale: the lowest and the highest mark. good: the least mark that counts as correct;
     null: the highest one. parser: where the mark is. number: alone on the last line, after a label or not, such as
-    "Score: 7" or "7/10". json: the key score of the last object in braces."""
+    "Score: 7" or "7/10". json: the key score of the last object that has it."""
 
     template: str
     scale: tuple[Float, Float] = (0.0, 1.0)
@@ -99,10 +101,13 @@ def _last_number(text: str, high: float) -> float | str:
 
 
 def _json_mark(text: str) -> float | str:
-    try:
-        score = parse_json(text[text.rfind("{") : text.rfind("}") + 1])["score"]
-        if isinstance(score, int | float) and not isinstance(score, bool) and math.isfinite(score):
+    # Judges write LaTeX in strings with one backslash. JSON has no escape \s, as in "\sqrt{2}".
+    text = _ESCAPE.sub(lambda escape: escape[0] if escape[1] else r"\\", text)
+    scored = [(value["score"], end) for value, end in values_in(text, opening="{") if "score" in value]
+    score, end = scored[-1] if scored else (None, 0)
+    # Without this, an object that the judge quotes would be its mark if its own is not valid JSON or is cut off.
+    is_last = '"score"' not in text[end:] and text.count("{", end) == text.count("}", end)
+    with suppress(OverflowError):
+        if is_last and isinstance(score, int | float) and not isinstance(score, bool) and math.isfinite(score):
             return float(score)
-    except (ValueError, KeyError, TypeError, OverflowError):
-        pass
     return "no number at the key score of a last object"
