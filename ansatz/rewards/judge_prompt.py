@@ -94,7 +94,8 @@ def template_text(file: str) -> str:
 
 
 def _last_number(text: str, high: float) -> float | str:
-    match = _MARK.fullmatch(text[text.rfind("\n") + 1 :].lstrip(" \t*_").rstrip(" \t\r*_."))
+    line = " ".join(re.split(r"[\s*_`]+", text[text.rfind("\n") + 1 :]))
+    match = _MARK.fullmatch(line.lstrip().rstrip(" ."))
     if match is None:
         return "no number alone on its last line"
     return float(match[1]) if match[2] in (None, f"{high:g}") else f"its mark is out of {match[2]}"

@@ -94,6 +94,9 @@ def test_the_text_of_the_policy_cannot_leave_its_frame(template, text):
     [
         ("7", 0.7),
         ("I think so.\n\n_Final score: 7.5 / 10_.\n", 0.75),
+        ("**Score:** 7", 0.7),
+        ("**Final score**: `7`/10.", 0.7),
+        ("3*2", "no number alone on its last line"),
         ("<think>2</think>\n7", 0.7),
         ("7/5", "its mark is out of 5"),
         ("-1", "-1 is outside 0 to 10"),
