@@ -15,9 +15,11 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
+from ansatz.json_text import parse_json
 from ansatz.rewards.code_safety import (
     UnsafeTest,
     free_names,
@@ -139,7 +141,7 @@ def _of_mapping(test: Mapping[str, Any], meta: Mapping[str, Any]) -> Iterator[Te
     """Yield one or several inputs with their outputs, printed or of a function."""
     given = next((test[name] for name in ("stdin", "inputs", "input") if name in test), None)
     wanted = next((test[name] for name in ("stdout", "outputs", "output") if name in test), None)
-    name = test.get("fn_name") or (meta.get("entry_point") if test.get("testtype") == "functional" else None)
+    name = test.get("fn_name") or (_function_of(test, meta) if test.get("testtype") == "functional" else None)
     if given is None or wanted is None:
         raise UnsafeTest(f'the test {test!r:.80} has no {{"stdin": text, "stdout": text}}')
     several = "inputs" in test and all(isinstance(each, list | tuple) for each in (given, wanted))
@@ -155,6 +157,18 @@ def _of_mapping(test: Mapping[str, Any], meta: Mapping[str, Any]) -> Iterator[Te
             raise UnsafeTest(
                 f"the test {test!r:.80} needs texts as input and output, or fn_name = the function that gets the values"
             )
+
+
+def _function_of(test: Mapping[str, Any], meta: Mapping[str, Any]) -> Any:
+    """Return the name of the function that a functional test calls. LiveCodeBench has it in its metadata."""
+    about: Any = meta.get("metadata")
+    if isinstance(about, str):
+        with suppress(ValueError):
+            about = parse_json(about)
+    name = cast("Mapping[str, Any]", about).get("func_name") if isinstance(about, Mapping) else None
+    if not (name := meta.get("entry_point") or name):
+        raise UnsafeTest(f"the functional test {test!r:.80} needs meta entry_point = the function to check")
+    return name
 
 
 def _is_text(value: Any) -> bool:

@@ -294,8 +294,18 @@ def test_a_helper_of_a_test_is_the_setups_and_not_the_programs(judge):
                 "entry_point": "Solution().f",
             },
         ),
+        (
+            "class Solution:\n    def f(self, a): return a + 1",
+            {
+                "tests": '[{"input": "1", "output": "2", "testtype": "functional"}]',
+                "metadata": '{"func_name": "f"}',
+            },
+        ),
     ],
-    ids=["MBPP", "MBPP with a setup", "HumanEval", "TACO", "APPS", "APPS printed", "LiveCodeBench", "its functions"],
+    ids=[
+        *("MBPP", "MBPP with a setup", "HumanEval", "TACO", "APPS", "APPS printed"),
+        *("LiveCodeBench", "its functions", "its functions by metadata"),
+    ],
 )
 def test_the_fields_of_public_data_sets_are_read(judge, source, meta):
     assert judge(source + "\nclass Node:\n    def __init__(self, v): self.v = v", **meta).value == 1.0
@@ -326,6 +336,7 @@ def test_the_fields_of_public_data_sets_are_read(judge, source, meta):
         ({"inputs": [5], "outputs": ["10"]}, {}, "or fn_name"),
         ({"input": [5], "output": "8"}, {}, "or fn_name"),
         ({"input": "x", "output": "1", "testtype": "functional"}, {"entry_point": "f"}, "not JSON"),
+        ({"input": "1", "output": "1", "testtype": "functional"}, {"metadata": "{}"}, "needs meta entry_point"),
         ({"stdin": "1"}, {}, "stdout"),
     ],
 )
