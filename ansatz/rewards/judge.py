@@ -147,7 +147,7 @@ def _without_asking(
     """Return the answers that need no judge: those that the rules accept, and those that are too long."""
     judged = dict[str | None, Judged]()
     for answer in dict.fromkeys(answers):
-        if answer is not None and rules and (verdict := equivalent(gold, answer, pool=pool)):
+        if answer is not None and rules and (verdict := equivalent(gold, answer, pool=pool, worked_out=True)):
             judged[answer] = verdict, pay.correct
         elif answer is not None and len(answer) > _MAX_ANSWER_CHARS:
             judged[answer] = _verdict(Reason.DIFFERENT, answer), pay.wrong

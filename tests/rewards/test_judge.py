@@ -91,6 +91,9 @@ def test_what_the_rules_accept_is_not_asked_unless_wanted(rollout):
         (asked,) = ask(server, ["2.0"], rollout, gold="2", rules_first=False)
         assert not asked.verdict  # this judge does not know it
         assert len(server.requests) == 1
+        (unworked,) = ask(server, [r"17 \cdot 23"], rollout, gold="391")  # math_answer does not accept it either
+        assert not unworked.verdict
+        assert len(server.requests) == 2
 
 
 def test_equal_answers_are_asked_once_and_remembered_in_a_file(rollout, tmp_path):
