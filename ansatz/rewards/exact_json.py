@@ -54,7 +54,8 @@ def golds_are_json(problem: Problem) -> bool:
 
 
 def _result(rollout: Rollout, correct: float, wrong: float) -> RewardResult:
-    said = list(_values(rollout.said.rpartition("</think>")[2][-_LONGEST:]))
+    rest = rollout.said.rpartition("</think>")[2]
+    said = list(_values("" if "<think>" in rest else rest[-_LONGEST:]))
     if not said:
         verdict = Verdict(correct=False, reason=Reason.NO_ANSWER, stage="extract")
         return RewardResult(value=wrong, verdict=verdict)

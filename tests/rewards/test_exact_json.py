@@ -64,6 +64,7 @@ def test_a_list_of_many_objects_is_one_value_in_a_fence_too() -> None:
         (CALL, f"{CALL} or rather {CALL.replace('add', 'sub')}", Reason.DIFFERENT),
         (CALL, f"<tool_call>{CALL}</tool_call><tool_call>{CALL}</tool_call>", Reason.DIFFERENT),
         (CALL, f"<think>{CALL}</think>I do not know.", Reason.NO_ANSWER),
+        (CALL, f"<think>perhaps {CALL}", Reason.NO_ANSWER),
         (CALL, "<tool_call>{add}</tool_call>", Reason.NO_ANSWER),
         ('["a", "o"]', '["a"]', Reason.DIFFERENT),
         ('["a", "o"]', "a", Reason.NO_ANSWER),
