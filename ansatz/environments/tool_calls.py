@@ -25,8 +25,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from ansatz.json_text import parse_json
@@ -49,12 +49,13 @@ _MISTRAL_CALL = re.compile(r"\s*+([\w.-]++)\s*+(?:\[CALL_ID\]\s*+([\w-]*+)\s*+)?
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     """One call. id: the id that the policy gave it; empty if its form has none. error: why it cannot be run; the other
-    fields then hold the parts that could be read."""
+    fields then hold the parts that could be read. texts: the arguments as they are written, in Qwen 3 Coder's form."""
 
     name: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
     id: str = ""
     error: str = ""
+    texts: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,17 +66,36 @@ class ReadTurn:
     calls: tuple[ToolCall, ...] = ()
 
 
-def read_turn(turn: str, names: Collection[str]) -> ReadTurn:
-    """Return the text and the calls of a turn. names: of the tools that there are."""
+def read_turn(turn: str, names: Collection[str], *, tools: Sequence[Mapping[str, Any]] = ()) -> ReadTurn:
+    """Return the text and the calls of a turn. names: of the tools that there are. tools: their schemas, for the form
+    that does not say what is text."""
     thought, end, said = turn.rpartition(THOUGHT_END)
     if not end and "<think>" in turn:
         return ReadTurn(content=turn)  # the thought is still open
     for marker, read in _MARKED.items():
         before, found, rest = said.partition(marker)
         if found:
-            return ReadTurn(content=thought + end + before, calls=tuple(map(_make_whole, read(rest))))
+            calls = tuple(_make_whole(_with_texts(call, tools)) for call in read(rest))
+            return ReadTurn(content=thought + end + before, calls=calls)
     calls = tuple(map(_make_whole, _read_unmarked(said, names)))
     return ReadTurn(content=thought + end + ("" if calls else said), calls=calls)
+
+
+def _with_texts(call: ToolCall, tools: Sequence[Mapping[str, Any]]) -> ToolCall:
+    """Return the call. An argument that its tool takes as text is the text as it is written, such as the code 90210."""
+    schemas = (tool["function"]["parameters"] for tool in tools if tool["function"]["name"] == call.name)
+    properties = next(schemas, {}).get("properties", {}) if call.texts else {}
+    texts = {
+        name: text
+        for name, text in call.texts.items()
+        if name in properties and _is_text(properties[name], call.arguments[name])
+    }
+    return replace(call, arguments={**call.arguments, **texts})
+
+
+def _is_text(schema: Mapping[str, Any], value: Any) -> bool:
+    kinds = [part.get("type") for part in schema.get("anyOf", [schema])]
+    return "string" in kinds and all(kind == "string" or (kind == "null" and value is not None) for kind in kinds)
 
 
 def _make_whole(call: ToolCall) -> ToolCall:
@@ -94,12 +114,13 @@ def _read_tagged(rest: str) -> Iterator[ToolCall]:
         body, closed, _ = part.partition("</tool_call>")
         body = body if closed else without_end(body)
         if (function := _CODER_FUNCTION.match(body)) is not None:
-            yield ToolCall(name=function[1], arguments=dict(_parameters(body, function.end())))
+            texts = dict(_parameters(body, function.end()))
+            yield ToolCall(name=function[1], arguments={key: _value(text) for key, text in texts.items()}, texts=texts)
         else:
             yield from _json_calls(body)
 
 
-def _parameters(body: str, start: int) -> Iterator[tuple[str, Any]]:
+def _parameters(body: str, start: int) -> Iterator[tuple[str, str]]:
     """Yield the parameters of Qwen 3 Coder that are complete: <parameter=KEY>, the value on lines of its own or not,
     and </parameter>."""
     opening, closing = "<parameter=", "</parameter>"
@@ -111,7 +132,7 @@ def _parameters(body: str, start: int) -> Iterator[tuple[str, Any]]:
             continue
         if (end := body.find(closing, start)) < 0:
             return
-        yield key[0], _value(body[start + 1 : end].removeprefix("\n").removesuffix("\n"))
+        yield key[0], body[start + 1 : end].removeprefix("\n").removesuffix("\n")
         start = end + len(closing)
 
 

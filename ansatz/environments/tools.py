@@ -83,7 +83,7 @@ class ToolEnvironment(Environment):
         self.instant = instant
 
     def step(self, response: str) -> Any:
-        calls = read_turn(response, self._tools).calls
+        calls = read_turn(response, self._tools, tools=self.tools).calls
         return [_message(index, call, self._run(call)) for index, call in enumerate(calls)] or None
 
     def show(self, observation: str) -> list[Message]:
@@ -116,7 +116,7 @@ class AsyncToolEnvironment(ToolEnvironment):
 
     async def step(self, response: str) -> Any:
         messages = list[Message]()
-        for index, call in enumerate(read_turn(response, self._tools).calls):
+        for index, call in enumerate(read_turn(response, self._tools, tools=self.tools).calls):
             result = self._run(call)
             try:
                 result = await result if inspect.isawaitable(result) else result

@@ -103,7 +103,7 @@ class VerifiersEnvironment(Environment):
 
     def _take(self, response: str, *, reason: str) -> list[ToolCall]:
         """Write a turn of the policy down. Returns its calls. A call that cannot be read has arguments that say so."""
-        read = read_turn(response, self._names)
+        read = read_turn(response, self._names, tools=self.tools)
         calls = list(read.calls if self._names else ())
         shown = [
             {

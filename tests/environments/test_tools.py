@@ -111,6 +111,25 @@ def test_a_wrong_call_is_an_observation(wrong: str, observation: str) -> None:
     assert text.startswith(observation)
 
 
+@pytest.mark.parametrize(
+    ("parameters", "arguments"),
+    [
+        ({"code": "90210", "note": "7"}, ("90210", "7", ())),
+        ({"code": '"a"', "note": "null", "numbers": "[1, 2]"}, ('"a"', None, (1, 2))),
+        ({"code": "null", "numbers": "\n[]\n"}, ("null", None, ())),
+    ],
+)
+def test_what_qwen_3_coder_writes_is_text_where_the_tool_takes_text(
+    parameters: dict[str, str], arguments: tuple[Any, ...]
+) -> None:
+    def show(code: str, note: str | None = None, numbers: tuple[int, ...] = ()) -> str:
+        return repr((code, note, numbers))
+
+    written = "".join(f"<parameter={name}>\n{text}\n</parameter>\n" for name, text in parameters.items())
+    given = f"<tool_call>\n<function=show>\n{written}</function>\n</tool_call><|im_end|>"
+    assert contents(ToolEnvironment([show]), given) == [repr(arguments)]
+
+
 def test_a_wrong_call_does_not_stop_the_others() -> None:
     given = turn(call("prize"), call("price", item="pen"), call("price"))
     first, second, third = contents(ToolEnvironment([price]), given)
