@@ -41,8 +41,8 @@ def calculate(expression: str) -> str:
     if len(expression) > 2 * _MAX_DIGITS:
         raise CalculationError("the expression is too long")
     try:
-        tree = ast.parse(expression.strip().replace("^", "**"), mode="eval")
-        return _written(_value(tree.body))
+        source = expression.strip().replace("^", "**")
+        return _written(_value(ast.parse(source, mode="eval").body, source))
     except ZeroDivisionError:
         raise CalculationError("division by zero") from None
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -58,18 +58,28 @@ def _answer(expression: str) -> str:
         return f"error: {error}"
 
 
-def _value(node: ast.AST) -> Fraction:
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        return Fraction(str(node.value))
+def _value(node: ast.AST, source: str) -> Fraction:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return Fraction(node.value)
+    if isinstance(node, ast.Constant) and type(node.value) is float:
+        return _decimal(ast.get_source_segment(source, node) or "")
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
-        value = _value(node.operand)
+        value = _value(node.operand, source)
         return -value if isinstance(node.op, ast.USub) else value
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
-        value = _OPERATIONS[type(node.op)](_value(node.left), _value(node.right))
+        value = _OPERATIONS[type(node.op)](_value(node.left, source), _value(node.right, source))
         if max(value.numerator.bit_length(), value.denominator.bit_length()) > 4 * _MAX_DIGITS:
             raise CalculationError("the value is too large")
         return value
     raise CalculationError("not an arithmetic expression")
+
+
+def _decimal(literal: str) -> Fraction:
+    """Return the exact value of a decimal, which a float would round."""
+    literal = literal.replace("_", "").lower()
+    if abs(int(literal.partition("e")[2] or 0)) >= _MAX_DIGITS:
+        raise CalculationError("the value is too large")
+    return Fraction(literal)
 
 
 def _power(base: Fraction, exponent: Fraction) -> Fraction:
