@@ -218,11 +218,17 @@ def _in_thread(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-@cache
+_SHARED = dict[Any, asyncio.Future[list[_Server]]]()
+
+
 def _start_shared(taskset: Any) -> asyncio.Future[list[_Server]]:
-    """Return the servers of the taskset's own toolsets, which all responses share."""
-    servers = map(_Server, type(taskset).toolsets(taskset.config))
-    return asyncio.gather(*(server.start() for server in servers))
+    """Return the servers of the taskset's own toolsets, which all responses share. If they could not start, they are
+    started again."""
+    starting = _SHARED.get(taskset)
+    if starting is None or (starting.done() and (starting.cancelled() or starting.exception())):
+        servers = map(_Server, type(taskset).toolsets(taskset.config))
+        starting = _SHARED[taskset] = asyncio.gather(*(server.start() for server in servers))
+    return starting
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 import sys
@@ -13,7 +14,7 @@ from fake_sampler import FakeSampler
 from given import bind_environment, build_grader, load_problems
 from toy_runs import REPOSITORY, command
 
-from ansatz.environments import base
+from ansatz.environments import base, verifiers
 from ansatz.environments.base import EnvironmentSpec
 from ansatz.environments.calls import environment_calls
 from ansatz.environments.episode import Episode
@@ -39,6 +40,38 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
         bind_environment({"name": "verifiers", "environment": "some-package"})
     with pytest.raises(MissingExtraError, match=r"-m pip install .*verifiers"):
         list(load_problems("verifiers", split="train", settings={"environment": "some-package"}))
+
+
+def test_shared_toolsets_that_could_not_start_are_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Server:
+        num_starts = 0
+
+        def __init__(self, toolset: str) -> None:
+            self.toolset = toolset
+
+        async def start(self) -> Server:
+            Server.num_starts += 1
+            if Server.num_starts == 1:
+                raise OSError("busy")
+            return self
+
+    class Taskset:
+        config = None
+
+        @classmethod
+        def toolsets(cls, config: None) -> list[str]:
+            return ["tools"]
+
+    async def start_three_times() -> None:
+        taskset = Taskset()
+        with pytest.raises(OSError, match="busy"):
+            await verifiers._start_shared(taskset)
+        servers = await verifiers._start_shared(taskset)
+        assert await verifiers._start_shared(taskset) is servers
+        assert ([server.toolset for server in servers], Server.num_starts) == (["tools"], 2)
+
+    monkeypatch.setattr(verifiers, "_Server", Server)
+    asyncio.run(start_three_times())
 
 
 def spec_of(name: str, *, file: Path | str = EXAMPLES, timeout_s: float = 20, **arguments: Any) -> EnvironmentSpec:
