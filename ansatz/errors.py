@@ -34,7 +34,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -175,7 +175,7 @@ def one_line(error: BaseException) -> str:
 
 
 @contextmanager
-def failures_as(describe: Callable[[str], AnsatzError]) -> Iterator[None]:
+def failures_as(describe: Callable[[str], AnsatzError]) -> Generator[None, None, None]:
     """Turn failures of a library within the block into describe(the text in one line). A wrong file of a model fails
     anywhere in transformers, with any kind of error."""
     try:

@@ -375,13 +375,17 @@ def _environment_reward_from_json(data: Json | None) -> EnvironmentReward | None
     if data is None:
         return None
     told, steps = data["verdict"], tuple((end, reward) for end, reward in data["steps"])
-    verdict = None if told is None else Verdict(**{**told, "reason": Reason(told["reason"])})
-    return EnvironmentReward(**{**data, "verdict": verdict, "steps": steps})
+    if told is not None:
+        fields: Json = {**told, "reason": Reason(told["reason"])}
+        told = Verdict(**fields)
+    fields = {**data, "verdict": told, "steps": steps}
+    return EnvironmentReward(**fields)
 
 
 def prompt_from_json(data: Json) -> Prompt:
     """Read the `to_json` of a Prompt."""
-    return Prompt(**{**data, "problem": problem_from_json(data["problem"]), "token_ids": tuple(data["token_ids"])})
+    fields: Json = {**data, "problem": problem_from_json(data["problem"]), "token_ids": tuple(data["token_ids"])}
+    return Prompt(**fields)
 
 
 def problem_row(problem: Problem) -> Json:

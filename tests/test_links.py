@@ -159,7 +159,6 @@ OPENS_ELSEWHERE = {
     "data.hygiene.embeddings": "the user's own data",
     "data.hygiene.report": "the user's own data",
     "data.hygiene.row_filter": "a temporary file",
-    "findings.rows": "/proc",
     "gguf_file": "the cache of the user",
     "links": "the one place",
     "locks": "/proc",

@@ -11,7 +11,6 @@ from ansatz.data.files import problem_file
 from ansatz.data.rows import Row
 from ansatz.errors import DataError
 
-
 FORMATS: dict[str, Callable[[Path], Iterator[Row]]] = {
     ".jsonl": jsonl.read_rows,
     ".json": json.read_rows,
