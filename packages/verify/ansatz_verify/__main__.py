@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from ansatz_verify import __version__
 
@@ -57,19 +59,39 @@ def _score(parser: argparse.ArgumentParser, given: list[str]) -> int:
     parser.add_argument("--mode", choices=_MODES, default="strict", help=_READS)
     parser.add_argument("--out", type=Path, metavar="FILE", help="a file for the rows")
     chosen = parser.parse_args(given)
-    if chosen.out and str(chosen.out) in chosen.files:
-        raise ValueError(f"--out {chosen.out} is a file that is read; name another one.")
+    out_path: Path | None = chosen.out
+    read_paths = [name for name in chosen.files if name != "-"]
+    if out_path and out_path.exists() and any(os.path.samefile(name, out_path) for name in read_paths):
+        raise ValueError(f"--out {out_path} is a file that is read; name another one.")
     lines = Lines(gold_key=chosen.gold_key, response_keys=chosen.response_key, mode=chosen.mode)
     with ExitStack() as stack:
         read = {
             name: sys.stdin.buffer if name == "-" else stack.enter_context(open(name, "rb")) for name in chosen.files
         }
-        out = stack.enter_context(chosen.out.open("w")) if chosen.out else sys.stdout
+        out = stack.enter_context(_replacing(out_path)) if out_path else sys.stdout
         for name, file in read.items():
             for row in lines.graded("standard input" if name == "-" else name, file):
                 print(json.dumps(row), file=out)
     print(*lines.summary(), sep="\n", file=sys.stderr)
     return 0 if lines.counts else 1
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[TextIO]:
+    """Open a draft next to the file, which replaces it when the block ends without an error. A device is written at
+    once."""
+    if path.exists() and not path.is_file():
+        with path.open("w") as file:
+            yield file
+        return
+    path = path.resolve()  # a link stays a link
+    draft = path.with_name(f".{path.name}.draft")
+    try:
+        with draft.open("w") as file:
+            yield file
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _check(parser: argparse.ArgumentParser, given: list[str]) -> int:

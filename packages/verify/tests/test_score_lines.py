@@ -81,11 +81,39 @@ def test_score_reads_standard_input_and_writes_rows(monkeypatch, capsys):
     assert "the first is standard input line 2" in said.err
 
 
+@pytest.mark.parametrize("out", ["rows.jsonl", "./rows.jsonl", "link.jsonl"])
+def test_a_file_that_is_read_is_not_written(out, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.jsonl").write_text("{}\n")
+    (tmp_path / "link.jsonl").symlink_to("rows.jsonl")
+    with pytest.raises(SystemExit, match="2"):
+        main(["score", "rows.jsonl", "--out", out])
+    assert "is a file that is read" in capsys.readouterr().err
+    assert (tmp_path / "rows.jsonl").read_text() == "{}\n"
+
+
+def test_rows_replace_those_of_an_earlier_run_only_when_all_are_written(tmp_path, monkeypatch):
+    read, out = tmp_path / "responses.jsonl", tmp_path / "rows.jsonl"
+    read.write_text(json.dumps({"answer": "5", "response": r"\boxed{5}"}) + "\n")
+    assert main(["score", str(read), "--out", str(out)]) == 0
+    rows = out.read_text()
+    assert json.loads(rows)["verdict"]["correct"] is True
+
+    def fail(lines, name, file):
+        yield {}
+        raise OSError("cannot be read to its end")
+
+    monkeypatch.setattr(Lines, "graded", fail)
+    with pytest.raises(SystemExit, match="2"):
+        main(["score", str(read), "--out", str(out)])
+    assert out.read_text() == rows
+    assert sorted(tmp_path.iterdir()) == [read, out]
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         (["score", "none.jsonl"], "none.jsonl"),
-        (["score", "a", "--out", "a"], "is a file that is read"),
         (["check", "grade"], "expected MODULE:FUNCTION"),
         (["check", "no_such_module:f"], "cannot be loaded: ModuleNotFoundError"),
         (["check", "math:pi"], "expected a function"),
