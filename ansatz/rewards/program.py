@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Literal
 
 from ansatz_verify import equivalent
+from ansatz_verify import values as v
+from ansatz_verify.parse import parse_gold
 from ansatz_verify.pool import WorkerPool
+from ansatz_verify.sets import Unordered, approximate
+from ansatz_verify.units import parted
 
-from ansatz.config.fields import Positive, Seconds
+from ansatz.config.fields import Positive, Rate, Seconds
 from ansatz.rewards import sandbox
 from ansatz.rewards.base import RewardResult
 from ansatz.rewards.code_blocks import grade_distinct, last_program
 from ansatz.rewards.sandbox import Ended
-from ansatz.types import Reason, Rollout, Verdict
+from ansatz.types import Reason, Rollout, Verdict, golds_of
 from ansatz.visible import visible
 
 REASONS = {
@@ -31,6 +37,7 @@ def program(
     read: Literal["stdout", "answer"] = "stdout",
     correct: float = 1.0,
     wrong: float = 0.0,
+    tolerance: Rate = 1e-12,
     timeout_s: Seconds = 5.0,
     memory_mb: Positive = 512,
     packages: bool = False,
@@ -43,8 +50,8 @@ def program(
     read: "stdout" takes the last line that the program prints, "answer" the variable of that name. The value is
     compared with the gold as mathematics, as in `math_answer`; a line with control characters is not a value. Responses
     with the same program share its verdict.
-    parallel: programs that run at the same time. timeout_s, memory_mb, packages, isolation: see `sandbox.run`.
-    ConfigError if the sandbox is not available.
+    tolerance: of a printed float that is not a whole number, relative. parallel: programs that run at the same time.
+    timeout_s, memory_mb, packages, isolation: see `sandbox.run`. ConfigError if the sandbox is not available.
     """
     limits = sandbox.SandboxLimits(timeout_s=timeout_s, memory_mb=memory_mb)
     sandbox.require(isolation)
@@ -62,10 +69,37 @@ def program(
         last_line = next((line.strip(" \t\r") for line in reversed(lines) if line.strip()), "")
         if visible(last_line) != last_line:  # a terminal would obey it: what it shows is another text
             return Verdict(correct=False, reason=Reason.UNPARSED, extracted=last_line, stage="program")
-        return equivalent(rollout.prompt.problem.answer, last_line, pool=pool)
+        verdict = equivalent(rollout.prompt.problem.answer, last_line, pool=pool)
+        if not verdict and _is_close(rollout.prompt.problem.answer, last_line, tolerance):
+            return dataclasses.replace(verdict, correct=True, reason=Reason.EQUAL, stage="program")
+        return verdict
 
     def key(rollout: Rollout) -> tuple[str, str | None]:
         return rollout.prompt.problem.answer, last_program(rollout.said)
 
     verdicts = grade_distinct(rollouts, grade, key=key, parallel=parallel)
     return [RewardResult(value=correct if verdict else wrong, verdict=verdict) for verdict in verdicts]
+
+
+def _is_close(answer: str, line: str, tolerance: float) -> bool:
+    """Return whether a line is a float as Python prints it, and equals a gold up to rounding errors: 0.1 + 0.2 is 0.3.
+
+    A whole number has no such errors. Without this, 1099511627775.0 would be paid for 1099511627776.
+    """
+    try:
+        printed = float(line)
+    except ValueError:
+        return False
+    if repr(printed) != line or printed.is_integer():
+        return False
+    return any(math.isclose(printed, _number(gold), rel_tol=tolerance) for gold in golds_of(answer))
+
+
+def _number(gold: str) -> float:
+    """Return the number that a gold states, without its unit; nan if it states something else."""
+    value = parse_gold(gold).value
+    amount = parted(value)[0] if value is not None else None
+    try:
+        return approximate(amount) if isinstance(amount, v.EXPRESSIONS) else math.nan
+    except Unordered:
+        return math.nan
