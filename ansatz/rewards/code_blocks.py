@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -9,23 +10,26 @@ from typing import TypeVar
 from ansatz.types import Rollout
 
 _FENCE = "```"
-_LANGUAGES = ("", "python", "py", "python3")
+_LANGUAGES = (("python", "py", "python3"), ("",))
+"""What a fence can say before a program. A block without a language can also be output, so it comes second."""
 
 
 def last_program(response: str) -> str | None:
     """Return the last closed Python block after the last closed thought; None if there is none.
 
-    A block without a language counts as Python. After a thought that is never closed there is no program. Takes time
-    linear in the length.
+    A block without a language counts if no block names Python. After a thought that is never closed there is no
+    program. Takes time linear in the length.
     """
     text = response.rpartition("</think>")[2]
     if "<think>" in text:
         return None
     pieces = text.split(_FENCE)  # outside, inside, outside, ..., outside
-    for inside in reversed(pieces[1:-1:2]):
-        language, newline, source = inside.partition("\n")
-        if newline and language.strip().lower() in _LANGUAGES:
-            return source
+    blocks = [inside.partition("\n") for inside in reversed(pieces[1:-1:2])]
+    for names in _LANGUAGES:
+        for language, newline, source in blocks:
+            if newline and language.strip().lower() in names:
+                is_indented = source.lstrip("\n").startswith((" ", "\t"))  # as the fence is in an item of a list
+                return textwrap.dedent(source) if is_indented else source
     return None
 
 

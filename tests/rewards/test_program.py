@@ -29,6 +29,8 @@ def block(source: str) -> str:
     [
         ("```python\na\n```\nand\n```py\nb\n```", "b\n"),
         ("```\na\n```", "a\n"),
+        ("```python\na\n```\nOutput:\n```\n5\n```", "a\n"),
+        ("1. So:\n   ```python\n   if a:\n     b\n   ```\n2. Done.", "if a:\n  b\n"),
         ("```python\na\n```\n```output\n5\n```", "a\n"),
         ("```python\na", None),
         ("```python\na\n``` and then ```python\nb", "a\n"),
