@@ -64,7 +64,8 @@ def verify(
     begin = time.perf_counter()
     if mode not in _BY_MODE:
         raise ValueError(f"mode = {mode!r}: expected {', '.join(_BY_MODE)}.")
-    asked = options_from({**_BY_MODE[mode], **options})
+    unset = {name: value for name, value in _BY_MODE[mode].items() if options.get(name) is None}
+    asked = options_from(options | unset)
     answer = extract(
         response,
         mode=mode,

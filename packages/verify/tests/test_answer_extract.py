@@ -241,3 +241,10 @@ def test_evaluation_forgives_what_training_does_not():
     assert verify("True", "The answer is Yes.", mode="anchored")
     assert not verify("True", "The answer is No.", mode="anchored")
     assert verify(r"\text{no solution}", r"\boxed{\text{There are no real solutions}}")
+
+
+def test_an_option_that_is_null_is_the_default_of_its_mode():
+    assert not verify("391", r"\boxed{17 \cdot 23}", worked_out=None)
+    assert verify("391", r"\boxed{17 \cdot 23}", worked_out=False)
+    assert verify("10", "The answer is 10%.", mode="anchored", percent_as_number=None)
+    assert not verify("10", "The answer is 10%.", mode="anchored", percent_as_number=False)
