@@ -25,9 +25,10 @@ from ansatz_verify.rules import in_usual_form, without_conditions
 from ansatz_verify.values import Expr, Value
 from ansatz_verify.verdict import Reason
 
-_OPERATOR = re.compile(r"\\(?:i{1,3}nt|oint|sum|prod|lim|det|gcd|lcm|[bp]?mod|max|min)(?![A-Za-z])")
+_OPERATOR = re.compile(r"\\(i{1,3}nt|oint|sum|prod|lim|det|gcd|lcm|[bp]?mod|max|min)(?![A-Za-z])")
 _INDEX = re.compile(r"_\s?\{[^{}]*\}")
-_BARE_PRODUCT = re.compile(r"[\s$]*-?\d+(?:\s*(?:\\cdot|\\times|\*)\s*\d+)+[\s$.]*")
+_SPACE, _FACTOR = r"(?:[\s~]|\\[,;:!]?)*", r"-?\d+(?:\.\d+)?"
+_BARE_PRODUCT = re.compile(rf"[\s$]*{_FACTOR}(?:{_SPACE}(?:\\cdot|\\times|\*){_SPACE}{_FACTOR})+[\s$.]*")
 _BETWEEN = r"(?:[\s,;(){}$&]|and|\\text|\\[&,; {}])*"
 _LABEL = r"(?:(?:(?![不非错])[\u4e00-\u9fff])+[\s:]*)?"
 """Chinese words before a letter, such as "choose"; none that deny it."""
@@ -50,12 +51,14 @@ Ask = Callable[[Value, Value, Options], Reason]
 def decide_pair(gold: str, answer: str, options: Options, ask: Ask) -> Decision:
     """Compare an answer string with a gold string, in one reading after the other."""
     expected = parse.parse_gold(gold, options)
-    if expected.undefined or (options.worked_out and _has_work_left(gold, answer)):
+    if expected.undefined:
         return Decision(Reason.DIFFERENT, "parse")
     if gold == answer and not options.reduced:
         return Decision(Reason.EQUAL, "string")
     parsed = parse.parse_answer(answer, options)
     if parsed.undefined or (parsed.unreduced and options.reduced and not expected.unreduced):
+        return Decision(Reason.DIFFERENT, "parse")
+    if options.worked_out and _has_work_left(expected.squeezed, parsed.squeezed):
         return Decision(Reason.DIFFERENT, "parse")
     if parsed.squeezed and expected.squeezed == parsed.squeezed:
         return Decision(Reason.EQUAL, "string")
@@ -71,7 +74,7 @@ def decide_pair(gold: str, answer: str, options: Options, ask: Ask) -> Decision:
 
 
 def _has_work_left(gold: str, answer: str) -> bool:
-    """Return whether the last member of an answer has an operator that the gold lacks, or is a product of integers.
+    """Return whether the last member of an answer has an operator that the gold lacks, or is a product of numbers.
 
     >>> _has_work_left("391", "17 \\\\cdot 23"), _has_work_left("60", "2^2 \\\\cdot 15")
     (True, False)
@@ -79,7 +82,7 @@ def _has_work_left(gold: str, answer: str) -> bool:
     last = _INDEX.sub("_", answer).rpartition("=")[2]
     if _BARE_PRODUCT.fullmatch(last):
         return _BARE_PRODUCT.fullmatch(gold) is None
-    return "\\" in last and not set(_OPERATOR.findall(last)) <= set(_OPERATOR.findall(gold))
+    return any(operator not in gold for operator in _OPERATOR.findall(last))
 
 
 def _same_letters(gold: str, answer: str) -> bool:

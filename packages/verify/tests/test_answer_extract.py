@@ -215,6 +215,11 @@ def test_parts_choices_and_names_are_read_as_people_write_them(gold: str, respon
         ("6", r"\gcd(54, 24)"),
         ("2", r"2^{100} \bmod 7"),
         ("391", r"17 \cdot 23"),
+        ("391", "17×23"),
+        ("391", r"17\ \cdot\,23"),
+        ("100", r"12.5 \times 8"),
+        ("6", r"\operatorname{gcd}(54, 24)"),
+        ("5050", "∑_{k=1}^{100} k"),
         ("-2", r"\det \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}"),
     ],
 )
@@ -229,7 +234,16 @@ def test_a_chain_that_works_the_question_out_is_paid_in_training():
 
 
 @pytest.mark.parametrize(
-    ("gold", "answer"), [("1024", "2^{10}"), (r"\sqrt{18}", r"3\sqrt{2}"), ("60", r"2^2 \cdot 3 \cdot 5"), ("7", "3+4")]
+    ("gold", "answer"),
+    [
+        ("1024", "2^{10}"),
+        (r"\sqrt{18}", r"3\sqrt{2}"),
+        ("60", r"2^2 \cdot 3 \cdot 5"),
+        ("7", "3+4"),
+        ("2×3×7", r"2 \times 3 \times 7"),
+        (r"So it is \boxed{2 \cdot 3 \cdot 7}.", r"2 \cdot 3 \cdot 7"),
+        (r"\text{max}(a, b)", r"\operatorname{max}(a, b)"),
+    ],
 )
 def test_what_people_leave_standing_is_paid_in_training(gold: str, answer: str):
     assert verify(gold, f"\\boxed{{{answer}}}")
