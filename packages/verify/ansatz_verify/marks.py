@@ -34,9 +34,11 @@ _TOUCHES_BEFORE = re.compile(r"(?:(?<=[=$(\[:\s])|^)(-?(?:\d+|\\[dt]?frac\{\w+\}
 _WITHIN_FORMULA = re.compile(r"(?:[\d})][-+*/^_]|\d\{\s*)\Z")
 """Before a mark that is only a part of a formula, as in `3-\\boxed{5}`: there is no answer."""
 _TOUCHES_AFTER = re.compile(
-    r"(?:\\[,;:!\s]|~)*(?:\^\{?\\circ\}?|\\?%|°|!|\^\{?[\w+-]+\}?|\\(?:pi|sqrt\{\w+\})(?![a-z])"
+    r"(?:\\[,;:!\s]|~)*(?:\^\{?\\circ\}?|\\?%|°|\^\{?[\w+-]+\}?|\\(?:pi|sqrt\{\w+\})(?![a-z])"
+    r"|!!?(?=[$^/-]|\s*[=+]|\s*\\(?:[)\]]|cdot|times|end))"
     r"|\\(?:text|mathrm|mbox)\s?\{[^{}]{1,30}\}(?:\^\{?\d\}?)?)+"
 )
+"""After a mark. Exclamation marks are a factorial only if more of a formula follows them."""
 _PLAIN = re.compile(r"[\d.,\s]+|\\[dt]?frac\{[^{}]*\}\{[^{}]*\}|\\sqrt\{[^{}]*\}")
 _LETTERS_AFTER = re.compile(r"[A-Za-z](?![A-Za-z])")
 

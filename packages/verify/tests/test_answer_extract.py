@@ -43,6 +43,11 @@ from tests.cpu_time import least_cpu_s
         (r"\boxed{5}\%", r"5\%"),
         (r"$\boxed{5}^\circ$", r"5^\circ"),
         (r"\boxed{5} dozens of eggs", "5"),
+        (r"So it is \boxed{5}!", "5"),
+        (r"**It is \boxed{5}!!** Done.", "5"),
+        (r"$\boxed{5}!$", "5!"),
+        (r"\[ \boxed{5}! = 120 \]", "5!"),
+        (r"\(n = \boxed{5}!\)", "5!"),
     ],
 )
 def test_strict_reads_the_last_mark_with_its_neighbours_and_what_touches_it(response: str, answer: str):
