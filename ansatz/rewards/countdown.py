@@ -28,9 +28,11 @@ _MAX_DIGITS = 15
 _TOKEN = re.compile(r"[0-9]+|[-+*/()]")
 _SPELLINGS = {
     r"\times": "*", r"\cdot": "*", r"\div": "/", r"\left": "", r"\right": "", r"\,": "",
+    r"\(": " ", r"\)": " ", r"\[": " ", r"\]": " ", r"\ ": " ", r"\!": " ", r"\;": " ",  # 4\ 2 is not 42
     "×": "*", "·": "*", "⋅": "*", "÷": "/", "−": "-", "–": "-", "[": "(", "]": ")", "{": "(", "}": ")", "$": "",
 }  # fmt: skip
 _SPELLING = re.compile("|".join(re.escape(spelling) for spelling in _SPELLINGS))
+_FRACTION = re.compile(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
 
 
 class NotAnExpression(ValueError):
@@ -95,10 +97,12 @@ def solves(answer: str, numbers: Sequence[int], target: int, *, use_all: bool = 
 
 
 def read(text: str) -> Expression:
-    """Read an arithmetic expression, plain or with LaTeX operators. Raises NotAnExpression for other and for long
-    text."""
+    """Read an arithmetic expression, plain or in LaTeX. Raises NotAnExpression for other and for long text."""
     if len(text) > _MAX_CHARS:
         raise NotAnExpression(f"longer than {_MAX_CHARS} characters")
+    count = 1
+    while count:  # from the innermost fraction outwards
+        text, count = _FRACTION.subn(r"((\1)/(\2))", text)
     plain = _SPELLING.sub(lambda match: _SPELLINGS[match[0]], text)
     tokens = _TOKEN.findall(plain)
     if _TOKEN.sub("", plain).strip():

@@ -27,6 +27,8 @@ DATA = Path(__file__).parents[3] / "shared" / "data" / "countdown"
         ("2*-3", Fraction(-6)),
         (r"(2 \times 3) \div 4", Fraction(3, 2)),
         ("2×3−[4·5]", Fraction(-14)),
+        (r"\(2 \times 3\)", Fraction(6)),
+        (r"\[\dfrac{\frac{6}{2}}{3} \; + \ \tfrac{2+4}{4}\]", Fraction(5, 2)),
         ("1 / (2 - 2)", None),
         ("0 * (1 / 0)", None),
     ],
@@ -38,7 +40,8 @@ def test_expressions_have_their_exact_value(text, value):
 @pytest.mark.parametrize(
     "text",
     ["", "2 +", "2 3", "(2", "2)", "2 ** 3", "2 // 3", "x + 1", "2^3", "1.5", "2(3)", "__import__('os')", "abs(3)",
-     "9" * 16, "(" * 60 + "1" + ")" * 60, "-" * 60 + "1", "1+" * 600 + "1", "5 = 5 = 5", r"\frac{1}{2}", "١ + 2"],
+     "9" * 16, "(" * 60 + "1" + ")" * 60, "-" * 60 + "1", "1+" * 600 + "1", "5 = 5 = 5", r"\frac12", "١ + 2",
+     r"4\ 2", r"4\(2\)", r"3\frac{1}{2}", r"\frac{1}{}"],
 )  # fmt: skip
 def test_what_is_no_arithmetic_expression_is_unreadable(text):
     with pytest.raises(NotAnExpression):
@@ -50,6 +53,8 @@ def test_what_is_no_arithmetic_expression_is_unreadable(text):
     [
         ("44 + 19 + 35", True, True),
         ("44 + (19 + 35) = 98", True, True),
+        (r"\(44 + 19 + 35 = 98\)", True, True),
+        (r"\frac{44 + 19 + 35}{1}", True, False),
         ("44 + (19 + 35) = 97", True, False),
         ("44 + 19 + 35 = 44 + 19 + 35", True, False),
         ("98", True, False),
