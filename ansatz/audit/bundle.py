@@ -226,3 +226,7 @@ def _check(bundle: Bundle, place: str) -> None:
         ascending = segment_T.dtype.kind in "iu" and bool((np.diff(segment_T) >= 0).all()) and len(segment_T) > 0
         if not ascending or segment_T[0] < 0 or segment_T[-1] >= sizes["N"]:
             raise DataError(f"{place}: segment_T must be ascending numbers of rollouts from 0 to {sizes['N'] - 1}.")
+    for name, low, high in (("prompt_length_N", 0, np.inf), ("microbatch_N", -1, sizes.get("T", np.inf))):
+        value_N = bundle.arrays.get(name)
+        if value_N is not None and (value_N.dtype.kind not in "iu" or ((value_N < low) | (value_N > high)).any()):
+            raise DataError(f"{place}: {name} must be integers from {low} to {high}.")

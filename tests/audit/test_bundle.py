@@ -79,6 +79,10 @@ def test_a_damaged_text_is_refused(tmp_path: Path, text: str):
         ({"component_NK": np.zeros(2)}, "ends with its axes"),
         ({"segment_T": np.array([0, 0, 0, 1, 2])}, "from 0 to 1"),
         ({"segment_T": np.array([1, 0, 0, 1, 1])}, "ascending"),
+        ({"microbatch_N": np.array([2**31, 0])}, "microbatch_N must be integers from -1 to 5"),
+        ({"microbatch_N": np.array([0.0, 1.0])}, "microbatch_N must be integers"),
+        ({"prompt_length_N": np.array([1.0, 1.0])}, "prompt_length_N must be integers from 0 to inf"),
+        ({"prompt_length_N": np.array([-1, 1])}, "prompt_length_N must be integers"),
     ],
 )
 def test_arrays_that_do_not_fit_together_are_refused(tmp_path: Path, arrays: dict[str, np.ndarray], words: str):
