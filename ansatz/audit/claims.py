@@ -72,9 +72,10 @@ def rewards_of(bundle: Bundle) -> Rewards | None:
 def advantages_of(bundle: Bundle) -> Array | None:
     """Return one advantage per rollout; None where tokens of a rollout differ."""
     advantage_N, advantage_T = bundle.get("advantage_N"), bundle.get("advantage_T")
-    if advantage_N is not None or advantage_T is None:
+    mask_T = next((bundle.arrays[name] for name in ("mask_T", "sampled_mask_T") if name in bundle), None)
+    if advantage_N is not None or advantage_T is None or mask_T is None:
         return advantage_N
-    at_T = bundle.arrays.get("mask_T", bundle.arrays["sampled_mask_T"]) != 0
+    at_T = mask_T != 0
     segment_T, found_N = bundle.arrays["segment_T"][at_T], np.zeros(bundle.num_rollouts)
     found_N[segment_T] = advantage_T[at_T]
     return found_N if np.allclose(found_N[segment_T], advantage_T[at_T]) else None

@@ -61,7 +61,9 @@ def check_mask(bundle: Bundle, promise: Promise | str) -> Claim:
     kind = "was sampled but has no loss" if lost_T[place] else "has loss but was not sampled"
     if extra_T[place] and was_sampled:
         kind = "has loss, although its response is not to be trained on"
-    example = f"token {place - start} (id {bundle.arrays['token_T'][place]}) of rollout {segment_T[place]} {kind}."
+    token_T = bundle.arrays.get("token_T")
+    which = "" if token_T is None else f" (id {token_T[place]})"
+    example = f"token {place - start}{which} of rollout {segment_T[place]} {kind}."
     says = f"{int(extra_T.sum())} tokens have loss that should not, {int(lost_T.sum())} should and have none: "
     says += _mask_cause(bundle, used_T, wanted_T, extra_T, lost_T)
     return contradicts("mask", says, example=example)
@@ -89,7 +91,8 @@ def _mask_cause(bundle: Bundle, used_T: Array, wanted_T: Array, extra_T: Array, 
         if mark_T.any():
             causes.append(f"{int(mark_T.sum())} with loss are {words}")
     if lost_T.any():
-        ends = np.isin(bundle.arrays["token_T"], list(bundle.notes.get("end_ids", [])))
+        token_T = bundle.arrays.get("token_T", np.full(len(lost_T), -1))  # without ids, no token is an end
+        ends = np.isin(token_T, list(bundle.notes.get("end_ids", [])))
         what = "end-of-sequence tokens" if ends[lost_T].all() else _place(bundle, wanted_T, lost_T)
         causes.append(f"{int(lost_T.sum())} without loss are {what}")
     return f"{'; '.join(causes)}."
@@ -116,7 +119,7 @@ def check_logps(bundle: Bundle, name: str) -> Claim:
     """Check that a second, plain forward pass with the same weights gives the log-probs that a project computed."""
     title = {"policy": "policy log-probs", "old": "old log-probs", "ref": "reference log-probs"}[name]
     found_T, again_T = bundle.get(f"{name}_logp_T"), bundle.get(f"recomputed_{name}_logp_T")
-    if found_T is None or again_T is None or "mask_T" not in bundle:
+    if found_T is None or again_T is None or "mask_T" not in bundle or "sampled_mask_T" not in bundle:
         return unknown(title, "They, or a second computation of them, are not in the bundle.")
     at_T = (bundle.arrays["mask_T"] != 0) & (bundle.arrays["sampled_mask_T"] != 0)
     limit = 2e-3 if bundle.notes.get("dtype", "float32") == "float32" and not bundle.options.get("bf16") else 0.25

@@ -124,6 +124,23 @@ def test_stale_old_log_probs_are_named():
     assert "stale" in contradicted(bundle)["old log-probs"]
 
 
+@pytest.mark.parametrize("name", ["token_T", "sampled_mask_T", "mask_T", "group_N", "component_NK", "advantage_T"])
+def test_a_missing_array_is_never_a_contradiction(name: str):
+    bundle = made()
+    left = {key: value for key, value in bundle.arrays.items() if key not in (name, "advantage_N")}
+    assert contradicted(dataclasses.replace(bundle, arrays=left)) == {}
+
+
+def test_a_token_without_loss_is_named_by_its_place_where_ids_are_unknown():
+    bundle = made()
+    sampled_T = bundle.arrays["sampled_mask_T"]
+    arrays = {key: value for key, value in bundle.arrays.items() if key != "token_T"}
+    arrays["mask_T"] = sampled_T & np.roll(sampled_T, 1)  # without the first tokens of responses
+    line = contradicted(dataclasses.replace(bundle, arrays=arrays))["mask"]
+    assert "8 without loss are the first tokens of responses" in line
+    assert "token 0 of rollout 0 was sampled but has no loss" in line
+
+
 def test_without_arrays_nothing_can_be_told():
     bundle = Bundle(project="verl", version="0.9.1", step=1, arrays={"group_N": np.zeros(4, int)})
     assert {claim.status for claim in audit(bundle)} == {"cannot tell"}
