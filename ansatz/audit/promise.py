@@ -10,9 +10,15 @@ import numpy as np
 
 from ansatz.audit.bundle import Bundle
 from ansatz.errors import ConfigError
-from ansatz.objectives.projects import PROJECTS
+from ansatz.objectives.projects import PROJECTS, trl
 from ansatz.objectives.projects.options import Options, merged, nested
 
+RUN_OPTIONS = (
+    "num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation",
+    "max_completion_length", "max_response_tokens", "reward_weights", "temperature", "top_p", "top_k", "min_p", "bf16",
+    "fp16", "max_grad_norm", "learning_rate",
+)  # fmt: skip
+"""Options that a bundle can have although no formula depends on them, or only some formulas."""
 _WHOLE_STEP = ("dapo", "cispo", "vespo")
 
 
@@ -41,24 +47,36 @@ def promise_of(bundle: Bundle) -> Promise | str:
             if not isinstance(spec, Mapping):
                 return "the bundle is not an update of RL"
             return Promise(spec=spec)
-        if bundle.project == "trl" and bundle.options:
-            return _trl(bundle)
-        if bundle.project in PROJECTS and bundle.options:
-            project = PROJECTS[bundle.project]
-            return Promise(spec=project.spec(Options(merged(nested(project.options), bundle.options))))
-        return f"the options of {bundle.project} are not in the bundle"
+        if bundle.project not in PROJECTS:
+            return f"the project {bundle.project!r} is not one of {', '.join(PROJECTS)}"
+        if not bundle.options:
+            return f"the options of {bundle.project} are not in the bundle"
+        project = PROJECTS[bundle.project]
+        options = Options(merged(nested(project.options), _undotted(bundle.options)))
+        options.ignore(*RUN_OPTIONS)
+        promise = _trl(bundle, options) if project.name == "trl" else Promise(spec=project.spec(options))
+        options.refuse_unused(project.name, project.options)
+        return promise
     except (ConfigError, KeyError, TypeError, ValueError, AttributeError) as error:
         return f"the options of {bundle.project} could not be read ({error})"
 
 
-def _trl(bundle: Bundle) -> Promise:
+def _undotted(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Nest options by their dotted names."""
+    out = dict[str, Any]()
+    for name, value in options.items():
+        for key in reversed(name.split(".")):
+            value = {key: value}
+        out = merged(out, value)
+    return out
+
+
+def _trl(bundle: Bundle, options: Options) -> Promise:
     """GRPOTrainer of TRL 1.16. Old log-probs are used only if an update can see samples of earlier weights."""
     given = bundle.options
-    spec = dict(PROJECTS["trl"].spec(Options(merged(nested(PROJECTS["trl"].options), given))))
     every = int(given.get("steps_per_generation", 1)) * int(given.get("num_iterations", 1))
     accumulation = int(given.get("gradient_accumulation_steps", 1))
-    corrected = bool(given.get("use_vllm")) and bool(given.get("vllm_importance_sampling_correction"))
-    spec["anchor"] = "old" if accumulation % max(every, 1) or corrected else "policy"
+    spec = trl.spec(options, aligned=accumulation % max(every, 1) == 0)
     if given.get("loss_type") not in _WHOLE_STEP:
         return Promise(spec=spec, per_microbatch=True)
     mask_T, micro_N = bundle.arrays.get("mask_T"), bundle.arrays.get("microbatch_N")

@@ -30,12 +30,11 @@ from torch import Tensor
 from transformers import TrainerCallback
 
 from ansatz.audit.bundle import Bundle, write_bundle
+from ansatz.audit.promise import RUN_OPTIONS
 from ansatz.errors import ConfigError
 from ansatz.links import make_folder
 from ansatz.objectives.projects.options import read_options
 
-_MORE = ("num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation")
-_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "bf16", "fp16", "max_grad_norm", "learning_rate")
 _ROW = "ansatz_row"
 _LOGPS = {"old": "old_per_token_logps", "ref": "ref_per_token_logps", "behavior": "sampling_per_token_logps"}
 
@@ -237,10 +236,11 @@ class Recorder(TrainerCallback):
 
     def _bundle(self, step: int) -> Bundle:
         arguments, rows = self.trainer.args, self._rollouts
-        names = [option.name for option in read_options("trl")]
-        options = {name: getattr(arguments, name, None) for name in (*names, *_MORE, *_SAMPLING)}
+        names = [*(option.name for option in read_options("trl")), *RUN_OPTIONS]
+        options = {name: getattr(arguments, name) for name in names if hasattr(arguments, name)}
         options["reward_weights"] = [float(weight) for weight in self.trainer.reward_weights]
-        options = {name: value for name, value in options.items() if isinstance(value, bool | int | float | str | list)}
+        plain = bool | int | float | str | list | None
+        options = {name: value for name, value in options.items() if isinstance(value, plain)}
         model = self.trainer.accelerator.unwrap_model(self.trainer.model)
         dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
         loss = [microbatch.loss for microbatch in self._microbatches]

@@ -13,6 +13,7 @@ import pytest
 from ansatz.audit.bundle import Bundle
 from ansatz.audit.claim import Claim
 from ansatz.audit.claims import audit, check_rewards, waste
+from ansatz.audit.promise import Promise, promise_of
 from ansatz.objectives.build import build_objective
 from tests.audit.made_bundle import made, with_arrays, with_loss
 
@@ -76,6 +77,39 @@ def test_a_loss_that_no_change_explains_is_still_contradicted():
     bundle = made()
     noise_T = np.random.default_rng(9).normal(size=len(bundle.arrays["token_T"]))
     assert "No known formula" in contradicted(with_arrays(bundle, gradient_T=noise_T))["loss"]
+
+
+@pytest.mark.parametrize(
+    ("project", "options", "words"),
+    [
+        ("OpenRLHF", {"estimator": "rloo"}, "the project 'OpenRLHF' is not one of trl, verl, openrlhf"),
+        ("verl", {}, "the options of verl are not in the bundle"),
+        ("verl", {"policy_loss.no_such_option": 1}, "policy_loss.no_such_option = 1 is refused"),
+        ("skyrl", {"advantage_batch_normalize": True}, "its mean runs over padding"),
+    ],
+)
+def test_options_that_are_not_understood_promise_nothing(project: str, options: dict[str, Any], words: str):
+    promise = promise_of(Bundle(project=project, version="1", step=1, arrays={}, options=options))
+    assert isinstance(promise, str)
+    assert words in promise
+
+
+def test_options_are_read_by_their_dotted_names_and_next_to_those_of_the_run():
+    options = {"policy_loss.loss_mode": "gspo", "num_generations": 4, "learning_rate": 1e-6}
+    promise = promise_of(Bundle(project="verl", version="0.9.1", step=1, arrays={}, options=options))
+    assert isinstance(promise, Promise), promise
+    assert promise.component("ratio")[0] == "sequence"
+
+
+@pytest.mark.parametrize(("steps_per_generation", "names"), [(2, []), (4, ["stale_negatives"])])
+def test_trl_masks_stale_negatives_where_an_update_can_see_samples_of_earlier_weights(
+    steps_per_generation: int, names: list[str]
+):
+    bundle = made(num_iterations=1, steps_per_generation=steps_per_generation, off_policy_mask_threshold=0.1)
+    promise = promise_of(bundle)
+    assert isinstance(promise, Promise), promise
+    assert [correction["name"] for correction in promise.spec["correction"]] == names
+    assert promise.spec["anchor"] == ("old" if names else "policy")
 
 
 def test_the_smallest_counterexample_of_a_mask_is_its_first_token():

@@ -104,7 +104,7 @@ def test_an_audit_with_a_contradiction_ends_with_code_1(tmp_path: Path, capsys: 
 
 def test_a_bundle_without_a_promise_cannot_be_computed_again(tmp_path: Path):
     write_bundle(tmp_path, dataclasses.replace(made(), project="mine"))
-    with pytest.raises(DataError, match="the options of mine are not in the bundle"):
+    with pytest.raises(DataError, match="the project 'mine' is not one of trl, verl"):
         replay(tmp_path, tolerance=1e-3, trust_code=False)
 
 

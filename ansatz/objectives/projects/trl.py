@@ -21,13 +21,17 @@ _GLOBAL_TOKEN_MEAN = ("dapo", "cispo", "vespo")
 _OWN_CLIP = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
 
 
-def spec(options: Options) -> dict[str, Any]:
-    """GRPOConfig. loss_type "gmpo" stands for the experimental GMPOTrainer."""
+def spec(options: Options, *, aligned: bool | None = None) -> dict[str, Any]:
+    """GRPOConfig. loss_type "gmpo" stands for the experimental GMPOTrainer.
+
+    aligned: whether every update sees only samples of the weights before it; None: if there is one iteration.
+    """
     loss_type = options["loss_type"]
     corrected = bool(options["use_vllm"] and options["vllm_importance_sampling_correction"])
     if not corrected:
         options.ignore(*(name for name in options if name.startswith("vllm_importance_sampling_")))
-    on_policy = options["num_iterations"] == 1 and not corrected
+    once = options["num_iterations"] == 1
+    on_policy = (once if aligned is None else aligned) and not corrected
     weights: Any = _WEIGHTS.get(loss_type)
     if loss_type == "dr_grpo":
         weights = {"name": "fixed_length", "max_tokens": options["max_completion_length"]}
