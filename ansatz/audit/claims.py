@@ -164,6 +164,8 @@ def check_step_gradient(bundle: Bundle) -> Claim:
     norm, found = again.get("grad_norm"), bundle.expected.get("grad_norm")
     if norm is None or found is None or not norm:
         return unknown("step gradient", "The gradient was not computed again.")
+    if not np.isfinite(found):
+        return unknown("step gradient", f"Its norm is {found}, so no step was made with it.")
     if abs(found - norm) <= 0.01 * norm and again.get("cosine", 1.0) > 0.999:
         return certified("step gradient", f"It has the norm {found:.6g}, computed again {norm:.6g}.")
     last = again.get("grad_norm_of_last")

@@ -122,7 +122,8 @@ def check_logps(bundle: Bundle, name: str) -> Claim:
     if found_T is None or again_T is None or "mask_T" not in bundle or "sampled_mask_T" not in bundle:
         return unknown(title, "They, or a second computation of them, are not in the bundle.")
     at_T = (bundle.arrays["mask_T"] != 0) & (bundle.arrays["sampled_mask_T"] != 0)
-    limit = 2e-3 if bundle.notes.get("dtype", "float32") == "float32" and not bundle.options.get("bf16") else 0.25
+    half = any(bundle.options.get(name) for name in ("bf16", "fp16"))
+    limit = 2e-3 if bundle.notes.get("dtype", "float32") == "float32" and not half else 0.25
     off_T = np.abs(found_T - again_T) * at_T
     if not at_T.any() or float(off_T.max()) <= limit:
         says = f"A second computation gives the same within {float(off_T.max(initial=0)):.1e} nats."

@@ -173,8 +173,17 @@ class Recorder(TrainerCallback):
             microbatch = self._microbatches[-1]
             microbatch.logps = output[0].detach().float().cpu()
             microbatch.entropy = None if output[1] is None else output[1].detach().float().cpu()
-            output[0].register_hook(functools.partial(_keep_gradient, microbatch))
+            output[0].register_hook(functools.partial(self._keep_gradient, microbatch))
         return output
+
+    def _keep_gradient(self, microbatch: _Microbatch, gradient: Tensor) -> None:
+        microbatch.gradient = gradient.detach().float().cpu() / self._scale
+
+    @property
+    def _scale(self) -> float:
+        """The factor that the loss is multiplied with before a backward pass in float16; else 1."""
+        scaler = self.trainer.accelerator.scaler
+        return 1.0 if scaler is None else scaler.get_scale()
 
     def _on_loss(self, inner: Callable[..., Any], model: Any, inputs: Any) -> Any:
         if not self._watched or _ROW not in inputs:
@@ -195,7 +204,7 @@ class Recorder(TrainerCallback):
     def _on_training_step(self, inner: Callable[..., Any], *args: Any, **how: Any) -> Any:
         output = inner(*args, **how)
         if self._microbatches:  # until the last microbatch, and before the gradient is clipped
-            self._norm = _norm(parameter.grad for parameter in self.trainer.model.parameters())
+            self._norm = _norm(parameter.grad for parameter in self.trainer.model.parameters()) / self._scale
         return output
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -280,10 +289,6 @@ class Recorder(TrainerCallback):
         logits = logits[0, len(rollout.prompt) - 1 : -1].float()
         logits = logits / (temperature or self.trainer.args.temperature)
         return logits.log_softmax(-1).gather(-1, tokens[0, len(rollout.prompt) :, None]).squeeze(-1)
-
-
-def _keep_gradient(microbatch: _Microbatch, gradient: Tensor) -> None:
-    microbatch.gradient = gradient.detach().float().cpu()
 
 
 @contextlib.contextmanager
