@@ -14,7 +14,7 @@ part of an array's name is its axes. These names have a meaning for the audit; t
     reward_N, component_NK               the reward, and its parts before their weights
     advantage_N, advantage_T             as computed; as the loss saw it
     gradient_T                           of the step's loss with respect to policy_logp_T, as autograd gave it
-    correction_T                         the factor for sampler mismatch that the project applied
+    entropy_T, correction_T              of the policy; the factor for sampler mismatch that the project applied
     recomputed_policy_logp_T, ..._old_..., ..._ref_...   from the same weights by a second, plain forward pass
     recomputed_raw_logp_T, ..._ref_raw_..., ..._bfloat16_...   at temperature 1: old, ref; old in that dtype
     version_T, microbatch_N              the policy version of each token; the microbatch, -1: not in this update
@@ -105,7 +105,7 @@ def bundle_of(stored: Any) -> Bundle:
     batch, settings = stored.minibatch, {**dataclasses.asdict(stored.settings), "max_logprob_gap": None}
     records = (batch, batch.packed)
     found = {each.name: getattr(record, each.name) for record in records for each in dataclasses.fields(record)}
-    found["policy_logp_T"] = stored.logp_T
+    found |= {"policy_logp_T": stored.logp_T, "entropy_T": stored.entropy_T}
     arrays = {name: value.detach().cpu().numpy() for name, value in found.items() if hasattr(value, "detach")}
     segment_T, sampled_T = arrays["segment_T"], arrays["sampled_mask_T"]
     first_N = np.full(len(arrays["reward_N"]), len(segment_T))
@@ -119,7 +119,7 @@ def bundle_of(stored: Any) -> Bundle:
         arrays={**arrays, "prompt_length_N": first_N},
         options={} if of_pairs else {"algorithm": spec_of(stored.objective)},
         expected=stored.expected,
-        notes={**about, "stale_corrected": batch.stale_corrected},
+        notes={**about, "stale_corrected": batch.stale_corrected, "updates_per_step": stored.updates_per_step},
     )
 
 

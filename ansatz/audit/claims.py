@@ -70,15 +70,16 @@ def rewards_of(bundle: Bundle) -> Rewards | None:
 
 
 def advantages_of(bundle: Bundle) -> Array | None:
-    """Return one advantage per rollout; None where tokens of a rollout differ."""
+    """Return one advantage per rollout; None where tokens of a rollout differ, or none of them counts in the loss."""
     advantage_N, advantage_T = bundle.get("advantage_N"), bundle.get("advantage_T")
     mask_T = next((bundle.arrays[name] for name in ("mask_T", "sampled_mask_T") if name in bundle), None)
     if advantage_N is not None or advantage_T is None or mask_T is None:
         return advantage_N
     at_T = mask_T != 0
-    segment_T, found_N = bundle.arrays["segment_T"][at_T], np.zeros(bundle.num_rollouts)
+    segment_T, found_N = bundle.arrays["segment_T"][at_T], np.full(bundle.num_rollouts, np.nan)
     found_N[segment_T] = advantage_T[at_T]
-    return found_N if np.allclose(found_N[segment_T], advantage_T[at_T]) else None
+    is_known = not np.isnan(found_N).any() and np.allclose(found_N[segment_T], advantage_T[at_T])
+    return found_N if is_known else None
 
 
 def check_advantage(bundle: Bundle, promise: Promise | str) -> Claim:
@@ -94,9 +95,9 @@ def check_advantage(bundle: Bundle, promise: Promise | str) -> Claim:
     if isinstance(promise, str):
         says = f"The rule is {names[0]}." if names else "No known rule explains the advantages."
         return unknown("advantage", f"{says} The options promise no rule: {promise}.", others=names[1:])
-    rule = promised_rule(promise)
-    if rule is None:
-        return unknown("advantage", f"The promised rule {promise.component('advantage')[0]} needs more than rewards.")
+    rule = promised_rule(bundle, promise, given)
+    if isinstance(rule, str):
+        return unknown("advantage", rule)
     if distance(rule, given, advantage_N) <= 2e-5:
         if not np.abs(advantage_N).max(initial=0):
             return unknown("advantage", "All advantages are 0.")
@@ -133,17 +134,43 @@ def _plain(name: str) -> str:
     return re.sub(r"eps [\de.-]+", "", name)
 
 
-def promised_rule(promise: Promise) -> Rule | None:
-    """Return the numpy rule for a promise; None if the rule takes more than rewards and groups."""
+def promised_rule(bundle: Bundle, promise: Promise, given: Rewards) -> Rule | str:
+    """Return the numpy rule for a promise, or a sentence that says why it cannot be applied to this bundle."""
     name, settings = promise.component("advantage")
-    whiten, _ = promise.component("whiten")
-    if name == "gdpo":
-        kept = {key: settings[key] for key in ("ddof", "eps") if key in settings}
-        return Rule(name, {**kept, "whiten": whiten == "rollouts"})
-    plain = promise.spec.get("kl_in", "loss") == "loss" and promise.spec.get("advantage_clip") is None
-    if name not in RULES or whiten not in ("none", "None") or not plain:
-        return None
-    return Rule(name, {key: value for key, value in settings.items() if key in ("ddof", "eps", "std_over")})
+    whiten, how = promise.component("whiten")
+    if name not in RULES:
+        return f"The promised rule {name} needs more than rewards."
+    kept = {key: settings[key] for key in ("ddof", "eps", "std_over") if key in settings}
+    is_alone = bool((np.unique(given.group_N, return_counts=True)[1] == 1).any())
+    known = {  # what `Rule` does, or what changes nothing here
+        "single": ("zero",) if is_alone else ("zero", "keep"),
+        "signed": (False,) if (given.reward_N < 0).any() else (False, True),
+        "normalizer": ("group_zscore",),
+        "component_weights": (None, bundle.options.get("reward_weights")),
+    }
+    other = {key: value for key, value in settings.items() if key not in kept and value not in known.get(key, ())}
+    plain = {"kl_in": "loss", "advantage_clip": None}
+    other |= {key: promise.spec[key] for key, value in plain.items() if promise.spec.get(key, value) != value}
+    whitens = whiten not in ("none", "None")
+    if whitens and not (name == "gdpo" and whiten == "rollouts" and _is_std({"eps": 1e-4, "ddof": 1, **kept}, how)):
+        other["whiten"] = whiten
+    obstacles = [f"{key} = {value} has no counterpart here" for key, value in other.items()]
+    if (whitens or name == "batch_zscore" or kept.get("std_over") == "batch") and not promise.whole:
+        obstacles.append("the bundle does not have exactly the rollouts of a whole step")
+    if name == "opo" and not given.length_N.any():
+        obstacles.append("the lengths of responses are not known")
+    part_NK = bundle.get("component_NK")
+    if name == "gdpo" and (part_NK is None or not part_NK.size or np.isnan(part_NK).any()):
+        obstacles.append("some components of the rewards are not known")
+    if obstacles:
+        return f"The promised rule {name} cannot be computed: {'; '.join(obstacles)}."
+    return Rule(name, {**kept, "whiten": whitens} if name == "gdpo" else kept)
+
+
+def _is_std(kept: Mapping[str, Any], how: Mapping[str, Any]) -> bool:
+    """Tell whether whitening divides by std + eps with the constants of the rule itself."""
+    plain = {"center": True, "scale": True, "eps_in": "std", "mean_eps": 0.0}
+    return {**plain, "ddof": 1, "eps": 1e-8, "eps_in": "var", **how} == {**plain, **kept}
 
 
 def check_loss(bundle: Bundle, promise: Promise | str) -> Claim:

@@ -15,9 +15,9 @@ def explain_loss(bundle: Bundle, promise: Promise) -> Claim:
     """Compare value and gradient with the promise, and with every change of it that we know."""
     try:
         formula = promised(bundle, promise)
+        loss, found_T = compute(bundle, formula), bundle.get("gradient_T")
     except ConfigError as error:
-        return unknown("loss", f"The promised formula cannot be built: {error}")
-    loss, found_T = compute(bundle, formula), bundle.get("gradient_T")
+        return unknown("loss", f"The promised formula cannot be computed: {error}")
     if found_T is None:
         return _by_value(bundle, loss)
     if not np.abs(found_T).max(initial=0) and not np.abs(loss.gradient_T).max(initial=0):

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ansatz.audit.bundle import Array, Bundle
 from ansatz.audit.promise import Promise
+from ansatz.errors import ConfigError
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.components import Component
 from ansatz.objectives.objective import Objective
@@ -60,9 +61,32 @@ class Formula:
 
 
 def promised(bundle: Bundle, promise: Promise) -> Formula:
+    """Return the promised formula. Raise ConfigError if it cannot be built, or not be computed from the bundle."""
     limit = bundle.options.get("max_completion_length") or bundle.options.get("max_response_tokens")
     spec = {key: value for key, value in promise.spec.items() if key not in ("masks", "preset")}
-    return Formula(objective=build_objective({**spec, "masks": "none"}, max_response_tokens=limit), promise=promise)
+    objective = build_objective({**spec, "masks": "none"}, max_response_tokens=limit)
+    if objective.token_divergence is not None and objective.kl_in == "loss":
+        raise ConfigError(f"algorithm.kl = {objective.kl.name!r} compares whole distributions, which no bundle has.")
+    if lacking := [name for name in _needed(objective, bundle.project) if name not in bundle]:
+        raise ConfigError(f"the loss needs {', '.join(lacking)}, which the bundle does not have.")
+    if not bundle.trained_T.any():
+        raise ConfigError("microbatch_N says that no rollout is in this update.")
+    return Formula(objective=objective, promise=promise)
+
+
+def _needed(objective: Objective, project: str) -> list[str]:
+    """Return the arrays that the loss depends on, besides those that every loss has. Before its first update, a policy
+    of Ansatz is its own old policy."""
+    sides = [objective.anchor, *(part.settings.get("sampler") for part in objective.correction)]
+    sides += [objective.kl_to, objective.kl.settings.get("weight")] if objective.kl_coef != 0 else []
+    needed = {
+        "entropy_T": objective.needs_entropy,
+        "likelihood_weight_T": objective.likelihood_coef != 0,
+        "ref_logp_T": objective.needs_ref and objective.kl_in == "loss",
+        "behavior_logp_T": objective.corrects_mismatch or "behavior" in sides,
+        "old_logp_T": (objective.corrects_mismatch or "old" in sides) and project != "ansatz",
+    }
+    return [name for name, is_needed in needed.items() if is_needed]
 
 
 def compute(bundle: Bundle, formula: Formula) -> Loss:
@@ -105,25 +129,28 @@ def _batch(
         return None if value is None else torch.tensor(np.nan_to_num(value[inside_T]), dtype=torch.float64)
 
     mask_T = torch.tensor(arrays["mask_T"][inside_T] != 0)
-    old_T, policy_now_T = tensor("old_logp_T"), policy_T.detach()[inside_T]
-    old_T = policy_now_T if old_T is None else old_T
-    behavior_T = tensor("behavior_logp_T")
+    old_T, behavior_T, policy_now_T = tensor("old_logp_T"), tensor("behavior_logp_T"), policy_T.detach()[inside_T]
+    if old_T is None:
+        old_T, stale_T = policy_now_T, tensor("stale_T")
+        if stale_T is not None and behavior_T is not None and not formula.objective.corrects_mismatch:
+            old_T = torch.where(stale_T != 0, behavior_T, policy_now_T)  # as `TrainBatch.with_old_logps`
+    sampled_T = arrays.get("sampled_mask_T")
     segment_T = torch.tensor(np.unique(arrays["segment_T"][inside_T], return_inverse=True)[1])
-    penalty, entropy_T, advantage_T = formula.objective.penalty_weights, tensor("entropy_T"), tensor("advantage_T")
+    penalty, advantage_T = formula.objective.penalty_weights, tensor("advantage_T")
     assert advantage_T is not None  # `claims` asks for a loss only if it is there
     batch = TokenTensors(
         segment_T=segment_T,
         mask_T=mask_T,
-        sampled_mask_T=mask_T,
+        sampled_mask_T=mask_T if sampled_T is None else mask_T | torch.tensor(sampled_T[inside_T] != 0),
         old_logp_T=old_T,
         behavior_logp_T=old_T if behavior_T is None else behavior_T,
         ref_logp_T=tensor("ref_logp_T"),
         advantage_T=advantage_T * mask_T,
         weight_T=weight_T,
         penalty_weight_T=weight_T if penalty is None else _penalty(arrays, formula, segment_T, mask_T),
-        likelihood_weight_T=None,
+        likelihood_weight_T=tensor("likelihood_weight_T"),
     )
-    return batch, torch.zeros_like(policy_now_T) if entropy_T is None and formula.objective.needs_entropy else entropy_T
+    return batch, tensor("entropy_T")
 
 
 def _penalty(arrays: Mapping[str, Any], formula: Formula, segment_T: Tensor, mask_T: Tensor) -> Tensor:

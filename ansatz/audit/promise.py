@@ -25,11 +25,13 @@ _WHOLE_STEP = ("dapo", "cispo", "vespo")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
     """spec: the section. per_microbatch: token weights are computed within each microbatch, and the microbatches are
-    averaged; else over the whole step. scale: of the loss."""
+    averaged; else over the whole step. scale: of the loss. whole: the bundle's rollouts are those that advantages were
+    computed over, and not a part of them, or several such batches."""
 
     spec: Mapping[str, Any]
     per_microbatch: bool = False
     scale: float = 1.0
+    whole: bool = True
 
     def component(self, key: str) -> tuple[str, dict[str, Any]]:
         """Return the name and the settings of a component."""
@@ -46,7 +48,9 @@ def promise_of(bundle: Bundle) -> Promise | str:
             spec = bundle.options.get("algorithm")
             if not isinstance(spec, Mapping):
                 return "the bundle is not an update of RL"
-            return Promise(spec=spec)
+            coef = bundle.notes.get("settings", {}).get("entropy_coef")  # as adapted so far
+            now = {} if coef is None else {"entropy_coef": coef}
+            return Promise(spec={**spec, **now}, whole=bundle.notes.get("updates_per_step", 1) == 1)
         if bundle.project not in PROJECTS:
             return f"the project {bundle.project!r} is not one of {', '.join(PROJECTS)}"
         if not bundle.options:
@@ -76,16 +80,17 @@ def _trl(bundle: Bundle, options: Options) -> Promise:
     given = bundle.options
     every = int(given.get("steps_per_generation", 1)) * int(given.get("num_iterations", 1))
     accumulation = int(given.get("gradient_accumulation_steps", 1))
+    whole = accumulation <= int(given.get("steps_per_generation", accumulation))
     spec = trl.spec(options, aligned=accumulation % max(every, 1) == 0)
     if given.get("loss_type") not in _WHOLE_STEP:
-        return Promise(spec=spec, per_microbatch=True)
+        return Promise(spec=spec, per_microbatch=True, whole=whole)
     mask_T, micro_N = bundle.arrays.get("mask_T"), bundle.arrays.get("microbatch_N")
     scale = 1.0
     if mask_T is not None and micro_N is not None and (micro_N < 0).any():
         here = float((mask_T != 0).sum())  # the denominator is a share of the tokens of the whole generation
         everywhere = here + float(bundle.arrays["sampled_mask_T"][micro_N[bundle.arrays["segment_T"]] < 0].sum())
         scale = here / (everywhere * accumulation / int(given.get("steps_per_generation", accumulation)))
-    return Promise(spec=spec, scale=scale)
+    return Promise(spec=spec, scale=scale, whole=whole)
 
 
 def lengths(bundle: Bundle) -> Any:

@@ -34,16 +34,19 @@ def check_advantage_used(bundle: Bundle) -> Claim:
     return contradicts("advantage used", says, example=example)
 
 
-def promised_mask(bundle: Bundle, promise: Promise | str) -> Array:
-    """True at the tokens that the options promise to train on."""
+def promised_mask(bundle: Bundle, promise: Promise | str) -> tuple[Array, list[str]]:
+    """Return the tokens that the options promise to train on, and the masks among them that are not computed here."""
     wanted_T = (bundle.arrays["sampled_mask_T"] != 0) & bundle.trained_T
-    masks = [] if isinstance(promise, str) else promise.spec.get("masks") or []
-    listed = [masks] if isinstance(masks, str) else masks
-    names = [mask.get("name", mask) if isinstance(mask, dict) else mask for mask in listed]
+    if isinstance(promise, str):
+        return wanted_T, ["of the options"] if bundle.options else []
+    masks = promise.spec.get("masks") or []
+    listed = masks if isinstance(masks, list) else [masks]
+    names = [mask.get("name", "") if isinstance(mask, dict) else str(mask) for mask in listed]
     truncated_N = bundle.arrays.get("truncated_N")
+    computed = ["none"] if truncated_N is None else ["none", "not_truncated"]
     if "not_truncated" in names and truncated_N is not None:
         wanted_T = wanted_T & ~(truncated_N[bundle.arrays["segment_T"]] != 0)
-    return wanted_T
+    return wanted_T, [name for name in names if name not in computed]
 
 
 def check_mask(bundle: Bundle, promise: Promise | str) -> Claim:
@@ -51,7 +54,11 @@ def check_mask(bundle: Bundle, promise: Promise | str) -> Claim:
     if "mask_T" not in bundle or "sampled_mask_T" not in bundle:
         return unknown("mask", "The mask of the loss or the sampled tokens are not in the bundle.")
     used_T, segment_T = bundle.arrays["mask_T"] != 0, bundle.arrays["segment_T"]
-    wanted_T = promised_mask(bundle, promise)
+    wanted_T, others = promised_mask(bundle, promise)
+    if others and not (used_T & ~wanted_T).any():
+        says = f"{int((wanted_T & ~used_T).sum())} sampled tokens have no loss"
+        return unknown("mask", f"{says}, but the mask {', '.join(others)}, which decides that, is not computed again.")
+    wanted_T = wanted_T & used_T if others else wanted_T
     extra_T, lost_T = used_T & ~wanted_T, wanted_T & ~used_T
     if not extra_T.any() and not lost_T.any():
         return certified("mask", f"The loss has the {int(used_T.sum())} sampled tokens and no other.")

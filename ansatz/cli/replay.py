@@ -63,12 +63,14 @@ def _from_logps(bundle: Any) -> dict[str, tuple[float, float]]:
     from ansatz.audit.claims import advantages_of, promised_rule, rewards_of
     from ansatz.audit.loss import compute, promised
     from ansatz.audit.promise import Promise, promise_of
+    from ansatz.audit.rules import Rule
 
     promise, found = promise_of(bundle), dict[str, tuple[float, float]]()
     if not isinstance(promise, Promise):
         raise DataError(f"{bundle.path}: {promise}, so nothing can be computed again.")
-    given, advantage_N, rule = rewards_of(bundle), advantages_of(bundle), promised_rule(promise)
-    if given is not None and advantage_N is not None and rule is not None:
+    given, advantage_N = rewards_of(bundle), advantages_of(bundle)
+    rule = None if given is None else promised_rule(bundle, promise, given)
+    if given is not None and advantage_N is not None and isinstance(rule, Rule):
         norms = (float(np.linalg.norm(advantage_N)), float(np.linalg.norm(rule(given))))
         found["norm of the advantages"] = norms
     if all(name in bundle for name in ("policy_logp_T", "advantage_T", "mask_T", "group_N")):

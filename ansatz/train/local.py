@@ -227,9 +227,7 @@ class LocalTrainer:
             return []
         packed = pack_rollouts(samples, device=self.device)
         with same_bits(self.policy.device):
-            values_T2 = self._without_gradient(
-                lambda part: torch.stack(token_logps(model, part, temperature=self.temperature), -1), packed
-            )
+            values_T2 = self._logps_and_entropies(model, packed)
         return [TokenLogps(*both.T.tolist()) for both in responses_of(values_T2, packed, samples)]
 
     @property
@@ -408,6 +406,12 @@ class LocalTrainer:
     def _without_gradient(self, function: Callable[[PackedRollouts], Tensor], packed: PackedRollouts) -> Tensor:
         return without_gradient(function, self.policy, packed, self.settings.tokens_per_microbatch, self.ranks)
 
+    def _logps_and_entropies(self, policy: Policy, packed: PackedRollouts) -> Tensor:
+        """Compute the log-prob and the entropy of each token, shape [T, 2]."""
+        return self._without_gradient(
+            lambda part: torch.stack(token_logps(policy, part, temperature=self.temperature), -1), packed
+        )
+
     def _logps(self, policy: Policy, packed: PackedRollouts) -> Tensor:
         return self._without_gradient(lambda part: token_logps(policy, part, temperature=self.temperature)[0], packed)
 
@@ -500,9 +504,10 @@ class LocalTrainer:
         return UpdateReport(measurements={}, num_tokens=minibatch.packed.num_tokens, stopped=False, skipped=True)
 
     def _watched(self, minibatch: TrainBatch, settings: UpdateSettings, *, step: int) -> StoredUpdate:
-        """Return the update that is about to be made, with the weights and the policy's log-probs before it."""
+        """Return the update that is about to be made, with the weights, log-probs and entropies before it."""
         weights = {name: value.clone() for name, value in self._merged_weights().items()}
-        about = {"cause": "", "of": "policy", "logp_T": self._logps(self.policy, minibatch.packed)}
+        values_T2 = self._logps_and_entropies(self.policy, minibatch.packed)
+        about = {"cause": "", "of": "policy", "logp_T": values_T2[:, 0], "entropy_T": values_T2[:, 1]}
         return self._stored(minibatch, settings, weights, step=step, **about)
 
     def _stored(
@@ -513,6 +518,7 @@ class LocalTrainer:
             objective=self._objective_now,
             settings=settings,
             dtype=str(self.dtype).removeprefix("torch."),
+            updates_per_step=self.settings.updates_per_step,
             save_policy=lambda path: save_model(self.policy, path, state=weights, dtype=torch.float32),
             **about,
         )

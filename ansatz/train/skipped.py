@@ -37,8 +37,8 @@ class StoredUpdate:
     """An update, and the policy before it.
 
     cause: why it was not made, so that the policy is unchanged; empty for an update that was made. of: the model whose
-    loss or gradient was not finite. The weights of a critic are not stored. expected: the metrics of the update.
-    logp_T: the policy's log-probs before it, if they are known.
+    loss or gradient was not finite. The weights of a critic are not stored. updates_per_step: the minibatches of its
+    step. expected: the metrics of the update. logp_T, entropy_T: of the policy before it, if they are known.
     """
 
     step: int
@@ -48,9 +48,11 @@ class StoredUpdate:
     objective: Any
     settings: UpdateSettings
     dtype: str
+    updates_per_step: int
     save_policy: Callable[[Path], None]
     expected: Mapping[str, float] = field(default_factory=dict[str, float])
     logp_T: torch.Tensor | None = None
+    entropy_T: torch.Tensor | None = None
 
     def write(self, folder: Path) -> None:
         """Store the update; see `write_skipped`."""
@@ -87,7 +89,8 @@ def write_skipped(folder: Path, skipped: StoredUpdate) -> None:
 def repeat_update(folder: Path, objective: Objective) -> UpdateReport:
     """Make the stored update on the stored policy, in memory. Raise NonFiniteError if it is still not finite.
 
-    Raise CheckpointError if the critic's loss or gradient was not finite, because its weights are not stored.
+    Raise CheckpointError if the critic's loss or gradient was not finite, or if the objective compares whole
+    distributions with the reference, because the weights of neither are stored.
     """
     bundle = read_bundle(folder)
     about = bundle.notes
@@ -95,6 +98,11 @@ def repeat_update(folder: Path, objective: Objective) -> UpdateReport:
         raise CheckpointError(
             f"{folder}: the critic's update was not finite, and its weights are not stored, so this update cannot be "
             f"repeated. Look at the values and returns of its minibatch in {folder}, or repeat the update of a policy."
+        )
+    if objective.token_divergence is not None and objective.kl_in == "loss":
+        raise CheckpointError(
+            f"{folder}: algorithm.kl = {objective.kl.name!r} compares whole distributions with the reference, whose "
+            "weights are not stored, so this update cannot be repeated. Repeat one with another kl, such as k3."
         )
     check_no_links(hold(folder))
     policy = load_policy(str(folder))
