@@ -57,8 +57,8 @@ _NAME = re.compile(r"[a-z0-9_]{1,60}_(T|N|NK)\Z")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
     """expected: numbers that the step gave, such as loss and grad_norm. rollouts: texts of each rollout, in order:
-    prompt, response, answer (the gold answer) and verdict, as far as they are known. options: of the project. notes:
-    everything else about the step, as JSON."""
+    prompt, response, answer (the gold answer, or a list of accepted ones) and verdict, as far as they are known.
+    options: of the project. notes: everything else about the step, as JSON."""
 
     project: str
     version: str

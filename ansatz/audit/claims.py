@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ from ansatz.audit.rules import RULES, Rewards, Rule, distance, explanations
 from ansatz.audit.token_claims import check_advantage_used, check_gap, check_logps, check_mask
 
 _CORRECTNESS = re.compile(r"correct|accura|right|math|answer|verif|score", re.IGNORECASE)
+_PROGRAMS = re.compile(r"code|\bapps\b|\btaco\b|mbpp|humaneval", re.IGNORECASE)  # names of data
+_NO_ANSWER = re.compile(r"""\s*(\{\s*["']|\[\s*["'{\[]|(assert|def|import)\s)""")  # objects, lists and tests
 
 
 def audit(bundle: Bundle, *, recompute: bool = True) -> list[Claim]:
@@ -204,7 +206,8 @@ def check_step_gradient(bundle: Bundle) -> Claim:
 
 def check_rewards(bundle: Bundle) -> Claim:
     """Rewards for right answers agree with our verifier."""
-    rows = [row for row, text in enumerate(bundle.rollouts) if text.get("answer") and text.get("response") is not None]
+    golds_N = [_golds(text) for text in bundle.rollouts]
+    rows = [row for row, golds in enumerate(golds_N) if golds and bundle.rollouts[row].get("response") is not None]
     names: Any = bundle.notes.get("rewards") or ["reward"]
     part_NK, reward_N = bundle.get("component_NK"), bundle.get("reward_N")
     if part_NK is None:
@@ -216,23 +219,38 @@ def check_rewards(bundle: Bundle) -> Claim:
         and _CORRECTNESS.search(str(names[column : column + 1]))
     ]
     if not rows or not columns:
-        return unknown("rewards", "No reward for right answers with gold answers and responses is in the bundle.")
-    right = np.array([_is_right(bundle.rollouts[row]) for row in rows])
+        says = "No reward for right answers, with gold answers that we can grade and responses, is in the bundle."
+        return unknown("rewards", says)
+    right = np.array([_is_right(golds_N[row], str(bundle.rollouts[row]["response"])) for row in rows])
     off = np.flatnonzero((part_NK[rows, columns[0]] > 0) != right)
     says = f"Our verifier agrees with {len(rows) - len(off)} of {len(rows)} rewards ({names[columns[0]]})."
+    if ungraded := bundle.num_rollouts - len(rows):
+        says += f" {ungraded} more rollouts have no gold answer that we can grade."
     if len(off) == 0:
         return certified("rewards", says)
     row = min((rows[place] for place in off), key=lambda row: len(str(bundle.rollouts[row]["response"])))
     text = bundle.rollouts[row]
-    gold, end = str(text["answer"])[:40], str(text["response"])[-60:]
+    gold, end = " or ".join(golds_N[row])[:40], str(text["response"])[-60:]
     example = f"rollout {row} with gold {gold!r} and reward {part_NK[row, columns[0]]:g} ends in {end!r}."
     return contradicts("rewards", says, example=example)
 
 
-def _is_right(text: Mapping[str, Any]) -> bool:
+def _golds(text: Mapping[str, Any]) -> list[str]:
+    """Return the accepted answers of a rollout; none if it has tests or the like, which our verifier does not grade."""
+    from ansatz_verify.verdict import golds_of
+
+    answer = text.get("answer")
+    given = answer if isinstance(answer, list) else golds_of(answer) if isinstance(answer, str) else [answer]
+    golds = [str(gold) for gold in given if gold or gold == 0]
+    if _PROGRAMS.search(str(text.get("data_source", ""))) or any(_NO_ANSWER.match(gold) for gold in golds):
+        return []
+    return golds
+
+
+def _is_right(golds: Sequence[str], response: str) -> bool:
     from ansatz_verify import verify
 
-    return bool(verify(str(text["answer"]), str(text["response"]), mode="last_number").correct)
+    return any(bool(verify(gold, response, mode="last_number").correct) for gold in golds)
 
 
 def waste(bundle: Bundle) -> list[str]:

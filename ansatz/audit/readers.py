@@ -97,7 +97,12 @@ def _trl(rows: Sequence[Row]) -> _Contents:
 
 def _verl(rows: Sequence[Row]) -> _Contents:
     texts = [
-        {"prompt": _text(row["input"]), "response": _text(row["output"]), "answer": _text(row.get("gts"))}
+        {
+            "prompt": _text(row["input"]),
+            "response": _text(row["output"]),
+            "answer": row.get("gts"),  # as it is: an answer, a list of accepted answers, or tests of a program
+            "data_source": _text(row.get("data_source")),
+        }
         for row in rows
     ]
     return texts, {"reward_N": np.array([_number(row["score"]) for row in rows])}, ["score"]

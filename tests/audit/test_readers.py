@@ -57,6 +57,27 @@ def test_the_rollouts_of_verl_are_graded_again(tmp_path: Path):
     )
 
 
+@pytest.mark.parametrize(
+    ("gold", "source", "status"),
+    [
+        (["3", "4"], "", "certified"),  # any of them is right
+        ('["3", "4"]', "", "certified"),
+        (["4", "5"], "", "contradicts"),
+        ('{"inputs": ["1"], "outputs": ["3"]}', "", "cannot tell"),
+        ('[{"input": "1", "output": "3"}]', "", "cannot tell"),
+        ({"target": ["3"]}, "", "cannot tell"),
+        ("assert f(1) == 3", "", "cannot tell"),
+        ("5", "codeforces", "cannot tell"),
+        ("[1, 2]", "math", "contradicts"),  # a list of numbers is an answer
+    ],
+)
+def test_rewards_are_graded_again_where_a_gold_is_an_answer(tmp_path: Path, gold: Any, source: str, status: str):
+    row = {"input": "1+2=", "output": "The answer is 3", "gts": gold, "score": 1.0, "data_source": source}
+    (bundle,) = read_any(lines(tmp_path / "7.jsonl", [row]))
+    claim = {each.name: each for each in audit(bundle, recompute=False)}["rewards"]
+    assert claim.status == status, claim.line
+
+
 def test_the_step_of_nemo_rl_has_log_probs_of_both_sides(tmp_path: Path):
     """Rows are padded; prompts have log-prob 0. The sampler keeps three quarters of the mass: a gap of log 3/4."""
     gap = -float(np.log(0.75))
