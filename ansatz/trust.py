@@ -77,6 +77,11 @@ def trusted(value: ValueT) -> ValueT:
     return _map_texts(value, TrustedText)
 
 
+def unmarked(value: ValueT) -> ValueT:
+    """Return the value with every text in it, keys included, as plain text, which YAML can write."""
+    return _map_texts(value, str)
+
+
 def mark_as_found(file: Path, value: ValueT) -> ValueT:
     """Return the value with every text in it, keys included, as one that was found in a file, except those that the
     user has given."""

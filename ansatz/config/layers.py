@@ -18,6 +18,7 @@ import yaml
 from ansatz.config.fields import as_mapping
 from ansatz.config.recipe import default_class, section_at
 from ansatz.errors import ConfigError
+from ansatz.trust import unmarked
 
 ALGORITHM, REWARDS = "algorithm", "rewards"
 """REWARDS is the only mapping of components in a recipe. Without null, a layer could add rewards but never take one
@@ -130,7 +131,8 @@ def _notes(base: Mapping[str, Any], over: Mapping[str, Any], parents: tuple[str,
     kept = {name: value for name, value in base.items() if name not in over}
     if parents and kept and section_at(parents) is None:
         key = ".".join(parents)
-        shown = yaml.safe_dump(kept, sort_keys=False, default_flow_style=True, allow_unicode=True, width=math.inf)
+        plain = unmarked(kept)
+        shown = yaml.safe_dump(plain, sort_keys=False, default_flow_style=True, allow_unicode=True, width=math.inf)
         removal = f" {key}: {{{next(iter(kept))}: null}} removes one." if key == REWARDS else ""
         yield key, f"{key} keeps {shown.strip()} of the recipe.{removal}"
     for name, old, new in _merged_pairs(base, over):

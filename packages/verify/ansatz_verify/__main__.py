@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TextIO
@@ -77,7 +77,7 @@ def _score(parser: argparse.ArgumentParser, given: list[str]) -> int:
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[TextIO]:
+def _replacing(path: Path) -> Generator[TextIO, None, None]:
     """Open a draft next to the file, which replaces it when the block ends without an error. A device is written at
     once."""
     if path.exists() and not path.is_file():
