@@ -55,7 +55,8 @@ def trained(placement: Placement, model: Path, cases: dict[str, dict[str, Any]],
 
 def assert_agree(found: Any, expected: Any, *, name: str, rel: float = 1e-5) -> None:
     for metrics, reference in zip(found[0], expected[0], strict=True):
-        assert metrics == pytest.approx(reference, rel=rel, abs=1e-6), name
+        # `mismatch_max` is a single difference of log-probs, each of which rounds to a few 1e-7.
+        assert metrics == pytest.approx(reference, rel=rel, abs=5e-6), name
     vectors = [torch.cat([result[1][key].flatten() for key in expected[1]]) for result in (found, expected)]
     difference = (vectors[0] - vectors[1]).norm() / vectors[1].norm()
     assert difference < 1e-6, f"{name}: the weights differ by {difference}"
