@@ -25,8 +25,11 @@ from ansatz_verify.rules import in_usual_form, without_conditions
 from ansatz_verify.values import Expr, Value
 from ansatz_verify.verdict import Reason
 
-_OPERATOR = re.compile(r"\\(i{1,3}nt|oint|sum|prod|lim|det|gcd|lcm|[bp]?mod|max|min)(?![A-Za-z])")
-_INDEX = re.compile(r"_\s?\{[^{}]*\}")
+_OPERATOR = re.compile(
+    r"(?<![A-Za-z_])(?:(?<=\\)(?:i{1,3}nt|oint|sum|prod|lim|[bp]?mod|min)|det|gcd|lcm|max|min(?=[(\[{]))(?![A-Za-z])"
+)
+"""The name of an operator. Some are functions without their backslash, too; `\\text{min}` is a unit."""
+_INDEX = re.compile(r"_\s?(?:\\(?:text|mathrm))?\{(?:[^{}]|\{[^{}]*\})*\}")
 _SPACE, _FACTOR = r"(?:[\s~]|\\[,;:!]?)*", r"-?\d+(?:\.\d+)?"
 _BARE_PRODUCT = re.compile(rf"[\s$]*{_FACTOR}(?:{_SPACE}(?:\\cdot|\\times|\*){_SPACE}{_FACTOR})+[\s$.]*")
 _BETWEEN = r"(?:[\s,;(){}$&]|and|\\text|\\[&,; {}])*"
@@ -79,10 +82,10 @@ def _has_work_left(gold: str, answer: str) -> bool:
     >>> _has_work_left("391", "17 \\\\cdot 23"), _has_work_left("60", "2^2 \\\\cdot 15")
     (True, False)
     """
-    last = _INDEX.sub("_", answer).rpartition("=")[2]
+    last = _INDEX.sub("_ ", answer).rpartition("=")[2]
     if _BARE_PRODUCT.fullmatch(last):
         return _BARE_PRODUCT.fullmatch(gold) is None
-    return any(operator not in gold for operator in _OPERATOR.findall(last))
+    return not set(_OPERATOR.findall(last)) <= set(_OPERATOR.findall(gold))
 
 
 def _same_letters(gold: str, answer: str) -> bool:

@@ -224,6 +224,10 @@ def test_parts_choices_and_names_are_read_as_people_write_them(gold: str, respon
         ("391", r"17\ \cdot\,23"),
         ("100", r"12.5 \times 8"),
         ("6", r"\operatorname{gcd}(54, 24)"),
+        ("6", "gcd(54, 24)"),
+        ("12", r"\text{lcm}(4, 6)"),
+        ("3", "min(3, 5)"),
+        (r"10\text{ minutes}", r"\min(10, 12)"),
         ("5050", "∑_{k=1}^{100} k"),
         ("-2", r"\det \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}"),
     ],
@@ -248,6 +252,9 @@ def test_a_chain_that_works_the_question_out_is_paid_in_training():
         ("2×3×7", r"2 \times 3 \times 7"),
         (r"So it is \boxed{2 \cdot 3 \cdot 7}.", r"2 \cdot 3 \cdot 7"),
         (r"\text{max}(a, b)", r"\operatorname{max}(a, b)"),
+        (r"\gcd(a, b)", "gcd(a, b)"),
+        ("3", r"3 = y_{\text{max}}"),
+        (r"10\text{ minutes}", r"10\text{ min}"),
     ],
 )
 def test_what_people_leave_standing_is_paid_in_training(gold: str, answer: str):
