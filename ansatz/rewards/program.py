@@ -69,7 +69,7 @@ def program(
         last_line = next((line.strip(" \t\r") for line in reversed(lines) if line.strip()), "")
         if visible(last_line) != last_line:  # a terminal would obey it: what it shows is another text
             return Verdict(correct=False, reason=Reason.UNPARSED, extracted=last_line, stage="program")
-        verdict = equivalent(rollout.prompt.problem.answer, last_line, pool=pool)
+        verdict = equivalent(rollout.prompt.problem.answer, last_line, pool=pool, worked_out=True)
         if not verdict and _is_close(rollout.prompt.problem.answer, last_line, tolerance):
             return dataclasses.replace(verdict, correct=True, reason=Reason.EQUAL, stage="program")
         return verdict

@@ -60,6 +60,11 @@ def test_what_is_printed_last_is_the_answer(rollout):
     assert judged[2].verdict.extracted == "6"
 
 
+def test_a_printed_question_is_not_its_answer(rollout):
+    group = [rollout(block("print('17*23')"), gold="391"), rollout(block("print(17*23)"), gold="391")]
+    assert [j.value for j in program(group)] == [0.0, 1.0]
+
+
 def test_the_variable_answer_may_be_asked_for_instead(rollout):
     group = [rollout(block("answer = 5\nprint(6)")), rollout(block("print(5)"))]
     assert [j.value for j in program(group, read="answer")] == [1.0, 0.0]
