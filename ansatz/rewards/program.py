@@ -50,8 +50,9 @@ def program(
     read: "stdout" takes the last line that the program prints, "answer" the variable of that name. The value is
     compared with the gold as mathematics, as in `math_answer`; a line with control characters is not a value. Responses
     with the same program share its verdict.
-    tolerance: of a printed float that is not a whole number, relative. parallel: programs that run at the same time.
-    timeout_s, memory_mb, packages, isolation: see `sandbox.run`. ConfigError if the sandbox is not available.
+    tolerance: of a printed float that is not a whole number, relative; absolute if the gold is 0. parallel: programs
+    that run at the same time. timeout_s, memory_mb, packages, isolation: see `sandbox.run`. ConfigError if the sandbox
+    is not available.
     """
     limits = sandbox.SandboxLimits(timeout_s=timeout_s, memory_mb=memory_mb)
     sandbox.require(isolation)
@@ -92,7 +93,10 @@ def _is_close(answer: str, line: str, tolerance: float) -> bool:
         return False
     if repr(printed) != line or printed.is_integer():
         return False
-    return any(math.isclose(printed, _number(gold), rel_tol=tolerance) for gold in golds_of(answer))
+    return any(
+        math.isclose(printed, gold, rel_tol=tolerance, abs_tol=0.0 if gold else tolerance)
+        for gold in map(_number, golds_of(answer))
+    )
 
 
 def _number(gold: str) -> float:

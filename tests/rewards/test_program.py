@@ -121,6 +121,8 @@ def test_white_space_around_a_line_and_what_other_lines_hold_do_not_count(rollou
         ("2/3", "2 / 3", 1e-12, True),
         (r"\sqrt{2}", "2 ** 0.5", 1e-12, True),
         (r"3.3\text{ cm}", "3 * 1.1", 1e-12, True),
+        ("0", "0.1 + 0.2 - 0.3", 1e-12, True),
+        ("0", "1e-6", 1e-12, False),
         ("2/3", "0.66667", 1e-4, True),
         ("3.3", "3 * 1.1", 0.0, False),
         ("2/3", "round(2 / 3, 4)", 1e-12, False),
