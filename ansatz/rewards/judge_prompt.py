@@ -25,6 +25,7 @@ FRAME = (
 _PLACE = re.compile(r"\{(question|reference|response|answer)\}")
 _TAG = re.compile(r"<(?=[/!?|A-Za-z])")
 _MARK = re.compile(r"(?:[A-Za-z ]{1,30}: ?)?(-?\d{1,9}(?:\.\d{1,9})?)(?: ?/ ?(\d{1,9}))?")
+_SCORE_KEY = re.compile(r'"score"\s*:')
 _ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
 
 
@@ -107,7 +108,7 @@ def _json_mark(text: str) -> float | str:
     scored = [(value["score"], end) for value, end in values_in(text, opening="{") if "score" in value]
     score, end = scored[-1] if scored else (None, 0)
     # Without this, an object that the judge quotes would be its mark if its own is not valid JSON or is cut off.
-    is_last = '"score"' not in text[end:] and text.count("{", end) == text.count("}", end)
+    is_last = not _SCORE_KEY.search(text, end) and text.count("{", end) == text.count("}", end)
     with suppress(OverflowError):
         if is_last and isinstance(score, int | float) and not isinstance(score, bool) and math.isfinite(score):
             return float(score)

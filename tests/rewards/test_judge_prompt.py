@@ -122,6 +122,8 @@ def test_a_mark_is_alone_on_the_last_line(reply, mark):
         ('It says {"score": 5}, so [{"score": 3}]. {a}', 0.5),
         ('{"reason": "it says {"score": 5}", "score": 3}', None),
         ('{"score": 3, "reason": "it says {"score": 5}"}', None),
+        ('{"score": 3}\n\nI gave a "score" of 3 because it is vague.', 0.5),
+        ('{"score": 3}\n\nOr rather "score" : 5', None),
         ('It says {"score": 5}. {"score": 3', None),
         ('{"score": true}', None),
         ('{"score": 1e999}', None),
