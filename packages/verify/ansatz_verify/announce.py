@@ -31,6 +31,8 @@ _SPACED = r"[-+]?[\w.√π²³()^/+*-]*[\d√π²³][\w.√π²³()^/+*₀-₉�
 _NUMBER_SAID = re.compile(rf"(?<![\w.,])\\?[$€£¥₹]?\s?{_SPACED}(?:,\d{{3}}(?!\d)(?:\.\d+)?)*(?:\s?\\?%|°)?")
 _HEADING = re.compile(r"[^\w\\$(]*(?:\d+[.)][ \t]+\S|[^\W\d_]{2})")
 """A line that begins with a word or the number of a section, and not with a value."""
+_NEXT_PROBLEM = re.compile(r"\n[ \t*#]*(?:Question|Q|Problem)[ \t*]*[:：\d]")
+"""A line that begins a problem that the response invents after its answer."""
 _NAME = re.compile(r"[A-Za-z](?:\([a-z]\))?")
 _CHOSEN = re.compile(r"(?:[A-J][\s,、]*)+")
 _JOINT = re.compile(r"(?:[\s,;]|and|or|und|y|et|и|和|、|[A-Za-z]\s?=)*")
@@ -48,11 +50,13 @@ def announced(text: str) -> str | None:
     """
     stop = _STOP.search(text)
     text = (text[: stop.start()] if stop and text[: stop.start()].strip() else text).strip()
-    _, hashes, after = text.rpartition("####")
+    before, hashes, after = text.rpartition("####")
     line, more, _ = after.lstrip(": \t\r\n").partition("\n")
-    is_heading = more and _HEADING.match(line)
-    if hashes and not is_heading and _last_cue(after.replace("**", "").lower()) is None:
-        return line.strip(" *") or None
+    if hashes and not (more and _HEADING.match(line)):
+        after = _NEXT_PROBLEM.split(after, maxsplit=1)[0].rstrip()
+        if _last_cue(after.replace("**", "").lower()) is None:
+            return line.strip(" *") or None
+        text = before + hashes + after
     last = _last_line(text)
     plain = text.replace("**", "")
     end = _last_cue(plain.lower())

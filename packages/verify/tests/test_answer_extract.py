@@ -150,6 +150,8 @@ def test_time_is_linear_in_length(mode, piece: str):
         ("The answer is 42.\n\n#### Explanation\nIt is 40 + 2.", "42"),
         ("#### 43\nThat is too much. The answer is 42.", "42"),
         ("#### 42 apples\nThey are 40 + 2.", "42 apples"),
+        ("#### 72\n\nQuestion: Tom has 3 pens.\nAnswer: He buys 4 more, so", "72"),
+        ("#### 71\nThat is too little. The answer is 72.\n\n**Problem 2**\nTom has 3 pens.\nAnswer: 7", "72"),
         ("The answer is 43.\n#### 42\n", "42"),
         ("<think>6</think>\n5", "5"),
         ("So the sum is\n\n**42**", "42"),
