@@ -29,8 +29,10 @@ _FORMULA = re.compile(
 )
 _SPACED = r"[-+]?[\w.√π²³()^/+*-]*[\d√π²³][\w.√π²³()^/+*₀-₉⁄-]*"
 _NUMBER_SAID = re.compile(rf"(?<![\w.,])\\?[$€£¥₹]?\s?{_SPACED}(?:,\d{{3}}(?!\d)(?:\.\d+)?)*(?:\s?\\?%|°)?")
-_HEADING = re.compile(r"[^\w\\$(]*(?:\d+[.)][ \t]+\S|[^\W\d_]{2})")
-"""A line that begins with a word or the number of a section, and not with a value."""
+_HEADING = re.compile(
+    r"[^\w\\$(]*(?:\d+[.)][ \t]+\S|\d+(?:\.\d+)+\.?[ \t]+[A-Z][a-z]{2}|\([a-z]\)[ \t]+[^\W\d_]{2}|[^\W\d_]{2})"
+)
+"""A line that begins with a word or the number of a section. It is read only if nothing else announces an answer."""
 _NEXT_PROBLEM = re.compile(r"\n[ \t*#]*(?:Question|Q|Problem)[ \t*]*[:：\d]")
 """A line that begins a problem that the response invents after its answer."""
 _NAME = re.compile(r"[A-Za-z](?:\([a-z]\))?")
@@ -61,7 +63,7 @@ def announced(text: str) -> str | None:
     plain = text.replace("**", "")
     end = _last_cue(plain.lower())
     if end is None:
-        return _only_value(last)
+        return _only_value(last) or (hashes and line.strip(" *")) or None
     if _hedges(plain[max(0, end - _NEAR) : end].rpartition("\n")[2].rpartition(". ")[2].lower()):
         return None
     rest = plain[end:].lstrip(" :：*\n")
