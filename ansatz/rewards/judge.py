@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from ansatz_verify import equivalent
+from ansatz_verify.grade import BY_MODE
 from ansatz_verify.marks import Mode, extract
 from ansatz_verify.pool import WorkerPool
 from pydantic import Field
@@ -129,7 +130,7 @@ def judge(
     pay = _Pay(correct=correct, wrong=wrong, failed=failed, is_good=_is_full if own is None else own.is_good)
     judged: dict[str | None, Judged] = {None: (_verdict(Reason.NO_ANSWER, None), wrong)}
     if own is None:
-        judged |= _without_asking(answers, problem.answer, pay, rules=rules_first, pool=pool)
+        judged |= _without_asking(answers, problem.answer, pay, rules=rules_first, mode=mode, pool=pool)
     asked = {text: answer for text, answer in zip(texts, answers, strict=True) if text is not None}
     asked = {text: answer for text, answer in asked.items() if text not in judged}
     write = _messages if own is None else own.messages
@@ -142,12 +143,12 @@ def judge(
 
 
 def _without_asking(
-    answers: Sequence[str | None], gold: str, pay: _Pay, *, rules: bool, pool: WorkerPool | None
+    answers: Sequence[str | None], gold: str, pay: _Pay, *, rules: bool, mode: Mode, pool: WorkerPool | None
 ) -> dict[str | None, Judged]:
     """Return the answers that need no judge: those that the rules accept, and those that are too long."""
     judged = dict[str | None, Judged]()
     for answer in dict.fromkeys(answers):
-        if answer is not None and rules and (verdict := equivalent(gold, answer, pool=pool, worked_out=True)):
+        if answer is not None and rules and (verdict := equivalent(gold, answer, pool=pool, **BY_MODE[mode])):
             judged[answer] = verdict, pay.correct
         elif answer is not None and len(answer) > _MAX_ANSWER_CHARS:
             judged[answer] = _verdict(Reason.DIFFERENT, answer), pay.wrong

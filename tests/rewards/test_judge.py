@@ -94,6 +94,10 @@ def test_what_the_rules_accept_is_not_asked_unless_wanted(rollout):
         (unworked,) = ask(server, [r"17 \cdot 23"], rollout, gold="391")  # math_answer does not accept it either
         assert not unworked.verdict
         assert len(server.requests) == 2
+        for text, gold in ((r"17 \cdot 23", "391"), (r"10\%", "10")):  # in this mode it accepts both
+            (forgiven,) = ask(server, [text], rollout, gold=gold, mode="anchored")
+            assert forgiven.verdict
+        assert len(server.requests) == 2
 
 
 def test_equal_answers_are_asked_once_and_remembered_in_a_file(rollout, tmp_path):

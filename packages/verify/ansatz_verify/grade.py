@@ -17,7 +17,7 @@ from ansatz_verify.pool import JobCrashed, JobTimeout, WorkerPool
 from ansatz_verify.values import Value
 from ansatz_verify.verdict import Reason, Verdict, golds_of
 
-_BY_MODE: dict[str, dict[str, Any]] = {
+BY_MODE: dict[str, dict[str, Any]] = {
     "strict": {"worked_out": True},
     "anchored": {"percent_as_number": True},
     "last_number": {"percent_as_number": True},
@@ -62,9 +62,9 @@ def verify(
     options: see `Options`.
     """
     begin = time.perf_counter()
-    if mode not in _BY_MODE:
-        raise ValueError(f"mode = {mode!r}: expected {', '.join(_BY_MODE)}.")
-    unset = {name: value for name, value in _BY_MODE[mode].items() if options.get(name) is None}
+    if mode not in BY_MODE:
+        raise ValueError(f"mode = {mode!r}: expected {', '.join(BY_MODE)}.")
+    unset = {name: value for name, value in BY_MODE[mode].items() if options.get(name) is None}
     asked = options_from(options | unset)
     answer = extract(
         response,
