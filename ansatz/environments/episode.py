@@ -154,7 +154,14 @@ class Episode:
         if self._instance is None:
             if error := opening_error(self._problem):
                 raise ResetError(error)
-            opening = await self._reset()
+            try:
+                opening = await self._reset()
+            except TimeoutError:
+                if not self._earlier:
+                    raise
+                del self._earlier[0]  # it got no result, and the next turn a new environment
+                self._has_lost_state = True
+                return await self._start()
             problem = unopened(self._problem)
             if (opened(problem, opening) if opening else problem) != self._problem:
                 await self.close()

@@ -248,6 +248,26 @@ def test_a_replayed_turn_that_fails_leaves_what_it_left_when_it_was_answered(
     assert reasons == ([Reason.TIMEOUT] * 3 if fault == "hang" else [])
 
 
+def test_a_replayed_turn_whose_reset_timed_out_is_not_seen_again() -> None:
+    class SlowAtFirst(Counting):
+        def reset(self, problem: Problem) -> None:
+            super().reset(problem)
+            if next(is_slow):
+                time.sleep(30)
+
+        def close(self) -> None:
+            """Count nothing: a late call ends during another test."""
+
+    is_slow = iter([True, False, True, False])
+    with environment_calls(spec_of(SlowAtFirst, timeout_s=0.6)) as calls:
+        assert calls
+        answered, resumed = Episode(calls.spec, PROBLEM), Episode(calls.spec, PROBLEM)
+        for turn in ("a", "b"):
+            calls.answer(answered, turn)
+            resumed.replay(turn)
+        assert calls.answer(answered, "c") == calls.answer(resumed, "c") == "[7:2]"
+
+
 def test_environments_are_closed_and_no_thread_is_left() -> None:
     Counting.closed = 0
     with environment_calls(spec_of(Counting)) as calls:
