@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TextIO
 
 from ansatz_verify import __version__
@@ -78,20 +80,25 @@ def _score(parser: argparse.ArgumentParser, given: list[str]) -> int:
 
 @contextmanager
 def _replacing(path: Path) -> Generator[TextIO, None, None]:
-    """Open a draft next to the file, which replaces it when the block ends without an error. A device is written at
-    once."""
+    """Open a draft, in a folder next to the file, that replaces it when the block ends without an error. A device is
+    written at once."""
     if path.exists() and not path.is_file():
         with path.open("w") as file:
             yield file
         return
-    path = path.resolve()  # a link stays a link
-    draft = path.with_name(f".{path.name}.draft")
+    place = path.resolve()  # a link stays a link
     try:
+        folder = TemporaryDirectory(prefix=".draft-", dir=place.parent)
+    except OSError as error:
+        error.filename = str(path)  # the user has not given the draft
+        raise
+    with folder as name:
+        draft = Path(name) / place.name
         with draft.open("w") as file:
             yield file
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+        if place.exists():
+            shutil.copymode(place, draft)
+        draft.replace(place)
 
 
 def _check(parser: argparse.ArgumentParser, given: list[str]) -> int:

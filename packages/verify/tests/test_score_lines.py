@@ -98,6 +98,9 @@ def test_rows_replace_those_of_an_earlier_run_only_when_all_are_written(tmp_path
     assert main(["score", str(read), "--out", str(out)]) == 0
     rows = out.read_text()
     assert json.loads(rows)["verdict"]["correct"] is True
+    out.chmod(0o640)
+    assert main(["score", str(read), "--out", str(out)]) == 0
+    assert out.stat().st_mode & 0o777 == 0o640
 
     def fail(lines, name, file):
         yield {}
@@ -114,6 +117,7 @@ def test_rows_replace_those_of_an_earlier_run_only_when_all_are_written(tmp_path
     ("given", "said"),
     [
         (["score", "none.jsonl"], "none.jsonl"),
+        (["score", __file__, "--out", "no_folder/rows.jsonl"], "'no_folder/rows.jsonl'"),
         (["check", "grade"], "expected MODULE:FUNCTION"),
         (["check", "no_such_module:f"], "cannot be loaded: ModuleNotFoundError"),
         (["check", "math:pi"], "expected a function"),
