@@ -101,6 +101,7 @@ def test_rows_replace_those_of_an_earlier_run_only_when_all_are_written(tmp_path
     out.chmod(0o640)
     assert main(["score", str(read), "--out", str(out)]) == 0
     assert out.stat().st_mode & 0o777 == 0o640
+    rows = out.read_text()
 
     def fail(lines, name, file):
         yield {}
