@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -81,10 +82,12 @@ def export(
 def _with_own_files(config: Config, folder: Path) -> Config:
     """Copy the files that the prompt templates name into the folder, and return the recipe with the copies."""
     data, evaluate = config.data, config.evaluate
-    data = data.model_copy(update={"template": _with_copies(data.template, folder)})
+    with suppress(ConfigError):  # a file of another machine keeps its name, which README.md says
+        data = data.model_copy(update={"template": _with_copies(data.template, folder)})
     if evaluate.template is not None:
-        template = _with_copies(evaluate.template, folder, begin="evaluate_")
-        evaluate = evaluate.model_copy(update={"template": template})
+        with suppress(ConfigError):
+            template = _with_copies(evaluate.template, folder, begin="evaluate_")
+            evaluate = evaluate.model_copy(update={"template": template})
     return config.model_copy(update={"data": data, "evaluate": evaluate})
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from ansatz.config.chat import ChatTemplate, Template
 from ansatz.config.load import dump
 from ansatz.config.schema import FIRST_STAGES, Config
-from ansatz.errors import PUBLISHED, ModelError
+from ansatz.errors import PUBLISHED, ConfigError, ModelError
 from ansatz.files import file_digest, write_text
 from ansatz.json_text import read_object
 from ansatz.links import is_own_file, list_folders, open_file, read_text
@@ -131,7 +131,7 @@ def _num_lines(path: Path) -> int:
 
 def _prompt(run: Path, config: Config, template: str | ChatTemplate) -> str:
     if isinstance(template, ChatTemplate):
-        text = f"The user's last turn in the chat template is {_user_turn(whole_text(template))}{_defaults(template)}"
+        text = f"The user's last turn in the chat template is {_user_turn(template)}{_defaults(template)}"
     else:
         text = (
             f"The prompt template is `{config.data.template}`. The chat template of this folder renders the last "
@@ -143,8 +143,13 @@ def _prompt(run: Path, config: Config, template: str | ChatTemplate) -> str:
     return f"## Prompt\n\n{text}"
 
 
-def _user_turn(text: str) -> str:
+def _user_turn(template: ChatTemplate) -> str:
     """Describe the user's turn: the question and the text around it, which the chat template does not add."""
+    try:
+        text = whole_text(template)
+    except ConfigError:  # a file that is not here any more
+        shots = f", after the worked problems of `{template.shots}`" if template.shots is not None else ""
+        return f"the question in the text of `{template.user}`{shots}."
     if text == QUESTION:
         return "the question alone."
     quoted = text.strip().replace("\n", "\n> ")

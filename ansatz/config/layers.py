@@ -146,15 +146,17 @@ def _merged_pairs(
     for key, value in over.items():
         if isinstance(value, Mapping) and isinstance(base.get(key), Mapping):
             old, new = cast("Mapping[str, Any]", base[key]), cast("Mapping[str, Any]", value)
-            if not _names_another(old, new):
+            if not _names_another(old, new) and not (key == "heldout" and _is_other_form(old, new)):
                 yield key, old, new
 
 
 def _names_another(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Tell whether two mappings name different components, or one of them a source and the other held-out sets."""
-    if ("source" in old and _has_sets(new)) or (_has_sets(old) and "source" in new):
-        return True
     return any(key in old and key in new and old[key] != new[key] for key in ("source", "name"))
+
+
+def _is_other_form(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Tell whether one mapping is a source and the other held-out sets."""
+    return ("source" in old and _has_sets(new)) or (_has_sets(old) and "source" in new)
 
 
 def _has_sets(settings: Mapping[str, Any]) -> bool:

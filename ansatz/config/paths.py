@@ -17,7 +17,7 @@ TEXT_ENDINGS = (".yaml", ".yml", ".txt", ".jsonl")
 """Endings of the presets, prompt templates and worked problems that these keys can name, besides names without one."""
 _PLACES = frozenset({*MODEL_KEYS, "paths", "dataset", "shots"})
 _NAMES_OR_PATHS = frozenset({"template", "preset"})  # a path here has a suffix or a slash; a name has neither
-_NAMES_NEXT_TO = {"model": "url", "name": "source"}  # of a model on a server, and of a part of the data
+_NAMES_NEXT_TO = {"name": "source"}  # of a part of the data
 
 
 def beside_recipe(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -34,7 +34,9 @@ def beside_recipe(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 def _value(key: str, value: Any, folder: Path) -> Any:
     if isinstance(value, Mapping):
-        return beside_recipe(cast(Mapping[str, Any], value), folder)
+        settings = cast("Mapping[str, Any]", value)
+        kept = {"model": settings["model"]} if key == "judge" and "model" in settings else {}  # on a server
+        return {**beside_recipe(settings, folder), **kept}
     if isinstance(value, list):
         return [_value(key, item, folder) for item in cast(Sequence[Any], value)]
     if not isinstance(value, str):

@@ -201,13 +201,14 @@ class Rows:
         return found
 
     def arm_of(self, side: Side, outcome: Mapping[str, Any]) -> str:
-        """Return the arm that a side of a difference stands for: of several, the one with the best mean."""
+        """Return the arm that a side of a difference stands for: of several, the one with values in
+        most blocks, and of these the one with the best mean."""
         if isinstance(side, str):
             return side
 
-        def rank(arm: str) -> float:
+        def rank(arm: str) -> tuple[int, float]:
             values = self.outcomes(arm, outcome).values()
-            return rank_of(outcome, fmean(values) if values else None)
+            return len(values), rank_of(outcome, fmean(values) if values else None)
 
         return max(self.sweep.matching(side), key=rank)
 

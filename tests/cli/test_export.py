@@ -16,6 +16,7 @@ from toy_runs import toy_config
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from ansatz.cli.export import _with_own_files, write_chat_template
+from ansatz.cli.model_card import _user_turn
 from ansatz.config import load_recipe
 from ansatz.config.chat import ChatTemplate, FewShotTemplate
 from ansatz.config.load import dump, load_run
@@ -150,6 +151,14 @@ def test_worked_problems_are_in_the_chat_template_and_the_files_of_settings_go_w
     assert isinstance(recipe.evaluate.template, ChatTemplate)
     assert recipe.evaluate.template.model_dump() == {**chat.model_dump(), **copies}
     assert all(Path(copy).is_file() for copy in copies.values())
+
+
+def test_a_file_of_another_machine_keeps_its_name(tmp_path):
+    changes = {"data": {"template": {"name": "chat", "user": "/elsewhere/frame.txt"}}}
+    config = toy_config(tmp_path, changes)
+    assert _with_own_files(config, tmp_path).data.template == config.data.template
+    assert isinstance(config.data.template, ChatTemplate)
+    assert _user_turn(config.data.template) == "the question in the text of `/elsewhere/frame.txt`."
 
 
 def test_the_model_card_has_the_scores_with_intervals_the_data_and_the_way_to_repeat_the_run(ansatz, run, tmp_path):

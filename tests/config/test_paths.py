@@ -79,7 +79,7 @@ def test_templates_with_settings_models_of_rewards_data_sets_and_presets_in_code
     plain = {
         "name": "data",
         "template": {"name": "my_model", "user": "data"},
-        "rewards": {"judge": {"url": "http://127.0.0.1:1", "model": "my_model"}, "learned": {"model": "us/other"}},
+        "rewards": {"judge": {"model": "my_model"}, "learned": {"model": "us/other"}},
         "train": {"source": "hub", "dataset": "us/other", "name": "my_template.txt"},
     }
     assert beside_recipe(plain, folder) == plain

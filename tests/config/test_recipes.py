@@ -129,6 +129,9 @@ def test_held_out_sets_replace_a_source_and_a_source_replaces_held_out_sets(tmp_
     assert one.data.heldout == {"source": "arithmetic", "count": 5}
     toy_size = load(tmp_path, overlays=[overlay], **{"model.toy": "true"})  # hard.jsonl is missing
     assert (toy_size.data.heldout["source"], "easy" in toy_size.data.heldout) == ("word_problems", False)
+    mixed = {"data.train": "{source: mine.py:mix, a: {source: jsonl, path: a.jsonl}, split: train}"}
+    changed = load(tmp_path, **mixed, **{"data.train.a.path": "b.jsonl"}).data.train  # a source with a source in it
+    assert changed == {"source": "mine.py:mix", "a": {"source": "jsonl", "path": "b.jsonl"}, "split": "train"}
     inner = {"data.heldout": "fusion", "data.heldout.of": "{source: arithmetic}", "data.heldout.of.count": "5"}
     for words in (inner, dict(reversed(inner.items()))):
         assert load(tmp_path, **words).data.heldout["of"]["source"] == "arithmetic"

@@ -170,6 +170,8 @@ def test_the_rate_and_the_arm_with_the_fewest_steps_to_a_mark_are_the_best(tmp_p
     sweep = read(tmp_path, outcome=outcome, arms={}, grid={"train.lr": [0.1, 0.2, 0.3]}, rule=[])
     rows = [row(0, f"lr {times / 10}", value, label) for times, value in steps.items()]
     assert Rows(sweep, rows).arm_of({}, outcome) == "lr 0.2"
+    rows += [row(1, f"lr {times / 10}", value, label) for times, value in ((1.0, 30.0), (2.0, None), (3.0, None))]
+    assert Rows(sweep, rows).arm_of({}, outcome) == "lr 0.1"  # the only one that reaches the mark in both blocks
 
 
 @pytest.mark.parametrize(("blocks", "expected"), [(4, "too few blocks"), (5, "supported")])
