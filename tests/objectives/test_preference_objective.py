@@ -250,7 +250,14 @@ def test_wrong_losses_are_refused_in_a_sentence(losses, sentence) -> None:
 def test_a_stored_update_of_pairs_is_not_taken_for_one_of_rl(tmp_path: Path) -> None:
     objective, batch = batch_of({"dpo": {}})
     settings = UpdateSettings(lr=1e-3, max_grad_norm=1.0, tokens_per_microbatch=64)
-    about = {"step": 3, "cause": "the loss is nan", "of": "policy", "settings": settings, "dtype": "float32"}
+    about = {
+        "step": 3,
+        "cause": "the loss is nan",
+        "of": "policy",
+        "settings": settings,
+        "dtype": "float32",
+        "updates_per_step": 1,
+    }
     stored = StoredUpdate(minibatch=batch, objective=objective, save_policy=lambda folder: None, **about)
     write_bundle(tmp_path, bundle_of(stored))
     (tmp_path / "config.json").write_text("{}")
