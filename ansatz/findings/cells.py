@@ -20,6 +20,7 @@ from ansatz.findings.sweep_file import Keys, SweepFile, digest, label_of
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.start_checks import check_recipe, check_start
 from ansatz.registry import settings_of, suggest
+from ansatz.track.base import EVALUATION_NUMBERS, EXACT
 from ansatz.track.metrics import exact_names, find_metric
 from ansatz.track.sweep_rows import begin_of_run
 from ansatz.train import checkpoint
@@ -180,12 +181,21 @@ def check_cells(cells: Cells) -> list[Cell]:
 
 
 def _check_metrics(sweep: SweepFile) -> None:
-    """Raise ConfigError for a metric that no stage has. The check of the cells has read the tables of their stages."""
-    guards = [name.removeprefix("control_").partition(" ")[0] for name in sweep.measured]
-    settings = [str(outcome.get(key, "")) for outcome in sweep.outcomes for key in ("metric", "number")]
-    for name in (*guards, *settings, *sweep.curves):
-        if "/" in name and ":" not in name and find_metric(name) is None:
-            raise ConfigError(f"the sweep file names {name!r}, which is not a metric.{suggest(name, exact_names())}")
+    """Raise ConfigError for a metric or number that no run has. The check of the cells has read the tables of their
+    stages. Outcomes in a file of the user can name anything."""
+    known = (*EVALUATION_NUMBERS, EXACT)
+    guards = (name.removeprefix("control_").partition(" ")[0] for name in sweep.measured)
+    names = [*(name for name in guards if "/" in name), *sweep.figure.curves]
+    for outcome in sweep.outcomes:
+        given = [str(outcome.get(key, "")) for key in ("metric", "number") if ":" not in outcome["name"]]
+        by_level = outcome["name"] == "gain_by_level"  # a level has more numbers than a curve can show
+        names += [name for name in given if "/" in name or not by_level]
+    for name in filter(None, names):
+        if ":" not in name and name not in known and find_metric(name) is None:
+            raise ConfigError(
+                f"the sweep file names {name!r}, which is not a metric or a number of the evaluations."
+                f"{suggest(name, [*known, *exact_names()])}"
+            )
 
 
 def plan_tuning(cells: Cells) -> list[Cell]:

@@ -169,6 +169,9 @@ def test_a_typing_error_in_one_cell_is_found_before_the_first_cell_starts(tmp_pa
         ({"rule": {"difference": ["control"], "guards": {"exakt": 0.1}}}, "exakt"),
         ({"moved": {"rollout/acuracy": 0.1}}, "names 'rollout/acuracy', which is not a metric"),
         ({"outcome": {"name": "mean_metric", "metric": "rollout/acuracy"}}, "names 'rollout/acuracy'"),
+        ({"outcome": {"name": "mean_metric", "metric": "entropy"}}, "names 'entropy', which is not a"),
+        ({"outcome": {"name": "drop_from_peak", "number": "exact_pas@1"}}, "Did you mean 'exact_pass@1'"),
+        ({"figure": {"curves": ["pass1"]}}, "names 'pass1'"),
         ({"tune": {"key": {"controll": "train.lr"}}}, "tune.key: 'controll' is not an arm. The arms are control"),
     ],
 )
@@ -179,6 +182,15 @@ def test_a_name_that_does_not_exist_is_found_before_the_first_cell_starts(
     path = write_sweep(tmp_path, sweep | changes)
     with pytest.raises(ConfigError, match=sentence):
         check_cells(Cells(read_sweep(path), tmp_path / "out"))
+
+
+def test_levels_and_outcomes_of_the_users_own_have_numbers_that_are_not_metrics(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def count(run, *, number: str) -> float:\n    return 1.0\n")
+    level = {"name": "gain_by_level", "level": "1", "number": "reward"}
+    rule = {"difference": ["control"], "outcome": {"name": f"{tmp_path / 'mine.py'}:count", "number": "things"}}
+    sweep = {"blocks": {"seeds": [0]}, "arms": {"control": {}}, "outcome": level, "rule": rule}
+    cells = check_cells(Cells(read_sweep(write_sweep(tmp_path, sweep)), tmp_path / "out"))
+    assert [cell.arm for cell in cells] == ["control"]
 
 
 def test_blocks_need_no_source_that_has_a_seed(tmp_path: Path) -> None:
