@@ -30,8 +30,8 @@ def repeat(
 ) -> None:
     """Repeat a run from its card. Say how far the bits are the same, and why they differ from then on.
 
-    Settings that change no result can be given: --cluster.workers 3, --name NAME, --data.train.path FILE. It writes an
-    ordinary run, runs/repeat_NAME. Exit code 1 unless the bits are the same.
+    Settings that change no result are allowed: --cluster.workers 3, --name NAME, --data.train.path FILE. It writes an
+    ordinary run, runs/repeat_NAME. Exit code 1 if bits differ or none were compared.
     """
     from ansatz.repeat.card import CARD_FILE, config_of, read_card
     from ansatz.repeat.rerun import Comparison, Span, causes, repeat_run
@@ -58,7 +58,8 @@ def repeat(
         say("nothing could be compared: the card has no digests of the steps that were made")
         raise typer.Exit(1)
     if not comparison.first:
-        where = "to the end" if span is None else f"in steps {steps}"
+        where = f"in steps {steps}" if steps else "to the end"
+        where = "in the steps that could be compared" if comparison.unknown else where
         say(f"same bits {where} ({comparison.same} steps)")
         return
     for kind, (stage, step) in comparison.first.items():

@@ -113,6 +113,16 @@ def test_a_card_without_digests_is_not_called_the_same(ansatz: Any, content: dic
     assert "same bits" not in out
 
 
+def test_a_card_with_the_digests_of_some_steps_is_the_same_as_far_as_it_goes(
+    ansatz: Any, content: dict[str, Any], tmp_path: Path
+):
+    content["stages"]["sft"][2] |= {"rollouts": None, "logps": None, "weights": None, "trace": None}
+    code, out, err = ansatz("repeat", written(tmp_path, content), "--steps", "sft/1:2", "--out", tmp_path / "again")
+    assert (code, err) == (0, "")
+    assert "1 steps could not be compared: the card has no digests of them." in out
+    assert "same bits in the steps that could be compared (1 steps)" in out
+
+
 @pytest.mark.parametrize(("first", "last"), [(2, 9), (5, 5), (5, None)])
 def test_steps_that_the_card_does_not_have_are_refused(run: Path, tmp_path: Path, first: int, last: int | None):
     with pytest.raises(ConfigError, match=r"It has sft/1:\d+, rl/1:4\."):
