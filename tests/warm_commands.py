@@ -73,6 +73,8 @@ class WarmCommand:
         self.args = arguments
         self.returncode: int | None = None
         self._folder = Path(tempfile.mkdtemp(prefix="command-"))
+        for name in ("out", "err"):  # a command that is killed at once has not opened them
+            (self._folder / name).touch()
         self.pid = server.start(arguments, self._folder, workers)
 
     def poll(self) -> int | None:

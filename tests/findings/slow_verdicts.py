@@ -149,14 +149,15 @@ def _columns(
     value = {(row["block"], row["arm"]): row["outcomes"].get(name) for row in rows}
     blocks = sorted({row["block"] for row in rows})
 
-    def mean_of(arm: str) -> float:
-        known = [value[block, arm] for block in blocks if value.get((block, arm)) is not None]
-        return sum(known) / len(known) if known else -math.inf
+    def rank(arm: str) -> tuple[int, float]:
+        values = [value[block, arm] for block in blocks if (block, arm) in value]
+        known = [each for each in values if each is not None]
+        return -values.count(None), sum(known) / len(known) if known else -math.inf
 
     def arm_of(side: Any) -> str:
         if isinstance(side, str):
             return side
-        return max((arm for arm, keys in arms.items() if all(keys[key] == side[key] for key in side)), key=mean_of)
+        return max((arm for arm, keys in arms.items() if all(keys[key] == side[key] for key in side)), key=rank)
 
     pairs = [[arm_of(side) for side in pair] for pair in rule.get("ratio_of_variances", [rule.get("difference")])]
     whole = [b for b in blocks if all(value.get((b, arm)) is not None for pair in pairs for arm in pair)]
