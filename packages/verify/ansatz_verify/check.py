@@ -188,11 +188,9 @@ class _Check:
         order = [pair for pair, _ in again]
         findings[CALLS] = _difference(order, [outcome for _, outcome in again], self._call(order))
         if not findings[CALLS]:
-            job = partial(_in_threads, self._function, self._convention, pairs)
-            for found in self._run([job], "the threads", limit_s=3):
-                results: list[tuple[int, Any]] = [] if isinstance(found, Raised) else found
-                differ = (_difference([pairs[at]], [expected[at]], [outcome]) for at, outcome in results)
-                findings[THREADS] = found if isinstance(found, Raised) else next(filter(None, differ), "")
+            job = partial(_in_threads, self._function, self._convention, pairs, expected)
+            for found in self._run([job], "the threads", limit_s=6):
+                findings[THREADS] = found
         if self._convention.batched and pairs:
             self._check_batch([*pairs, *pairs[:3], (pairs[0][0], "")], [*expected, *expected[:3]])
 
@@ -286,22 +284,26 @@ def _probe(function: Callable[..., Any], candidate: Convention) -> tuple[Convent
     return "it pays a right answer no more than a wrong one"
 
 
-def _in_threads(function: Callable[..., Any], convention: Convention, pairs: Sequence[Pair]) -> list[tuple[int, Any]]:
-    """Return the place and outcome of calls from eight threads. Each thread begins with another pair."""
+def _in_threads(
+    function: Callable[..., Any], convention: Convention, pairs: Sequence[Pair], expected: Sequence[Any]
+) -> str:
+    """Return the first difference that calls from eight threads show. Each thread begins with another pair."""
     sys.setswitchinterval(1e-5)
-    results, end = list[tuple[int, Any]](), time.monotonic() + 0.7
+    differences, end = list[str](), time.monotonic() + 0.7
 
     def run(place: int) -> None:
-        while time.monotonic() < end:
+        while time.monotonic() < end and not differences:
             place = (place + 7) % len(pairs)
-            results.append((place, caught(partial(convention.call, function, [pairs[place]]))))
+            outcome = caught(partial(convention.call, function, [pairs[place]]))
+            if found := _difference([pairs[place]], [expected[place]], [outcome]):
+                differences.append(found)
 
     threads = [threading.Thread(target=run, args=(number,)) for number in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return results
+    return differences[0] if differences else ""
 
 
 def report(name: str, findings: Findings) -> Iterator[str]:

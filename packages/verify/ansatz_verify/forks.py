@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gc
 import itertools
 import multiprocessing
 import os
@@ -64,6 +65,7 @@ def _serve(pipe: Any, calls: Sequence[Callable[[], Any]], prepare: Callable[[], 
     for descriptor in (0, 1, 2):
         os.dup2(silent, descriptor)
     resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, _MEMORY_BYTES))
+    gc.freeze()  # a collection would copy every page of a large parent
     prepare()
     for call in calls:
         pipe.send(caught(call))

@@ -28,7 +28,7 @@ def test_the_convention_is_found_by_trying_and_a_sound_function_only_refuses(nam
     assert (found.convention.describe("f"), found.convention.form) == (called, form)
     assert {*found.paid} <= {"the gold elsewhere"}  # a thought that stays open
     assert "roots" in found.refused
-    assert [what for what, example in found.behaviour.items() if example and what != "raises"] == []
+    assert {what: example for what, example in found.behaviour.items() if example and what != "raises"} == {}
 
 
 @pytest.mark.parametrize(
