@@ -25,7 +25,8 @@ from ansatz.objectives.objective import Objective
 from ansatz.process import started_safely
 from ansatz.train.batch import TrainBatch
 from ansatz.train.packed import select_rollouts
-from ansatz.train.ranks import ProcessGroupRanks, deal_rollouts
+from ansatz.train.process_ranks import ProcessGroupRanks
+from ansatz.train.ranks import deal_rollouts
 
 
 class Gradients:

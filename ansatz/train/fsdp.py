@@ -27,7 +27,8 @@ from ansatz.models.load import Policy
 from ansatz.train.optim import MasterAdamW
 from ansatz.train.optimizers import bind_optimizer
 from ansatz.train.placement import placed_like
-from ansatz.train.ranks import ProcessGroupRanks, Ranks
+from ansatz.train.process_ranks import ProcessGroupRanks
+from ansatz.train.ranks import Ranks
 
 T = TypeVar("T")
 

@@ -11,11 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 import torch
-import torch.distributed as dist
 from safetensors import SafetensorError
 from torch import Tensor
 
-from ansatz.train import plain_data
 from ansatz.train.packed import PackedRollouts, select_rollouts, split_into_microbatches, units_of
 
 T = TypeVar("T")
@@ -36,7 +34,7 @@ class Ranks(Protocol):
 
     def gather(self, value: T) -> list[T]:
         """Return the values of all ranks, in the order of ranks, on every rank. They are plain data
-        (`train.plain_data`)."""
+        (`train.process_ranks`)."""
         ...
 
 
@@ -50,26 +48,6 @@ class OneRank:
 
 
 ONE_RANK = OneRank()
-
-
-class ProcessGroupRanks:
-    """The ranks of torch's default process group, which the caller has initialised."""
-
-    def __init__(self) -> None:
-        self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        self._device = "cuda" if dist.get_backend() == "nccl" else "cpu"  # NCCL alone moves no tensors of the CPU
-
-    def gather(self, value: T) -> list[T]:
-        data_B = torch.frombuffer(bytearray(plain_data.encode(value)), dtype=torch.uint8).to(self._device)
-        length_R = [torch.zeros(1, dtype=torch.long, device=self._device) for _ in range(self.size)]
-        dist.all_gather(length_R, torch.tensor([len(data_B)], device=self._device))
-        longest = max(int(length) for length in length_R)
-        padded_RB = [data_B.new_zeros(longest) for _ in range(self.size)]
-        dist.all_gather(padded_RB, torch.cat([data_B, data_B.new_zeros(longest - len(data_B))]))
-        return [
-            plain_data.decode(padded_B[: int(length)].cpu().numpy().tobytes())
-            for padded_B, length in zip(padded_RB, length_R, strict=True)
-        ]
 
 
 def on_first_rank(function: Callable[[], None], ranks: Ranks) -> None:

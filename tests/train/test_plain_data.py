@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ansatz.track.measurements import Measurement
-from ansatz.train import plain_data
+from ansatz.train.process_ranks import decode, encode
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from ansatz.train import plain_data
     ],
 )
 def test_values_come_back_as_they_were(value: Any):
-    back = plain_data.decode(plain_data.encode(value))
+    back = decode(encode(value))
     assert repr(back) == repr(value)
 
 
@@ -34,7 +34,7 @@ def test_tensors_come_back_bit_for_bit():
         (torch.tensor([3, 1]), torch.tensor([0.1, math.nan])),
         (torch.zeros(0, dtype=torch.long), torch.ones(2, 3)),
     ]
-    for (left, right), (left_back, right_back) in zip(value, plain_data.decode(plain_data.encode(value)), strict=True):
+    for (left, right), (left_back, right_back) in zip(value, decode(encode(value)), strict=True):
         assert torch.equal(left, left_back)
         assert right.numpy().tobytes() == right_back.numpy().tobytes()
         assert right.dtype == right_back.dtype
@@ -44,7 +44,7 @@ def test_tensors_come_back_bit_for_bit():
     "error", [OSError(errno.ENOSPC, "No space left on device", "/x"), OSError("odd"), OSError(5, "x")]
 )
 def test_errors_of_the_disk_come_back_with_their_number_and_file(error: OSError):
-    back = plain_data.decode(plain_data.encode(error))
+    back = decode(encode(error))
     assert (str(back), back.errno, back.filename) == (str(error), error.errno, error.filename)
 
 
@@ -55,10 +55,10 @@ class Harmful:
 
 def test_a_pickle_of_another_rank_runs_nothing():
     with pytest.raises(Exception, match=r".") as caught:
-        plain_data.decode(pickle.dumps(Harmful()))
+        decode(pickle.dumps(Harmful()))
     assert "was run" not in str(caught.value)
 
 
 def test_what_is_no_data_is_refused():
     with pytest.raises(TypeError, match="and not Harmful"):
-        plain_data.encode([Harmful()])
+        encode([Harmful()])

@@ -1,6 +1,7 @@
-"""Values that trainer ranks exchange, as bytes that hold data and no code: JSON, and safetensors for tensors.
+"""The ranks of torch's process group, and the values that they exchange, as bytes that hold data and no code.
 
-A pickle would run whatever its sender wants, and the connections between ranks have no key.
+The bytes are JSON, and safetensors for tensors. A pickle would run whatever its sender wants, and the connections
+between ranks have no key.
 """
 
 from __future__ import annotations
@@ -8,14 +9,37 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
+import torch
+import torch.distributed as dist
 from safetensors.torch import load, save
 from torch import Tensor
 
 from ansatz.track.measurements import Measurement
 
+T = TypeVar("T")
 _LENGTH = struct.Struct(">Q")
+
+
+class ProcessGroupRanks:
+    """The ranks of torch's default process group, which the caller has initialised."""
+
+    def __init__(self) -> None:
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self._device = "cuda" if dist.get_backend() == "nccl" else "cpu"  # NCCL alone moves no tensors of the CPU
+
+    def gather(self, value: T) -> list[T]:
+        data_B = torch.frombuffer(bytearray(encode(value)), dtype=torch.uint8).to(self._device)
+        length_R = [torch.zeros(1, dtype=torch.long, device=self._device) for _ in range(self.size)]
+        dist.all_gather(length_R, torch.tensor([len(data_B)], device=self._device))
+        longest = max(int(length) for length in length_R)
+        padded_RB = [data_B.new_zeros(longest) for _ in range(self.size)]
+        dist.all_gather(padded_RB, torch.cat([data_B, data_B.new_zeros(longest - len(data_B))]))
+        return [
+            decode(padded_B[: int(length)].cpu().numpy().tobytes())
+            for padded_B, length in zip(padded_RB, length_R, strict=True)
+        ]
 
 
 def encode(value: Any) -> bytes:
