@@ -44,7 +44,7 @@ def replay(
 
 def _from_weights(folder: Path, bundle: Any, trust_code: bool) -> dict[str, tuple[float, float]]:
     from ansatz.objectives.build import build_objective
-    from ansatz.train.skipped import repeat_update
+    from ansatz.train.repeat import repeat_update
 
     spec = bundle.options.get("algorithm")
     if not isinstance(spec, dict):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ansatz.config.load import load_run
 from ansatz.loop.stages.plan import find_stage
-from ansatz.train.skipped import repeat_update
+from ansatz.train.repeat import repeat_update
 from ansatz.train.step import UpdateReport
 
 

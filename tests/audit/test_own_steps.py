@@ -17,8 +17,9 @@ from ansatz.errors import CheckpointError
 from ansatz.objectives.build import build_objective
 from ansatz.train.local import LocalTrainer
 from ansatz.train.optim import Schedule
+from ansatz.train.repeat import repeat_update
 from ansatz.train.sample import TrainSample
-from ansatz.train.skipped import StoredUpdate, repeat_update
+from ansatz.train.skipped import StoredUpdate
 
 
 def samples(trainer: LocalTrainer) -> list[TrainSample]:

@@ -16,8 +16,9 @@ from ansatz.errors import CheckpointError, NonFiniteError
 from ansatz.objectives.build import build_objective
 from ansatz.train.local import LocalTrainer
 from ansatz.train.optim import Schedule
+from ansatz.train.repeat import repeat_update
 from ansatz.train.sample import TrainSample
-from ansatz.train.skipped import StoredUpdate, repeat_update, write_skipped
+from ansatz.train.skipped import StoredUpdate, write_skipped
 
 PPO = {"preset": "ppo", "kl_coef": 0.0, "whiten": "none"}
 
