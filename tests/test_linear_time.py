@@ -50,7 +50,7 @@ HAND_ON = {
         "track/tracker.py:Tracker.evaluation track/tracker.py:evaluation_scalars"
     ),
     "It gives the text to the tokenizer": (
-        "loop/lengths.py:_is_short models/tiny.py:build_random_model models/tiny.py:build_tiny_model "
+        "loop/rendering.py:_is_short models/tiny.py:build_random_model models/tiny.py:build_tiny_model "
         "models/tiny.py:train_tokenizer prompts/render.py:_prompt prompts/render.py:prompt_ids"
     ),
     "It shows the text": (

@@ -21,7 +21,7 @@ from ansatz.data.unfit import collect_lost, collect_unfit, describe_lost
 from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.responses import Response
 from ansatz.loop.context import RunContext
-from ansatz.loop.lengths import LengthChecker
+from ansatz.loop.rendering import LengthChecker
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.selection import (
     PAIRS_FILE,

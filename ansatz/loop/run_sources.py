@@ -25,8 +25,7 @@ from ansatz.errors import ConfigError, DataError
 from ansatz.files import write_text
 from ansatz.json_text import read_object
 from ansatz.loop.builders import built_tokenizer, model_builder, source_problems
-from ansatz.loop.lengths import LengthChecker
-from ansatz.loop.rendering import PromptRenderer
+from ansatz.loop.rendering import LengthChecker, PromptRenderer
 from ansatz.loop.run_folder import read_done
 from ansatz.loop.unfit import Check, UnfitProblems
 from ansatz.loop.user_code import file_digests

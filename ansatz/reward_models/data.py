@@ -23,8 +23,8 @@ from ansatz.data.pair_files import read_pairs
 from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.responses import Response
 from ansatz.loop.context import RunContext
-from ansatz.loop.lengths import LengthChecker
 from ansatz.loop.pair_rounds import check_lengths, usable_rows
+from ansatz.loop.rendering import LengthChecker
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.selection import sample_responses
 from ansatz.loop.unfit import Check

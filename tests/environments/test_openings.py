@@ -17,8 +17,7 @@ from ansatz.environments.base import EnvironmentSpec
 from ansatz.environments.opened_problems import opening_error, unopened
 from ansatz.environments.openings import with_openings
 from ansatz.errors import ConfigError, ModelError
-from ansatz.loop.lengths import LengthChecker
-from ansatz.loop.rendering import PromptRenderer
+from ansatz.loop.rendering import LengthChecker, PromptRenderer
 from ansatz.loop.run_sources import RunSources
 from ansatz.models.reader import TextReader
 from ansatz.prompts.answer_only import render_guess

@@ -73,7 +73,7 @@ def ending(monkeypatch):
             observations=response.observations,
         ),
     )
-    monkeypatch.setattr("ansatz.loop.lengths.LengthChecker.fits_demonstration", lambda self, problem: True)
+    monkeypatch.setattr("ansatz.loop.rendering.LengthChecker.fits_demonstration", lambda self, problem: True)
     monkeypatch.setattr("ansatz.loop.rendering.render_demonstration", unlimited)
 
 

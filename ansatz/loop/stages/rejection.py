@@ -26,8 +26,7 @@ from ansatz.environments.base import bind_environment
 from ansatz.errors import ConfigError
 from ansatz.evaluate.selection import Selection
 from ansatz.loop.context import RunContext
-from ansatz.loop.lengths import LengthChecker
-from ansatz.loop.rendering import PromptRenderer
+from ansatz.loop.rendering import LengthChecker, PromptRenderer
 from ansatz.loop.run_sources import HasTokenizer, RunSources
 from ansatz.loop.selection import (
     SELECTED_FILE,
