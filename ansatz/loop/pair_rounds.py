@@ -22,7 +22,7 @@ from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.responses import Response
 from ansatz.loop.context import RunContext
 from ansatz.loop.rendering import LengthChecker
-from ansatz.loop.run_sources import RunSources
+from ansatz.loop.run_sources import Check, RunSources
 from ansatz.loop.selection import (
     PAIRS_FILE,
     as_if_graded,
@@ -32,7 +32,6 @@ from ansatz.loop.selection import (
     sampling_options,
     write_taught,
 )
-from ansatz.loop.unfit import Check
 from ansatz.rollout.base import Sampling
 from ansatz.types import Problem, Reason, Verdict
 

@@ -1,4 +1,9 @@
-"""The inputs of a run: its recipe, the problems that it names and its model's reading of them."""
+"""The inputs of a run: its recipe, the problems that it names and its model's reading of them.
+
+Problems that the run cannot use stop it or are left out, as the recipe key data.unfit says. A row is unfit if a field
+is missing, if a reward cannot read its gold answer, or if its prompt or demonstration is too long. All unfit rows of a
+split are reported at once.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +11,10 @@ import copy
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from ansatz_verify.grade import equivalent
 
@@ -19,15 +24,14 @@ from ansatz.config.stage_list import stage_entries
 from ansatz.data.conflicts import GoldsByQuestion
 from ansatz.data.generated import LazyProblems
 from ansatz.data.store import read_problems, write_problems
-from ansatz.data.unfit import collect_lost, collect_unfit, describe_lost
+from ansatz.data.unfit import UnfitRow, collect_lost, collect_unfit, describe_lost, short, unfit_message
 from ansatz.environments.base import EnvironmentSpec, bind_environment
-from ansatz.errors import ConfigError, DataError
+from ansatz.errors import ConfigError, DataError, ModelError
 from ansatz.files import write_text
 from ansatz.json_text import read_object
 from ansatz.loop.builders import built_tokenizer, model_builder, source_problems
 from ansatz.loop.rendering import LengthChecker, PromptRenderer
 from ansatz.loop.run_folder import read_done
-from ansatz.loop.unfit import Check, UnfitProblems
 from ansatz.loop.user_code import file_digests
 from ansatz.models.plan import recipe_shape
 from ansatz.models.reader import Reader, TextReader, reader_of
@@ -37,6 +41,8 @@ from ansatz.types import Problem
 SPLITS = ("sft", "train", "heldout")
 GENERATED = 1000
 """Problems of a generator whose gold answers are checked: all are of one form, and 490,000 would take a minute."""
+Check = Callable[[Sequence[Problem]], None]
+"""Raises DataError or ModelError for a problem that cannot be used."""
 
 
 class HasTokenizer(Protocol):
@@ -236,6 +242,54 @@ class RunSources:
 
     def _check_golds(self, rewards: Mapping[str, Mapping[str, Any]], problems: Sequence[Problem]) -> None:
         check_golds(rewards, problems[:GENERATED] if isinstance(problems, LazyProblems) else problems)
+
+
+class UnfitProblems:
+    """Applies data.unfit, and remembers the rows that were left out of each split."""
+
+    def __init__(self, policy: Literal["error", "drop"]) -> None:
+        self._policy = policy
+        self.dropped: dict[str, list[UnfitRow]] = {}
+
+    def usable(
+        self, split: str, problems: Sequence[Problem], check: Check, *, unread: Sequence[UnfitRow] = ()
+    ) -> Sequence[Problem]:
+        """Return the problems that `check` accepts. split: a section of `data`, or another key that names rows.
+        unread: rows of the split that did not even become problems.
+
+        Raise DataError, with all unfit rows, if data.unfit is "error" and there is one, or if no problem is left.
+        """
+        unfit, kept = [*unread], problems
+        if _refusal(check, problems) is not None:
+            refusals = [(problem, _refusal(check, [problem])) for problem in problems]
+            kept = [problem for problem, refusal in refusals if refusal is None]
+            unfit += [_unfit_row(problem, refusal) for problem, refusal in refusals if refusal is not None]
+        if unfit and (self._policy == "error" or not kept):
+            what = split if "." in split else f"data.{split}"
+            message = unfit_message(unfit, total=len(problems) + len(unread), what=what)
+            if len({problem.origin for problem in problems}) > 1:
+                message += (
+                    " If each source has rewards of its own, bind them to it, as in rewards: {code_tests: {sources: "
+                    "[code_tasks]}}."
+                )
+            raise DataError(message)
+        if unfit:
+            self.dropped[split] = [*self.dropped.get(split, ()), *unfit]
+        return kept
+
+
+def _refusal(check: Check, problems: Sequence[Problem]) -> str | None:
+    """Return why the check refuses the problems; None if it accepts them."""
+    try:
+        check(problems)
+    except (DataError, ModelError) as error:
+        return str(error)
+    return None
+
+
+def _unfit_row(problem: Problem, refusal: str) -> UnfitRow:
+    line = f" (line {problem.meta['line']})" if "line" in problem.meta else ""
+    return UnfitRow(f"problem {problem.id!r}{line}", refusal, short(problem.answer))
 
 
 def accept(problems: Sequence[Problem]) -> None:

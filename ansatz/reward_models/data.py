@@ -25,9 +25,8 @@ from ansatz.evaluate.responses import Response
 from ansatz.loop.context import RunContext
 from ansatz.loop.pair_rounds import check_lengths, usable_rows
 from ansatz.loop.rendering import LengthChecker
-from ansatz.loop.run_sources import RunSources
+from ansatz.loop.run_sources import Check, RunSources
 from ansatz.loop.selection import sample_responses
-from ansatz.loop.unfit import Check
 from ansatz.models.load import Policy
 from ansatz.reward_models.labelled_responses import (
     LabelledGroup,

@@ -12,7 +12,7 @@ from toy_runs import toy_config
 from ansatz.data.store import read_problems
 from ansatz.errors import DataError
 from ansatz.loop.pipeline import run_pipeline
-from ansatz.loop.unfit import UnfitProblems
+from ansatz.loop.run_sources import UnfitProblems
 from ansatz.track.report import write_report
 from ansatz.types import Problem
 

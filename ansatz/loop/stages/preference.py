@@ -35,12 +35,11 @@ from ansatz.loop.pair_rounds import (
     usable_rows,
 )
 from ansatz.loop.rendering import PromptRenderer
-from ansatz.loop.run_sources import RunSources, accept
+from ansatz.loop.run_sources import Check, RunSources, accept
 from ansatz.loop.selection import PAIRS_FILE, sampling_seconds, write_taught
 from ansatz.loop.stages.sft import evaluate_output, update_timed
 from ansatz.loop.stages.stage import Stage
 from ansatz.loop.training_stage import TrainingStage, training_stage
-from ansatz.loop.unfit import Check
 from ansatz.models.reader import Reader
 from ansatz.objectives.preference_objective import PreferenceObjective, build_preference_objective
 from ansatz.registry import bind, settings_of, suggest
