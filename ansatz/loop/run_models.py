@@ -9,10 +9,10 @@ from ansatz.config.load import load_run
 from ansatz.config.schema import Config
 from ansatz.errors import ConfigError
 from ansatz.links import check_no_links
-from ansatz.loop.kept_checkpoints import best_checkpoint
 from ansatz.loop.run_folder import read_done
 from ansatz.loop.run_record import is_run_folder
 from ansatz.loop.stages.plan import planned_stages
+from ansatz.loop.step_edges import best_checkpoint
 from ansatz.train.checkpoint import list_checkpoints
 
 

@@ -18,8 +18,9 @@ from ansatz.errors import CheckpointError, ClusterLost, StorageError
 from ansatz.files import not_written, remedy
 from ansatz.loop.held_run import ORIGIN, HeldRun
 from ansatz.loop.interrupts import Interrupts
-from ansatz.loop.kept_checkpoints import best_checkpoint, best_step, is_best
 from ansatz.track.base import TrackerLike
+from ansatz.track.checked_rows import read_evaluations
+from ansatz.track.runs import best_evaluation
 from ansatz.train import checkpoint
 from ansatz.train.trainer import Checkpointed
 
@@ -114,7 +115,7 @@ class EdgeSaver:
         the last checkpoint could not be written."""
         step, settings = self._edge.step, self._settings
         due = last or self._failures > 0 or step % settings.every == 0
-        if due or (settings.best and is_best(self._folder, step)):
+        if due or (settings.best and _is_best(self._folder, step)):
             self.save(again=last)
 
     def save(self, *, again: bool = False) -> None:
@@ -195,7 +196,7 @@ class EdgeSaver:
 
     def _also_kept(self, steps: Sequence[int]) -> set[int]:
         """Return the checkpoints that are kept besides the newest: for rollbacks, and the best."""
-        best = best_step(self._folder, steps) if self._settings.best else set[int]()
+        best = _best_step(self._folder, steps) if self._settings.best else set[int]()
         whole = [step for step in steps if checkpoint.is_resumable(checkpoint.path_of(self._folder, step))]
         return best.union(self._for_rollback(whole))
 
@@ -207,3 +208,25 @@ class EdgeSaver:
         whole = [step for step, path in paths.items() if checkpoint.is_resumable(path)]
         for step in {*paths} - {whole[-1], *self._for_rollback(whole)}:
             checkpoint.keep_weights(paths[step])
+
+
+def best_checkpoint(folder: Path) -> Path | None:
+    """Return the checkpoint of a stage with the best held-out score; None if no checkpoint has been evaluated."""
+    steps = _best_step(folder, _steps(folder))
+    return checkpoint.path_of(folder, steps.pop()) if steps else None
+
+
+def _is_best(folder: Path, step: int) -> bool:
+    """Tell whether the policy after a step is evaluated, and better than at all steps with a checkpoint."""
+    return step in _best_step(folder, {*_steps(folder), step})
+
+
+def _best_step(folder: Path, steps: Collection[int]) -> set[int]:
+    """Return the step with the best held-out score of the stage; empty if none of these steps has been evaluated."""
+    rows = read_evaluations(folder / "evaluations.jsonl")
+    best = best_evaluation((row for row in rows if row["stage"] == folder.name), steps)
+    return set() if best is None else {best["step"]}
+
+
+def _steps(folder: Path) -> list[int]:
+    return [checkpoint.step_of(path) for path in checkpoint.list_checkpoints(folder)]

@@ -152,7 +152,7 @@ def training_stage(
         samples_keep=config.save.samples_keep,
     )
     watch = _start_watch(watchdog, trainer, tracker, folder, state_after(rollbacks, state.get(STATE)))
-    for_rollback = 3 if watch is not None and watch.can_roll_back else 0  # `kept_checkpoints.steps_for_rollback`
+    for_rollback = 3 if watch is not None and watch.can_roll_back else 0  # `watch.steps_for_rollback`
     check_space(folder, trainer, config.save, for_rollback=for_rollback)
     edges = EdgeSaver(
         folder,

@@ -16,7 +16,6 @@ from typing import Any
 from ansatz.config.stage_list import derived_seed
 from ansatz.config.watchdog import WatchdogSection
 from ansatz.errors import CheckpointError, RunStopped
-from ansatz.loop.kept_checkpoints import rollback_target, steps_for_rollback
 from ansatz.track.base import TrackerLike
 from ansatz.track.rollbacks import Rollback, read_rollbacks, set_aside, write_rollbacks
 from ansatz.track.rules import rules_of
@@ -170,6 +169,29 @@ class StageWatch:
         text = f"the watchdog stops the run{why}: {decision.cause.text}"
         self._tracker.event(step, "stop", text, rule=rule.name)
         return text
+
+
+def rollback_target(steps: Sequence[int], *, first_bad_step: int) -> int:
+    """Return the step of the newest checkpoint from before the bad steps; 0, the start of the stage, if there is none.
+
+    The policy of the checkpoint of step c samples the rollouts of step c + 1, so c + 1 must come before the first bad
+    step. steps: the steps with a checkpoint, in rising order.
+    """
+    return max((step for step in steps if step + 1 < first_bad_step), default=0)
+
+
+def steps_for_rollback(steps: Sequence[int], *, step: int, window: int, near_best: int) -> set[int]:
+    """Return the checkpoints to keep for rollbacks after `step`, by alarms over at most `window` steps: up to three.
+
+    The first is the target of an alarm in the next step. The second is the oldest one that is still too new for this:
+    without it, frequent checkpoints would be removed before they are old enough, and the first would never be replaced.
+    The third is the target of an alarm about a metric that falls. near_best: the first step of the last window with
+    that metric near its best; 0 without one.
+    """
+    old_enough = [known for known in steps if known + 1 < step + 2 - window]
+    newer = [known for known in steps if known + 1 >= step + 2 - window]
+    before_fall = [known for known in steps if known < near_best]
+    return {*old_enough[-1:], *newer[:1], *before_fall[-1:]}
 
 
 def stop_error(step: int, sentence: str, *, run_dir: Path, best: Path | None) -> RunStopped:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansatz.loop.kept_checkpoints import rollback_target, steps_for_rollback
+from ansatz.loop.watch import rollback_target, steps_for_rollback
 
 
 def test_a_rollback_returns_to_a_policy_that_was_sampled_before_the_bad_steps():

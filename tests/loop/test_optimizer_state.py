@@ -19,10 +19,10 @@ from ansatz.locks import FolderLock
 from ansatz.loop import pipeline
 from ansatz.loop.held_run import HeldRun
 from ansatz.loop.interrupts import Interrupts
-from ansatz.loop.kept_checkpoints import steps_for_rollback
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.run_folder import resume_config
 from ansatz.loop.step_edges import EdgeSaver
+from ansatz.loop.watch import steps_for_rollback
 from ansatz.train import checkpoint
 
 SHORT: dict[str, Any] = {
