@@ -15,8 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from ansatz import own_clock, process
 from ansatz.config.schema import Config
-from ansatz.config.watchdog import WatchdogSection
-from ansatz.data.curriculum import CurriculumSettings
+from ansatz.data.curriculum import curriculum_settings
 from ansatz.data.cursor import ProblemStream
 from ansatz.errors import AlignmentError, ClusterLost, ConfigError, RewardError
 from ansatz.links import list_folders, remove
@@ -25,12 +24,11 @@ from ansatz.loop.context import RunContext
 from ansatz.loop.disk import check_space
 from ansatz.loop.held_run import ORIGIN
 from ansatz.loop.step_edges import EdgeSaver, StageFiles, StageState
-from ansatz.loop.watch import STATE, StageWatch, apply_rollbacks, noise_seed, state_after, stop_error
+from ansatz.loop.watch import StageWatch, apply_rollbacks, noise_seed, start_watch, stop_error
 from ansatz.track.base import TrackerLike
 from ansatz.track.tracker import Tracker
-from ansatz.track.watchdog import WatchState
 from ansatz.train import checkpoint
-from ansatz.train.trainer import TRAINING, Checkpointed, Skipped, Trainer, trains_policy
+from ansatz.train.trainer import TRAINING, Checkpointed, Skipped, Trainer
 from ansatz.types import Group, Problem
 
 SKIPPED_KEPT = 5
@@ -110,7 +108,7 @@ class TrainingStage(Generic[AnyTrainer]):
             return
         self.watch.roll_back_if_due(step)
         sentence = self.watch.sentence_of_stop(step)
-        self.edges.end_step(step, functools.partial(_with_watch, stage_state, self.watch.state), stage_files)
+        self.edges.end_step(step, self.watch.added_to(stage_state), stage_files)
         if sentence is not None:
             self.edges.save(again=True)
             raise stop_error(step, sentence, run_dir=self.config.run_dir, best=self.edges.best)
@@ -133,15 +131,17 @@ def training_stage(
     trainer: AnyTrainer,
     problems: Sequence[Problem],
     total_steps: int,
-    curriculum: CurriculumSettings | None = None,
-    watchdog: WatchdogSection | None = None,
+    in_rl: bool = False,
 ) -> Iterator[TrainingStage[AnyTrainer]]:
     """Yield the stage at its start, or at the latest checkpoint in its folder. Its tracker is closed at the end.
 
     If a resumed run may succeed after an error, the last step edge is saved before the stage ends. config: the recipe
     of `context`, except for settings that a stage may replace: `sft` in rejection sampling, the path of its critic.
+    in_rl: the stage takes its problems as data.curriculum says, and has the watchdog.
     """
     rollbacks = apply_rollbacks(folder)  # all so far; removes checkpoints that the last one dropped
+    given = config.data.curriculum if in_rl else None
+    curriculum = None if given is None else curriculum_settings(given)
     stream = ProblemStream(problems, seed=config.seed, curriculum=curriculum, in_order=config.data.order == "file")
     step, state = _restore(context, folder, trainer, stream, total_steps=total_steps)
     tracker = Tracker(
@@ -151,7 +151,7 @@ def training_stage(
         total_steps=total_steps,
         samples_keep=config.save.samples_keep,
     )
-    watch = _start_watch(watchdog, trainer, tracker, folder, state_after(rollbacks, state.get(STATE)))
+    watch = start_watch(config.watchdog, folder, trainer, tracker, rollbacks, state) if in_rl else None
     for_rollback = 3 if watch is not None and watch.can_roll_back else 0  # `watch.steps_for_rollback`
     check_space(folder, trainer, config.save, for_rollback=for_rollback)
     edges = EdgeSaver(
@@ -185,14 +185,6 @@ def training_stage(
                 at_end=at_end,
             )
         tracker.flush()
-
-
-def _start_watch(
-    watchdog: WatchdogSection | None, trainer: Checkpointed, tracker: Tracker, folder: Path, state: WatchState
-) -> StageWatch | None:
-    if watchdog is None or not trains_policy(trainer):
-        return None
-    return StageWatch(watchdog, folder=folder, trainer=trainer, tracker=tracker, state=state)
 
 
 @contextmanager
@@ -231,10 +223,6 @@ def _restore(
             f"A run can be extended, not shortened: set the steps to {step} or more."
         )
     return step, {name: value for name, value in state.items() if name != ORIGIN}
-
-
-def _with_watch(stage_state: StageState, state: WatchState) -> dict[str, Any]:
-    return {**stage_state(), STATE: state.to_json()}
 
 
 def _store_skipped(folder: Path, tracker: TrackerLike, num_in_step: Counter[int], skipped: Skipped) -> None:

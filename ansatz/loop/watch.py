@@ -8,7 +8,7 @@ starts from the same checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from ansatz.track.rollbacks import Rollback, read_rollbacks, set_aside, write_ro
 from ansatz.track.rules import rules_of
 from ansatz.track.watchdog import WatchDecision, WatchState, observe
 from ansatz.train import checkpoint
-from ansatz.train.trainer import Trainer
+from ansatz.train.trainer import Checkpointed, Trainer, trains_policy
 
 STATE = "watchdog"
 """The key of the watchdog's state in a checkpoint."""
@@ -60,7 +60,25 @@ def _rollbacks_before(path: Path) -> int:
     return int(checkpoint.loop_state(path).get(STATE, {}).get("rollbacks", 0))
 
 
-def state_after(rollbacks: Sequence[Rollback], saved: Mapping[str, Any] | None) -> WatchState:
+def start_watch(
+    section: WatchdogSection,
+    folder: Path,
+    trainer: Checkpointed,
+    tracker: TrackerLike,
+    rollbacks: Sequence[Rollback],
+    saved: Mapping[str, Any],
+) -> StageWatch | None:
+    """Return the watchdog of a stage; None if the trainer has no policy.
+
+    rollbacks: all of the stage so far. saved: the state of the stage in the checkpoint that is resumed; else empty.
+    """
+    if not trains_policy(trainer):
+        return None
+    state = _state_after(rollbacks, saved.get(STATE))
+    return StageWatch(section, folder=folder, trainer=trainer, tracker=tracker, state=state)
+
+
+def _state_after(rollbacks: Sequence[Rollback], saved: Mapping[str, Any] | None) -> WatchState:
     """Return the state at the start of a stage. saved: in the checkpoint; None at the start or without a watchdog."""
     state = WatchState() if saved is None else WatchState.from_json(saved)
     if len(rollbacks) <= state.rollbacks:
@@ -91,6 +109,11 @@ class StageWatch:
         self._folder, self._trainer, self._tracker = folder, trainer, tracker
         self._pending: WatchDecision | None = None
         trainer.set_lr_scale(state.lr_scale)
+
+    def added_to(self, stage_state: Callable[[], Mapping[str, Any]]) -> Callable[[], dict[str, Any]]:
+        """Return a function that makes the state of the stage with the present state of the watchdog in it."""
+        state = self.state
+        return lambda: {**stage_state(), STATE: state.to_json()}
 
     @property
     def can_roll_back(self) -> bool:

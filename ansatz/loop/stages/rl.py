@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ansatz.config.schema import REWARD_MODEL, Config
-from ansatz.data.curriculum import curriculum_settings
 from ansatz.errors import ConfigError, RewardError
 from ansatz.loop.collect import StepData
 from ansatz.loop.context import RunContext
@@ -82,7 +81,6 @@ class RlStage(Stage):
             temperature=config.rollout.temperature,  # training divides the logits by it as the sampler does
             kind=self.spec(config),
         )
-        recipe = config.data.curriculum
         stage = training_stage(
             context,
             config,
@@ -90,8 +88,7 @@ class RlStage(Stage):
             trainer=trainer,
             problems=context.sources.problems("train"),
             total_steps=config.train.steps,
-            curriculum=None if recipe is None else curriculum_settings(recipe),
-            watchdog=config.watchdog,  # rules on metrics that warn, lower the learning rate, roll back or stop
+            in_rl=True,  # with a curriculum, and a watchdog that warns, lowers the learning rate, rolls back or stops
         )
         evaluator = context.evaluator(trainer)
         with closing(trainer), stage as running:
