@@ -19,13 +19,13 @@ from itertools import groupby
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
-from ansatz.end_of_turn import end_of_turn
 from ansatz.types import Prompt
 from ansatz.visible import whole
 
 _HIDDEN, _OURS = 0xF0000, 0x100000
 """The planes of private characters for stand-ins, and for markers that a template wrote."""
 _ROLES = (("user", "Q1"), ("assistant", "A1"), ("user", "Q2"))
+_RESPONSE = "ANSWER"
 _TAG = r"/?(?:[sS]|0x[0-9A-Fa-f]{2}|[0-9]*+[^\W\d_][\w\u2581:.-]{1,80}+)>"
 _BRACKET = r"/?[A-Za-z]?[A-Z][A-Z_0-9]{2,40}\]|(?:unused|control|reserved)_?[0-9]++\]|[|@][\w\u2581 :.-]{1,80}+[|@]\]"
 _COMMON = re.compile(
@@ -218,6 +218,28 @@ def special_tokens(tokenizer: Any) -> SpecialTokens:
         return known[1]
     except TypeError:  # a tokenizer of another kind, which cannot be a key
         return SpecialTokens(tokenizer)
+
+
+def end_of_turn(tokenizer: Any) -> int | None:
+    """Return the id of the special token that the chat template writes after a response, such as <|im_end|>.
+
+    It is often another one than the tokenizer's end token: a base model of Qwen2.5 has <|endoftext|>, and Gemma has
+    <eos>. Without it, a response would continue with a user's turn that the policy makes up.
+
+    None without a chat template, if the template refuses two plain turns, or if no special token follows a response.
+    """
+    if not tokenizer.chat_template:
+        return None
+    turns = [{"role": "user", "content": "QUESTION"}, {"role": "assistant", "content": _RESPONSE}]
+    try:
+        text = tokenizer.apply_chat_template(turns, tokenize=False)
+    except Exception:  # a template is a program, which can raise anything; rendering a prompt reports it
+        return None
+    after = text.rpartition(_RESPONSE)[2] if isinstance(text, str) else ""
+    special = {token: added.content for token, added in tokenizer.added_tokens_decoder.items() if added.special}
+    ids = tokenizer.encode(after, add_special_tokens=False)
+    # The text is compared too, because a tokenizer can have a special token for words that it does not know.
+    return next((token for token in ids if special.get(token, "") in after and token in special), None)
 
 
 def _reserved(tokenizer: Any) -> dict[int, Any]:

@@ -112,8 +112,8 @@ def _with_copies(template: Template, folder: Path, *, begin: str = "") -> Templa
 def write_generation_config(folder: Path, config: Config) -> None:
     """Write the sampling of the run's evaluations, with the end tokens that the model had before. With a chat template,
     the token that ends a turn is an end token too: the policy was trained to end its responses by it."""
-    from ansatz.end_of_turn import end_of_turn
     from ansatz.models.load import load_tokenizer
+    from ansatz.special_tokens import end_of_turn
 
     path = folder / "generation_config.json"
     before = read_object(path, error=ModelError, advice="Remove the file.") if path.is_file() else {}

@@ -21,12 +21,11 @@ from ansatz_verify.grade import verify
 from ansatz_verify.marks import Mode
 from ansatz_verify.pool import WorkerPool
 
-from ansatz.end_of_turn import end_of_turn
 from ansatz.errors import DataError
 from ansatz.evaluate.estimators import vote
 from ansatz.prompts.answer_only import guess_of
 from ansatz.rewards.base import Grader
-from ansatz.special_tokens import special_tokens
+from ansatz.special_tokens import end_of_turn, special_tokens
 from ansatz.types import ORIGIN, TEMPLATE, Finish, Problem, Reason, Rollout, Verdict, gold_value, joined_golds
 
 MODES: tuple[Mode, ...] = ("strict", "anchored", "last_number")

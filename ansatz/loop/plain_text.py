@@ -11,12 +11,11 @@ from array import array
 from collections.abc import Sequence
 
 from ansatz.data.keyed_random import KeyedRandom
-from ansatz.end_of_turn import end_of_turn
 from ansatz.errors import DataError
 from ansatz.loop.context import RunContext
 from ansatz.models.reader import reader_of
 from ansatz.prompts.render import Demonstration
-from ansatz.special_tokens import special_tokens
+from ansatz.special_tokens import end_of_turn, special_tokens
 from ansatz.types import Problem, Prompt
 
 IDS = "ids"

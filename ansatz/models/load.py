@@ -27,7 +27,6 @@ from safetensors import safe_open
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from ansatz.end_of_turn import end_of_turn
 from ansatz.errors import ModelError, failures_as, one_line
 from ansatz.hub import model_folder
 from ansatz.json_text import read_object
@@ -36,6 +35,7 @@ from ansatz.models import attention, four_bit, layer_operations
 from ansatz.models.families import DEQUANTIZED, check_family, max_context, quantization, sliding_window
 from ansatz.models.packing import ROUND_FLOAT32_ON_CPU, ROUND_TOKENS, pack
 from ansatz.models.threads import parallel_microbatches, tokens_of_each
+from ansatz.special_tokens import end_of_turn
 from ansatz.trial import check_trial
 from ansatz.visible import say
 

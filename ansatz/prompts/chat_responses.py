@@ -18,11 +18,10 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from ansatz.config.chat import ChatTemplate
-from ansatz.end_of_turn import end_of_turn
 from ansatz.errors import ModelError
 from ansatz.prompts.chat import EMPTY_THOUGHT, THOUGHT, THOUGHT_END, ChatRenderer, shows, shows_calls
 from ansatz.prompts.tokenizer import Tokenizer, ids_of_parts
-from ansatz.special_tokens import special_tokens
+from ansatz.special_tokens import end_of_turn, special_tokens
 from ansatz.types import Problem
 
 Message = Mapping[str, Any]

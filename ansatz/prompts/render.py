@@ -13,13 +13,12 @@ from itertools import groupby
 from typing import Any
 
 from ansatz.config.chat import ChatTemplate, Template
-from ansatz.end_of_turn import end_of_turn
 from ansatz.errors import DataError, ModelError
 from ansatz.prompts.chat import ChatRenderer, spelled_out
 from ansatz.prompts.chat_responses import Part, all_responses, last_response, response_tokens
 from ansatz.prompts.templates import QUESTION, template_text, with_shots
 from ansatz.prompts.tokenizer import Tokenizer
-from ansatz.special_tokens import special_tokens
+from ansatz.special_tokens import end_of_turn, special_tokens
 from ansatz.types import Problem, Prompt
 
 

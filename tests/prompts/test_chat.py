@@ -8,10 +8,10 @@ from chat_families import tokenizer as family_tokenizer
 
 from ansatz.cli.opened_model import template_of
 from ansatz.config.chat import ChatTemplate
-from ansatz.end_of_turn import end_of_turn
 from ansatz.errors import ModelError
 from ansatz.prompts.render import render
 from ansatz.prompts.templates import STEP_BY_STEP
+from ansatz.special_tokens import end_of_turn
 from ansatz.types import Problem
 from tools.families import tokenizer
 
