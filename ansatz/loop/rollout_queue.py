@@ -1,13 +1,14 @@
 """The rollout queue: issues the tickets of a step before it is due, and gathers their groups when it is.
 
-With a lag of k, up to k + 1 steps are open at the same time (`loop.lag`). Everything that decides about a step
-happens in an order that depends only on steps: the problems of step s are taken right after the outcomes of step
-s - 1 - k have been observed, and its rounds of dynamic sampling and greedy baselines are sampled while the loop waits
-for it, with the newest weights. When and where a ticket is sampled changes no result.
+With a lag of k, up to k + 1 steps are open at the same time. Everything that decides about a step happens in an order
+that depends only on steps: the problems of step s are taken right after the outcomes of step s - 1 - k have been
+observed, and its rounds of dynamic sampling and greedy baselines are sampled while the loop waits for it, with the
+newest weights. When and where a ticket is sampled changes no result.
 
-The version of weights is the step that they were published after, as in tickets. A version that is pinned stays in the
-weight store; each open step pins its own version, and the queue pins the newest. A step edge is the moment between two
-steps that a checkpoint can capture (`loop.step_edges`).
+The version of weights is the step that they were published after, as in tickets. Without a lag, a step is sampled with
+the weights that it updates. A version that is pinned stays in the weight store; each open step pins its own version,
+and the queue pins the newest. A step edge is the moment between two steps that a checkpoint can capture
+(`loop.step_edges`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from ansatz.loop.collect import StepCollector, StepData
-from ansatz.loop.lag import weights_version_for
 from ansatz.loop.ledger import Ledger
 from ansatz.models.weights import WeightSource
 from ansatz.rollout.base import ResponseSource, Sampling
@@ -292,6 +292,15 @@ class RolloutQueue:
         if self._store is not None:
             self._store.release(version)
             self._weights = {kept: self._weights[kept] for kept in self._store.versions()}
+
+
+def weights_version_for(step: int, *, lag: int) -> int:
+    """Return the version that samples a step, counted from 1: the step after which its weights were published.
+
+    With lag 2, steps 1, 2 and 3 are sampled with the weights after step 0, and step 4 with those after step 1.
+    Example: `weights_version_for(4, lag=2)` is 1.
+    """
+    return max(0, step - 1 - lag)
 
 
 class _Rounds:

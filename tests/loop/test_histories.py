@@ -21,8 +21,8 @@ import pytest
 from pool_workers import LIMITS, Workers, collect, probe, rollouts_of, ticket, weights
 
 from ansatz.errors import RolloutError
-from ansatz.loop.lag import weights_version_for
 from ansatz.loop.ledger import Ledger
+from ansatz.loop.rollout_queue import weights_version_for
 from ansatz.rollout.pool import Pool
 from ansatz.rollout.ticket import Landed, Ticket, TicketKey
 

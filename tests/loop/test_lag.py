@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ansatz.loop.lag import weights_version_for
+from ansatz.loop.rollout_queue import weights_version_for
 
 
 def test_the_versions_of_a_lag_of_two() -> None:
