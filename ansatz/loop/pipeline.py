@@ -29,7 +29,7 @@ from ansatz.loop.builders import graders_of
 from ansatz.loop.context import Output, RunContext
 from ansatz.loop.held_run import ORIGIN, HeldRun, record_or_verify_inputs
 from ansatz.loop.interrupts import Interrupts
-from ansatz.loop.model_names import with_commits
+from ansatz.loop.model_recipe import with_commits
 from ansatz.loop.run_folder import check_run_dir, prepare_run_dir, read_done, write_config, write_done
 from ansatz.loop.run_record import RunRecord, read_record, recorded_end, resumed_record
 from ansatz.loop.run_sources import RunSources
