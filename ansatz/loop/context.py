@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ansatz.config.chat import Template
 from ansatz.config.schema import REWARD_MODEL, Config, ScheduleSection, TrainSection
@@ -31,9 +31,6 @@ from ansatz.train.checkpoint import is_resumable
 from ansatz.train.placement import has_exact_weights
 from ansatz.train.trainer import Trainer
 
-if TYPE_CHECKING:
-    from ansatz.loop.stages.plan import PlannedStage
-
 
 class Output(NamedTuple):
     """The output of a finished stage. folder: its name in the run, such as "rl_2". path: of the output within it."""
@@ -48,11 +45,10 @@ class RunContext:
 
     sources: the inputs. outputs: of the stages that are done, in order. start_model: the model folder of the policy at
     the start of the running entry of the list of stages. bases: the base model of the adapters in a folder of the run.
-    graders: for training and for evaluations. stages: the plan of the run. held: the run's folder, which `run_pipeline`
-    sets when this process has locked it.
+    graders: for training and for evaluations. held: the run's folder, which `run_pipeline` sets when this process has
+    locked it.
     """
 
-    stages: Sequence[PlannedStage]
     held: HeldRun
     watch_trainer: Callable[[Any, Path, Any], object]
 

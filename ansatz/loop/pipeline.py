@@ -83,21 +83,21 @@ def run_pipeline(
         # Rewards by a reward model that the run has yet to train are added for RL (`RunContext.rl_grader`).
         grader, for_evaluation = graders = graders_of(config)
         context = RunContext(sources, workplace, graders, console=console, interrupts=interrupts)
-        context.stages, context.watch_trainer = planned_stages(config), watch_trainer
+        stages, context.watch_trainer = planned_stages(config), watch_trainer
         with folder_lock(run_dir) as lock, grader, for_evaluation, closing(workplace):
             if resume:
-                record = _prepare_resume(context, allow_changes=allow_changes)
+                record = _prepare_resume(context, stages, allow_changes=allow_changes)
             else:
                 record = prepare_run_dir(run_dir, config, fresh=fresh)
                 notes += [f"The first {text}" for text in sources.shown]
-            _announce(context, notes)  # now that there is a folder for its log
+            _announce(context, stages, notes)  # now that there is a folder for its log
             context.held = HeldRun(lock, record.identities)
             write_config(config, run_dir)
             if not resume:
                 write_text(run_dir / SHOWN_TEXTS, "\n\n".join(sources.shown) + "\n")
             with recorded_end(run_dir, record):
                 try:
-                    _run_stages(context)
+                    _run_stages(context, stages)
                 except RunStopped:
                     if report is not None:
                         report(run_dir)
@@ -108,9 +108,9 @@ def run_pipeline(
     return run_dir
 
 
-def _prepare_resume(context: RunContext, *, allow_changes: bool) -> RunRecord:
+def _prepare_resume(context: RunContext, stages: Sequence[PlannedStage], *, allow_changes: bool) -> RunRecord:
     """Check that the rest of a run can be continued. Write and return its record."""
-    config, run_dir, stages = context.config, context.config.run_dir, context.stages
+    config, run_dir = context.config, context.config.run_dir
     _check_resumable(stages, run_dir)
     is_done = [_is_done(entry, run_dir) for entry in stages]
     read_by = partial(last_reader, stages, is_done)
@@ -125,11 +125,11 @@ def _prepare_resume(context: RunContext, *, allow_changes: bool) -> RunRecord:
     return record
 
 
-def _announce(context: RunContext, notes: Sequence[str]) -> None:
+def _announce(context: RunContext, stages: Sequence[PlannedStage], notes: Sequence[str]) -> None:
     if context.console is not None:
         for note in notes:
             context.console.note(note)
-        context.console.plan(*_plan(context.config, context.stages))
+        context.console.plan(*_plan(context.config, stages))
 
 
 def _plan(config: Config, planned: Sequence[PlannedStage]) -> tuple[str, dict[str, int | None]]:
@@ -147,8 +147,8 @@ def _plan(config: Config, planned: Sequence[PlannedStage]) -> tuple[str, dict[st
     return text, stages
 
 
-def _run_stages(context: RunContext) -> None:
-    for entry in context.stages:
+def _run_stages(context: RunContext, stages: Sequence[PlannedStage]) -> None:
+    for entry in stages:
         with context.at(entry.config) as of_entry:
             for name in entry.folders:
                 output = _run_stage(entry.stage, of_entry, context.config.run_dir / name)

@@ -78,7 +78,7 @@ def test_a_finished_run_that_may_not_be_resumed_stays_finished(run: Path, monkey
 def test_a_run_that_ends_early_records_its_state_the_reason_and_what_resumes_it(
     run: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, state: str, sentence: str
 ):
-    def fail(_: object) -> None:
+    def fail(*_: object) -> None:
         assert end_of(run) is None
         raise error
 

@@ -14,7 +14,7 @@ from ansatz.links import check_no_links
 from ansatz.loop.builders import built_tokenizer, model_builder
 from ansatz.loop.context import RunContext
 from ansatz.loop.run_sources import RunSources
-from ansatz.loop.stages.plan import folder_names
+from ansatz.loop.stages.plan import folder_names, planned_stages
 from ansatz.loop.stages.stage import Stage
 from ansatz.loop.trainers import load_base
 from ansatz.models.four_bit import check_four_bit
@@ -72,7 +72,7 @@ class ModelStage(Stage):
             _write_continued(context, folder, adapter)
             path = str(folder)
         policy = context.policy(path)
-        for entry in context.stages:
+        for entry in planned_stages(config):
             entry.stage.check_problems(context.sources.at(entry.config), policy)
         num_problems = min(config.evaluate.problems, len(context.sources.problems("heldout")))
         if config.model.built:  # random weights rarely end a response, so each takes long and all are alike
