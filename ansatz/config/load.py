@@ -18,7 +18,6 @@ from pydantic_core import ErrorDetails
 from ansatz.config.chat import ChatTemplate, FewShotTemplate
 from ansatz.config.fields import as_mapping
 from ansatz.config.layers import laid_over, merge, merge_notes, spell_out
-from ansatz.config.own_model import with_own_model_defaults
 from ansatz.config.packaged import is_packaged, recipe_path, recipe_text
 from ansatz.config.paths import beside_recipe
 from ansatz.config.recipe import class_of, marked_recipe, recipe_keys, resolve, section_at, suggest_keys
@@ -225,7 +224,7 @@ def check(data: Mapping[str, Any], *, found_in: Path | None = None) -> Config:
             raise ConfigError(f"{key} = {value!r}: {problem}.")
     data = marked_recipe(_without_removed(data), found_in)
     try:
-        return resolve(with_own_model_defaults(data), found_in)
+        return resolve(data, found_in)
     except ValidationError as error:
         raise ConfigError(_sentences(error, recipe=class_of(data))) from error
 

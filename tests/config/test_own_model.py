@@ -6,7 +6,7 @@ from toy_runs import toy, toy_config, toy_recipe
 
 from ansatz.config import load_recipe, load_run
 from ansatz.config.load import check, dump
-from ansatz.config.own_model import with_own_model_defaults
+from ansatz.config.recipe import with_own_model_defaults
 from ansatz.errors import ConfigError
 
 NAMED = {"model": {"path": "some/model"}}
