@@ -38,8 +38,8 @@ def export(
     did. --best and a checkpoint also work for a run that is unfinished. Neither optimizer state nor master weights are
     copied. A repository that --push creates is private.
     """
-    from ansatz.config.load import load_run
-    from ansatz.loop.run_record import RUN_FILE, is_run_folder
+    from ansatz.config.load import RUN_FILE, load_run
+    from ansatz.loop.run_record import is_run_folder
 
     given, run = run, next((folder for folder in (run, *run.absolute().parents) if is_run_folder(folder)), run)
     if not is_run_folder(run):

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from ansatz.config.chat import ChatTemplate, Template
-from ansatz.config.load import dump
+from ansatz.config.load import RECIPE_FILE, dump
 from ansatz.config.schema import FIRST_STAGES, Config
 from ansatz.errors import PUBLISHED, ConfigError, ModelError
 from ansatz.files import file_digest, write_text
 from ansatz.json_text import read_object
 from ansatz.links import is_own_file, list_folders, open_file, read_text
-from ansatz.loop.run_record import RECIPE_FILE, read_record, record_of
+from ansatz.loop.run_record import read_record, record_of
 from ansatz.loop.stages.plan import folder_names, planned_stages
 from ansatz.model_config import TEXT_PART_OF
 from ansatz.prompts.chat import spelled_out

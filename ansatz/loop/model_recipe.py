@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from ansatz.config.chat import AUTO, Template
-from ansatz.config.load import load_recipe, load_run
+from ansatz.config.load import RECIPE_FILE, load_recipe, load_run
 from ansatz.config.schema import REWARD_MODEL, Config
 from ansatz.errors import ConfigError
 from ansatz.hub import local_folder, pinned
 from ansatz.loop.own_reward_model import LEARNED
-from ansatz.loop.run_record import RECIPE_FILE, is_run_folder
+from ansatz.loop.run_record import is_run_folder
 from ansatz.models.load import load_tokenizer
 from ansatz.prompts.templates import CHAT
 from ansatz.trust import FoundText

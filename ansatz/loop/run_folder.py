@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ansatz.config.load import dump, load_run
+from ansatz.config.load import RUN_FILE, dump, load_run
 from ansatz.config.schema import Config
 from ansatz.errors import CheckpointError, ConfigError
 from ansatz.files import write_text
 from ansatz.json_text import parse_json
 from ansatz.links import check_no_links, list_folder, read_bytes, remove
 from ansatz.locks import LOCK_FILE
-from ansatz.loop.run_record import RUN_FILE, RunRecord, is_marked, is_run_folder, record_of
+from ansatz.loop.run_record import RunRecord, is_marked, is_run_folder, record_of
 
 DONE_FILE = "done.json"
 

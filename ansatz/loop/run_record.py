@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ansatz import __version__
-from ansatz.config.load import RECIPE_FILE as RECIPE_FILE
-from ansatz.config.load import REMOVED
-from ansatz.config.load import RUN_FILE as RUN_FILE
+from ansatz.config.load import REMOVED, RUN_FILE
 from ansatz.config.schema import Config, flat_keys
 from ansatz.errors import AnsatzError, CheckpointError, ConfigError, RunInterrupted, RunStopped
 from ansatz.files import write_text
