@@ -11,9 +11,8 @@ from ansatz.config.schema import Config
 from ansatz.data.base import bind_source, load_problems
 from ansatz.errors import ConfigError
 from ansatz.loop.own_reward_model import rewards_before
-from ansatz.models.plan import recipe_shape
 from ansatz.models.reader import reader_of
-from ansatz.models.tiny import build_random_model, build_tiny_model, train_tokenizer
+from ansatz.models.tiny import build_random_model, build_tiny_model, recipe_shape, train_tokenizer
 from ansatz.prompts.chat import spelled_out
 from ansatz.prompts.templates import QUESTION, template_text
 from ansatz.registry import bind

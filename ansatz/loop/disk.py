@@ -10,7 +10,7 @@ from pathlib import Path
 from ansatz.config.schema import Config, SaveSection
 from ansatz.errors import ModelError, NoSpaceError
 from ansatz.links import make_folder
-from ansatz.models.plan import recipe_shape
+from ansatz.models.tiny import recipe_shape
 from ansatz.train.checkpoint import list_checkpoints
 from ansatz.train.trainer import Checkpointed
 

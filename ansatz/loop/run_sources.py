@@ -33,8 +33,8 @@ from ansatz.loop.builders import built_tokenizer, model_builder, source_problems
 from ansatz.loop.rendering import LengthChecker, PromptRenderer
 from ansatz.loop.run_folder import read_done
 from ansatz.loop.user_code import file_digests
-from ansatz.models.plan import recipe_shape
 from ansatz.models.reader import Reader, TextReader, reader_of
+from ansatz.models.tiny import recipe_shape
 from ansatz.rewards.grader import check_golds
 from ansatz.types import Problem
 

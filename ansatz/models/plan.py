@@ -1,4 +1,4 @@
-"""The facts about a recipe that the arithmetic of memory needs: the model's shape, the workload, the hardware."""
+"""The facts about a recipe that the arithmetic of memory needs: the workload and the hardware."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ from typing import Any
 import torch
 
 from ansatz.config.schema import REWARD_MODEL, Config
-from ansatz.config.toy import TINY
 from ansatz.errors import ConfigError
 from ansatz.models.known_models import ModelShape, model_shape
 from ansatz.models.load import compute_dtype
 from ansatz.models.lora import DEFAULT_RANK, check_targets, read_adapter
 from ansatz.models.memory import GIB, USABLE_FRACTION, Workload, adapter_parameters
 from ansatz.models.threads import parallel_microbatches, tokens_of_each, usable_cores
-from ansatz.models.tiny import build_tiny_model, tiny_shape
-from ansatz.registry import settings_of
+from ansatz.models.tiny import recipe_shape
 
 _HARDWARE = re.compile(r"(?:(\d+)\s*x\s*)?(?:(\d+)\s*x\s*)?(\d+(?:\.\d+)?)\s*(GiB|GB)", re.IGNORECASE)
 _COMMENT = re.compile(r"^#\s*Hardware:\s*+([^(\n]*)", re.MULTILINE)
@@ -58,20 +56,6 @@ def hardware_in(recipe: str) -> Hardware | None:
     """Return the hardware in the recipe's comment, such as "# Hardware: 8x80GiB"; None without such a comment."""
     match = _COMMENT.search(recipe)
     return parse_hardware(match[1]) if match else None
-
-
-def recipe_shape(config: Config) -> ModelShape:
-    """Return the shape of the model that the recipe loads or builds. Raise ModelError if it is not known."""
-    model, rollout = config.model, config.rollout
-    if model.path is None:
-        defaults = {name: setting.default for name, setting in settings_of(build_tiny_model).items()}
-        tiny = defaults | dict(model.tiny)
-        return tiny_shape(**{name: tiny[name] for name in (*TINY, "max_context")})
-    shape = model_shape(model.path)
-    if not model.toy:
-        return shape
-    context = rollout.max_prompt_tokens + rollout.max_response_tokens
-    return shape.at_toy_size(vocab_size=TINY["vocab_size"], max_context=context)
 
 
 def _critic_shape(config: Config, policy: ModelShape) -> ModelShape:

@@ -2,7 +2,7 @@
 known architecture at toy size.
 
 The result is an ordinary Hugging Face folder for AutoModelForCausalLM and AutoTokenizer. The same texts, settings and
-seed give the same bytes.
+seed give the same bytes. `recipe_shape` tells the shape of a recipe's model before it is built or loaded.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ from pydantic import Field
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from ansatz.config.fields import LARGEST
+from ansatz.config.schema import Config
+from ansatz.config.toy import TINY
 from ansatz.errors import ConfigError
 from ansatz.files import storage_errors
-from ansatz.models.known_models import ModelShape
+from ansatz.models.known_models import ModelShape, model_shape
+from ansatz.registry import settings_of
 
 SPECIAL_TOKENS = PAD, END = "<|pad|>", "<|end|>"  # in this order they get the first ids
 
@@ -107,6 +110,20 @@ def tiny_shape(*, vocab_size: int, num_heads: int, num_kv_heads: int, head_dim: 
             "with random weights. Use smaller sizes, or load a model with model.path."
         )
     return shape
+
+
+def recipe_shape(config: Config) -> ModelShape:
+    """Return the shape of the model that the recipe loads or builds. Raise ModelError if it is not known."""
+    model, rollout = config.model, config.rollout
+    if model.path is None:
+        defaults = {name: setting.default for name, setting in settings_of(build_tiny_model).items()}
+        tiny = defaults | dict(model.tiny)
+        return tiny_shape(**{name: tiny[name] for name in (*TINY, "max_context")})
+    shape = model_shape(model.path)
+    if not model.toy:
+        return shape
+    context = rollout.max_prompt_tokens + rollout.max_response_tokens
+    return shape.at_toy_size(vocab_size=TINY["vocab_size"], max_context=context)
 
 
 def build_random_model(

@@ -19,7 +19,7 @@ from ansatz.loop.held_run import HeldRun
 from ansatz.loop.interrupts import Interrupts
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.step_edges import EdgeSaver
-from ansatz.models.plan import recipe_shape
+from ansatz.models.tiny import recipe_shape
 from ansatz.train import checkpoint
 
 
