@@ -140,8 +140,7 @@ def write_chat_template(folder: Path, template: Template) -> None:
     as defaults.
     """
     from ansatz.models.save import add_to_chat_template, save_chat_template
-    from ansatz.prompts.chat import spelled_out
-    from ansatz.prompts.templates import QUESTION, whole_text
+    from ansatz.prompts.templates import QUESTION, spelled_out, whole_text
 
     given, template = template, spelled_out(template)
     if isinstance(template, ChatTemplate):

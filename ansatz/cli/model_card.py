@@ -18,8 +18,7 @@ from ansatz.links import is_own_file, list_folders, open_file, read_text
 from ansatz.loop.run_record import read_record, record_of
 from ansatz.loop.stages.plan import folder_names, planned_stages
 from ansatz.model_config import TEXT_PART_OF
-from ansatz.prompts.chat import spelled_out
-from ansatz.prompts.templates import QUESTION, whole_text
+from ansatz.prompts.templates import QUESTION, spelled_out, whole_text
 from ansatz.track.checked_rows import read_evaluations, read_metrics
 from ansatz.track.overlap import overlap
 from ansatz.track.runs import SHOWN_TEXTS

@@ -13,8 +13,7 @@ from ansatz.errors import ConfigError
 from ansatz.loop.own_reward_model import rewards_before
 from ansatz.models.reader import reader_of
 from ansatz.models.tiny import build_random_model, build_tiny_model, recipe_shape, train_tokenizer
-from ansatz.prompts.chat import spelled_out
-from ansatz.prompts.templates import QUESTION, template_text
+from ansatz.prompts.templates import QUESTION, spelled_out, template_text
 from ansatz.registry import bind
 from ansatz.rewards.grader import RewardGrader, build_grader
 from ansatz.types import Problem

@@ -12,10 +12,8 @@ from ansatz.environments.base import EnvironmentSpec, prompt_template
 from ansatz.environments.opened_problems import opening_error
 from ansatz.environments.openings import with_openings
 from ansatz.errors import ConfigError, ModelError
-from ansatz.prompts.chat import spelled_out
 from ansatz.prompts.render import Demonstration, render, render_demonstration
-from ansatz.prompts.templates import QUESTION, template_text
-from ansatz.prompts.tokenizer import Tokenizer
+from ansatz.prompts.templates import QUESTION, Tokenizer, spelled_out, template_text
 from ansatz.types import Problem, Prompt
 
 T = TypeVar("T")

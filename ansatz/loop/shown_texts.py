@@ -9,8 +9,8 @@ from itertools import islice
 from ansatz.config.chat import ChatTemplate
 from ansatz.config.stages.core import SftSection
 from ansatz.loop.run_sources import HasTokenizer, RunSources
-from ansatz.prompts.chat import EMPTY_THOUGHT, THOUGHT, THOUGHT_END, spelled_out
 from ansatz.prompts.render import show_demonstration, show_prompt
+from ansatz.prompts.templates import EMPTY_THOUGHT, THOUGHT, THOUGHT_END, spelled_out
 from ansatz.special_tokens import special_tokens
 from ansatz.types import SYSTEM_ROLES, Problem
 

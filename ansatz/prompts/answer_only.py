@@ -7,10 +7,8 @@ that rewards a guess does not teach reasoning.
 from __future__ import annotations
 
 from ansatz.config.chat import ChatTemplate, Template
-from ansatz.prompts.chat import ChatRenderer, spelled_out
 from ansatz.prompts.render import check_shows_all, prompt_ids
-from ansatz.prompts.templates import QUESTION, template_text
-from ansatz.prompts.tokenizer import Tokenizer
+from ansatz.prompts.templates import QUESTION, ChatRenderer, Tokenizer, spelled_out, template_text
 from ansatz.special_tokens import special_tokens
 from ansatz.types import Problem, Prompt
 

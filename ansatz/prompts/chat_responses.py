@@ -14,13 +14,12 @@ its rendering of the whole conversation.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby, pairwise
 from typing import Any, NamedTuple
 
 from ansatz.config.chat import ChatTemplate
 from ansatz.errors import ModelError
-from ansatz.prompts.chat import EMPTY_THOUGHT, THOUGHT, THOUGHT_END, ChatRenderer, shows, shows_calls
-from ansatz.prompts.tokenizer import Tokenizer, ids_of_parts
+from ansatz.prompts.templates import EMPTY_THOUGHT, THOUGHT, THOUGHT_END, ChatRenderer, Tokenizer, shows, shows_calls
 from ansatz.special_tokens import end_of_turn, special_tokens
 from ansatz.types import Problem
 
@@ -220,6 +219,24 @@ def _parts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Part]:
     if end_of_turn(tokenizer) is None:
         ids[-1].append(int(tokenizer.eos_token_id))
     return [Part(part, bool(index % 2)) for index, part in enumerate(ids)]
+
+
+def ids_of_parts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """Return the token ids of the parts of one hidden text (see `special_tokens`), without special tokens at its ends.
+
+    They are the ids of the whole text, cut where a part ends. If a token of the whole text spans the end of a part, or
+    the beginning of the text has other tokens when it stands alone, each part is tokenised by itself: the policy gets
+    the prompt alone, so the prompt must have the tokens that it has alone.
+    """
+    encode = special_tokens(tokenizer).encode
+    whole = encode("".join(texts))
+    ends = [0]
+    for beginning in accumulate(texts):
+        ids = encode(beginning)
+        if whole[: len(ids)] != ids:
+            return [encode(text) for text in texts]
+        ends.append(len(ids))
+    return [whole[start:end] for start, end in pairwise(ends)]
 
 
 def _up_to(end: str, text: str) -> str:

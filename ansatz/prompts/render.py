@@ -14,10 +14,8 @@ from typing import Any
 
 from ansatz.config.chat import ChatTemplate, Template
 from ansatz.errors import DataError, ModelError
-from ansatz.prompts.chat import ChatRenderer, spelled_out
 from ansatz.prompts.chat_responses import Part, all_responses, last_response, response_tokens
-from ansatz.prompts.templates import QUESTION, template_text, with_shots
-from ansatz.prompts.tokenizer import Tokenizer
+from ansatz.prompts.templates import QUESTION, ChatRenderer, Tokenizer, spelled_out, template_text, with_shots
 from ansatz.special_tokens import end_of_turn, special_tokens
 from ansatz.types import Problem, Prompt
 

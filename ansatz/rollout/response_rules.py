@@ -13,7 +13,7 @@ from ansatz.environments.base import EnvironmentSpec, Message, Observation
 from ansatz.environments.episode import Episode
 from ansatz.errors import ConfigError
 from ansatz.prompts.chat_responses import TurnRenderer
-from ansatz.prompts.tokenizer import Tokenizer
+from ansatz.prompts.templates import Tokenizer
 from ansatz.rollout.base import Sampling
 from ansatz.special_tokens import special_tokens
 from ansatz.types import Finish, Problem, Rollout

@@ -9,8 +9,8 @@ from chat_families import FAMILIES
 from chat_families import tokenizer as family_tokenizer
 
 from ansatz.config.chat import ChatTemplate
-from ansatz.prompts.chat import EMPTY_THOUGHT
 from ansatz.prompts.render import render, render_demonstration, show_demonstration, show_prompt
+from ansatz.prompts.templates import EMPTY_THOUGHT
 from ansatz.special_tokens import special_tokens
 from ansatz.types import Problem
 

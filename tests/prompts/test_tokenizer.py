@@ -4,7 +4,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from ansatz.prompts.tokenizer import ids_of_parts
+from ansatz.prompts.chat_responses import ids_of_parts
 
 WORDS = {"?": 0, "a": 1, "b": 2, "\u2581": 3, "ab": 4, "\u2581a": 5, "\u2581b": 6}
 

@@ -25,8 +25,7 @@ from ansatz.loop.context import RunContext
 from ansatz.loop.own_reward_model import check_own_critic, check_own_rewards
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.stage import Stage
-from ansatz.prompts.chat import spelled_out
-from ansatz.prompts.templates import check_unseen, read_shots, template_text
+from ansatz.prompts.templates import check_unseen, read_shots, spelled_out, template_text
 from ansatz.rewards.grader import sources_of
 from ansatz.track.overlap import overlap
 
