@@ -14,14 +14,12 @@ from ansatz.objectives import token_advantages
 from ansatz.objectives.advantages import ADVANTAGES
 from ansatz.objectives.coefficients import HIGHEST_ENTROPY_COEF, KL_CONTROLS
 from ansatz.objectives.components import Component, build_component
-from ansatz.objectives.corrections import CORRECTIONS
+from ansatz.objectives.corrections import CORRECTIONS, MASKS
 from ansatz.objectives.kl import KLS
-from ansatz.objectives.masks import MASKS
 from ansatz.objectives.objective import Objective
 from ansatz.objectives.presets import COMMON, DESCRIPTION, KEYS, PRESETS
 from ansatz.objectives.ratios import RATIOS
-from ansatz.objectives.surrogates import SURROGATES
-from ansatz.objectives.value import VALUES
+from ansatz.objectives.surrogates import SURROGATES, VALUES
 from ansatz.objectives.weights import WEIGHTS
 from ansatz.registry import Registry, describe_missing_file, load_attribute, number_problem, suggest
 from ansatz.trust import TrustedText, trusted

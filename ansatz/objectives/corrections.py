@@ -1,9 +1,12 @@
 """Corrections: a factor on each token's surrogate, without gradient. The denominators of the weights do not change.
 
-Axes: T response tokens. Sampler and trainer are two programs and compute slightly different log-probs. `truncate`,
-`mask_outside` and `drop_outside` correct for this with w = old / behavior. Their `level` is the unit of w: a
-"token", a "sequence" (the product over the rollout) or its "mean" (the geometric mean over the rollout). They always
+Axes: N rollouts, T response tokens. Sampler and trainer are two programs and compute slightly different log-probs.
+`truncate`, `mask_outside` and `drop_outside` correct for this with w = old / behavior. Their `level` is the unit of w:
+a "token", a "sequence" (the product over the rollout) or its "mean" (the geometric mean over the rollout). They always
 see all tokens that the policy sampled: the weight of a rollout must not depend on which of its tokens a mask rejects.
+
+Masks say which response tokens count at all: they are True at the tokens that they keep. Rejected tokens leave the
+denominators of the weights too.
 """
 
 from __future__ import annotations
@@ -14,10 +17,11 @@ import torch
 from torch import Tensor
 
 from ansatz.objectives import segments
-from ansatz.objectives.components import Clipped, ClippingFunction, formula, sees_rejected, whole_minibatch
+from ansatz.objectives.components import Clipped, ClippingFunction, Function, formula, sees_rejected, whole_minibatch
 from ansatz.registry import Registry
 
 CORRECTIONS: Registry[ClippingFunction] = Registry("correction")
+MASKS: Registry[Function] = Registry("masks")
 Level = Literal["token", "sequence", "mean"]
 
 _WORDS = {
@@ -188,6 +192,42 @@ def trust_region(
     away_T = torch.where(advantage_T > 0, moved_T > 0, moved_T < 0) if sided else torch.ones_like(moved_T).bool()
     outside_T = (distance_T > bound_T) & away_T
     return Clipped((~outside_T).to(policy_logp_T.dtype), outside_T & (moved_T < 0), outside_T & (moved_T >= 0))
+
+
+@MASKS.register("not_truncated", "overlong", "mask_truncated")
+@formula("rollouts that hit the length limit are excluded from the loss; their rewards stay in the group")
+def not_truncated(segment_T: Tensor, truncated_N: Tensor) -> Tensor:
+    """Overlong filtering (DAPO, arXiv:2503.14476): a truncated response is neither correct nor incorrect."""
+    return ~truncated_N.bool()[segment_T]
+
+
+@MASKS.register("rejection")
+@formula(
+    "tokens are excluded where the {level} {estimator} of behavior to old is outside [{low}, {high}]",
+    words={"low": {None: "-inf"}, "high": {None: "inf"}},
+)
+def rejection(
+    old_logp_T: Tensor,
+    behavior_logp_T: Tensor,
+    segment_T: Tensor,
+    *,
+    estimator: Literal["k1", "k2", "k3"] = "k2",
+    level: Literal["token", "sum", "mean", "max"] = "token",
+    low: float | None = None,
+    high: float | None = 0.1,
+) -> Tensor:
+    """Reject tokens whose log-probs differ too much between sampler and trainer (verl's rollout correction).
+
+    estimator, of x = log(old / behavior): "k1", -x; "k2", x^2 / 2; "k3", exp(x) - 1 - x. level: "token", or the "sum",
+    "mean" or "max" over a rollout, which is then kept or rejected as a whole.
+    """
+    x_T = old_logp_T - behavior_logp_T
+    value_T = {"k1": -x_T, "k2": x_T.square() / 2, "k3": torch.expm1(x_T) - x_T}[estimator]
+    if level != "token":
+        reduce = {"sum": segments.total, "mean": segments.mean, "max": segments.largest}[level]
+        value_T = reduce(value_T, segment_T, segments.num_segments(segment_T))[segment_T]
+    above_T = value_T >= (-torch.inf if low is None else low)
+    return above_T & (value_T <= (torch.inf if high is None else high))
 
 
 def _weight(old_logp_T: Tensor, behavior_logp_T: Tensor, segment_T: Tensor, level: Level) -> Tensor:

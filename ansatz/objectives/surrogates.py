@@ -1,4 +1,4 @@
-"""Surrogates: the loss of one response token, before weights; lower is better.
+"""Surrogates, and the critic's losses: the loss of one response token, before weights; lower is better.
 
 Axes: T tokens that count in the loss. `log_ratio_T` is log rho with gradient. At rho = 1 each has REINFORCE's gradient,
 -A grad log policy, on the tokens of its ratio (times 2 tau for `opmd`; 0 at the tokens that `clip_cov` drops). If a
@@ -16,10 +16,11 @@ from pydantic import Field
 from torch import Tensor
 
 from ansatz.objectives import segments
-from ansatz.objectives.components import Clipped, ClippingFunction, formula, whole_minibatch
+from ansatz.objectives.components import Clipped, ClippingFunction, Function, formula, whole_minibatch
 from ansatz.registry import Registry
 
 SURROGATES: Registry[ClippingFunction] = Registry("surrogate")
+VALUES: Registry[Function] = Registry("value")
 
 
 @SURROGATES.register("plain", "importance_sampling")
@@ -242,6 +243,31 @@ def kl_cov(
     pulled = _covariance(policy_logp_T, advantage_T).topk(min(count, len(log_ratio_T))).indices
     pull_T = torch.zeros_like(log_ratio_T).index_fill(0, pulled, coef)
     return -log_ratio_T.exp() * advantage_T + pull_T * log_ratio_T.abs()
+
+
+@VALUES.register("squared_error", "clipped")
+@formula(
+    "{coef} x {scale} x (V - return)^2",
+    notes={"clip": ", or the same with V within {clip} of its old value where that is larger"},
+)
+def squared_error(
+    value_T: Tensor,
+    old_value_T: Tensor,
+    return_T: Tensor,
+    *,
+    coef: float = 1.0,
+    scale: float = 0.5,
+    clip: float | None = 0.2,
+) -> Tensor:
+    """coef x scale x max((V - R)^2, (clip(V, V_old - c, V_old + c) - R)^2) (PPO2; arXiv:2005.12729).
+
+    clip None: no clipping. The return R carries no gradient.
+    """
+    error_T = (value_T - return_T).square()
+    if clip is not None:
+        near_T = torch.maximum(torch.minimum(value_T, old_value_T + clip), old_value_T - clip)
+        error_T = torch.maximum(error_T, (near_T - return_T).square())
+    return coef * scale * error_T
 
 
 def _clipped_surrogate(log_ratio_T: Tensor, advantage_T: Tensor, low: float, high: float) -> Clipped:

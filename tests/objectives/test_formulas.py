@@ -21,16 +21,14 @@ from ansatz.objectives.advantages import ADVANTAGES
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.coefficients import KL_CONTROLS
 from ansatz.objectives.components import Component, build_component
-from ansatz.objectives.corrections import CORRECTIONS
+from ansatz.objectives.corrections import CORRECTIONS, MASKS
 from ansatz.objectives.explain import formula
 from ansatz.objectives.kl import KLS
-from ansatz.objectives.masks import MASKS
 from ansatz.objectives.preference import DIVERGENCES, PREFERENCES
 from ansatz.objectives.projects import PROJECTS
 from ansatz.objectives.ratios import RATIOS
-from ansatz.objectives.surrogates import SURROGATES
+from ansatz.objectives.surrogates import SURROGATES, VALUES
 from ansatz.objectives.token_advantages import REWARD_WHITENS, WHITENS
-from ansatz.objectives.value import VALUES
 from ansatz.objectives.weights import WEIGHTS
 from ansatz.registry import settings_of
 

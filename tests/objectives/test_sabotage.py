@@ -24,9 +24,9 @@ HERE = Path(__file__).parent
 PACKAGE = "ansatz.objectives"
 SUITE = {
     "test_losses": ("surrogates", "ratios", "kl", "weights"),
-    "test_objective": ("objective", "value"),
+    "test_objective": ("objective",),
     "test_clip_counts": ("surrogates", "objective"),
-    "test_corrections": ("corrections", "masks"),
+    "test_corrections": ("corrections",),
     "test_advantages": ("advantages", "segments"),
     "test_token_advantages": ("token_advantages", "advantage_rule"),
     "test_preference": ("preference",),
@@ -172,7 +172,7 @@ SABOTAGES: dict[str, tuple[str, str, str]] = {
         "torch.where(advantage_T > 0, moved_T > 0, moved_T < 0)",
         "torch.where(advantage_T > 0, moved_T < 0, moved_T > 0)",
     ),
-    "value: better for worse": ("value", "error_T = torch.maximum(error_T,", "error_T = torch.minimum(error_T,"),
+    "value: better for worse": ("surrogates", "error_T = torch.maximum(error_T,", "error_T = torch.minimum(error_T,"),
     "preference: chosen and rejected swapped": (
         "preference",
         "_smoothed(beta * (chosen_score_P - rejected_score_P)",

@@ -13,7 +13,7 @@ from ansatz.certify.parity.runs import Outputs
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.components import build_component
 from ansatz.objectives.preference import DIVERGENCES, PREFERENCES
-from ansatz.objectives.value import VALUES
+from ansatz.objectives.surrogates import VALUES
 
 
 def value_run(case: Case, weights: Any, settings: Mapping[str, Any], returns: Tensor | None = None) -> Outputs:
