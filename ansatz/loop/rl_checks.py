@@ -10,7 +10,7 @@ from ansatz.environments.base import TurnSettings
 from ansatz.errors import ConfigError
 from ansatz.loop.workplace import workplace_of
 from ansatz.objectives.build import build_objective
-from ansatz.objectives.checks import check_recipe as check_objective
+from ansatz.objectives.build import check_recipe as check_objective
 from ansatz.objectives.explain import explain as explain_objective
 from ansatz.objectives.objective import Objective
 from ansatz.objectives.presets import PRESETS

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from ansatz.errors import ConfigError
-from ansatz.objectives.build import build_objective
-from ansatz.objectives.checks import missing_inputs
+from ansatz.objectives.build import build_objective, missing_inputs
 from ansatz.objectives.components import INPUTS
 from ansatz.objectives.objective import Objective
 from ansatz.objectives.segments import renumbered

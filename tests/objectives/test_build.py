@@ -9,7 +9,7 @@ from given import build_objective
 
 from ansatz.certify.parity.report import LEFT_OUT
 from ansatz.errors import ConfigError
-from ansatz.objectives.checks import check_recipe
+from ansatz.objectives.build import check_recipe
 from ansatz.objectives.explain import explain, formula
 from ansatz.objectives.presets import COMMON, DESCRIPTION, KEYS, PRESETS
 from ansatz.objectives.projects import ALIASES, PROJECTS

@@ -11,8 +11,7 @@ from toy_runs import toy_config
 
 from ansatz.errors import ConfigError
 from ansatz.loop.pipeline import run_pipeline
-from ansatz.objectives.build import COMPONENTS
-from ansatz.objectives.checks import check_group_size
+from ansatz.objectives.build import COMPONENTS, check_group_size
 from ansatz.objectives.components import INPUTS, INPUTS_OF
 from ansatz.registry import settings_of
 from ansatz.track.jsonl import read_jsonl

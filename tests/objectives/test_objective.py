@@ -12,8 +12,7 @@ from preset_lists import WITHOUT_TEACHER as PRESETS
 from token_batches import FAR, Step, extras, loss_and_gradient, make_step, part, prepared
 
 from ansatz.errors import ConfigError
-from ansatz.objectives.build import build_objective
-from ansatz.objectives.checks import TRAINING_INPUTS, check_group_size, check_recipe, missing_inputs
+from ansatz.objectives.build import TRAINING_INPUTS, build_objective, check_group_size, check_recipe, missing_inputs
 from ansatz.objectives.components import INPUTS
 from ansatz.objectives.objective import Objective
 
