@@ -12,7 +12,7 @@ from ansatz.loop.ledger import Ledger
 from ansatz.loop.rollout_queue import WEIGHTS_FOLDER, RolloutQueue
 from ansatz.loop.training_stage import TrainingStage
 from ansatz.rollout.base import Sampling
-from ansatz.rollout.ticket_sources import LiveTickets, StoredTickets, TicketSource
+from ansatz.rollout.ticket import LiveTickets, StoredTickets, TicketSource
 from ansatz.rollout.weight_store import FileWeightStore
 
 

@@ -28,14 +28,15 @@ from ansatz.rollout.groups import PartialGroup
 from ansatz.rollout.ticket import (
     Kind,
     Landed,
+    OnFinished,
     Ticket,
     TicketKey,
+    TicketSource,
     in_call_order,
     issue_tickets,
     ticket_from_json,
     ticket_to_json,
 )
-from ansatz.rollout.ticket_sources import OnFinished, TicketSource
 from ansatz.rollout.weight_store import StoredWeights, WeightStore
 from ansatz.types import Json, Prompt, Rollout, rollout_from_json, to_json
 

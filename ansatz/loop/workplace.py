@@ -8,8 +8,7 @@ from typing import Protocol, TypeVar
 
 from ansatz.config.schema import ClusterSection, Config
 from ansatz.registry import load_attribute
-from ansatz.rollout.ticket import Landed
-from ansatz.rollout.ticket_sources import TicketSource
+from ansatz.rollout.ticket import Landed, TicketSource
 from ansatz.rollout.weight_store import FileWeightStore
 from ansatz.train.placement import ONE_PROCESS, Placement
 from ansatz.trust import TrustedText, require

@@ -18,8 +18,7 @@ from ansatz.rollout.host import probe
 from ansatz.rollout.native import NativeSampler
 from ansatz.rollout.pool import Pool
 from ansatz.rollout.stall import StallWatch
-from ansatz.rollout.ticket import Landed, Ticket, TicketKey
-from ansatz.rollout.ticket_sources import OnFinished
+from ansatz.rollout.ticket import Landed, OnFinished, Ticket, TicketKey
 from ansatz.rollout.weight_store import WeightStore
 from ansatz.types import Rollout
 

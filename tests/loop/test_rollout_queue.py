@@ -26,8 +26,7 @@ from ansatz.loop.ledger import Ledger
 from ansatz.loop.rollout_queue import WEIGHTS_FOLDER, RolloutQueue
 from ansatz.models.weights import WeightSource
 from ansatz.rollout.base import Sampling
-from ansatz.rollout.ticket import Ticket, landed, sample_tickets
-from ansatz.rollout.ticket_sources import LiveTickets, OnFinished
+from ansatz.rollout.ticket import LiveTickets, OnFinished, Ticket, landed, sample_tickets
 from ansatz.rollout.weight_store import FileWeightStore, WeightStore
 from ansatz.types import Problem, Prompt, Rollout
 
