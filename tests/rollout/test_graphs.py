@@ -13,7 +13,7 @@ from ansatz.models.load import Policy
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native import NativeSampler, sampler
 from ansatz.rollout.native.cache import SPAN_STEP, slots_that_fit, token_bytes
-from ansatz.rollout.native.graphs import StepGraph, Work
+from ansatz.rollout.native.forward import StepGraph, Work
 from tools.families import END_ID
 
 PROMPTS = some_prompts(40)

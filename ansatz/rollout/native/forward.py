@@ -6,7 +6,8 @@ after it has compared it with these.
 Axes: B rows, H hidden, Q query heads, K key/value heads, S heads of both kinds, D head size, L cached positions, X
 positions under a mask (`native.cache`), P positions of a rotary table, I intermediate. Decoding a small model is bound
 by the number of operations, not by their arithmetic. The fast path needs a third of transformers' operations and gives
-the same bits.
+the same bits. On a GPU, a CUDA graph launches all operations of a step at once. It is captured once per shape, then
+replayed.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from ansatz.rollout.native.cache import SlotCache
 DecodeStep = Callable[[Tensor, Tensor, SlotCache, Tensor | None], Tensor]
 """(token_B, position_B, cache, mask_B11X) -> last hidden states [B, H]. `SlotCache.begin_step` has set the positions
 that the cache writes."""
+Work = Callable[[], None]
+Capture = Callable[[Work], Work]
+"""Does the work, captures it, and returns a function that does it again on the same memory."""
 
 
 class ReferenceDecodeStep:
@@ -105,3 +109,42 @@ class RotaryTable:
             low_PD, high_PD = sin_1PD[0].chunk(2, -1)
             self._cos_PD, self._sin_PD = cos_1PD[0].contiguous(), torch.cat((-low_PD, high_PD), -1)
         return self._cos_PD, self._sin_PD
+
+
+class StepGraph:
+    """Runs the work of the decode steps of one `generate` call. While the shape stays the same, the tensors that the
+    work reads and changes must not move.
+
+    A shape is captured the second time in a row that it occurs. Few shapes occur, because rows and spans are rounded up
+    to multiples.
+    """
+
+    def __init__(self, capture: Capture) -> None:
+        self.capture = capture
+        self._shape: tuple[int, ...] | None = None
+        self._replay: Work | None = None
+
+    def __call__(self, shape: tuple[int, ...], work: Work) -> None:
+        if shape != self._shape:  # drop the old graph first: without this, both graphs hold memory at the same time
+            self._shape, self._replay = shape, None
+            work()
+        elif self._replay is None:
+            self._replay = self.capture(work)
+        else:
+            self._replay()
+
+
+def capture_graph(work: Work) -> Work:
+    """Do the work, and capture it as a CUDA graph.
+
+    It is done on the graph's stream, because libraries initialise themselves when they are first used on a stream, and
+    the capture itself does nothing. Other threads may use the GPU meanwhile, as the grader does for a learned reward.
+    """
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        work()
+    torch.cuda.current_stream().wait_stream(stream)
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        work()
+    return graph.replay

@@ -16,8 +16,7 @@ from ansatz.models.weights import LiveWeights, WeightSource
 from ansatz.rollout.base import Sampling, check_prompts
 from ansatz.rollout.native.cache import free_bytes, slots_that_fit, token_bytes
 from ansatz.rollout.native.equal_rows import equal_rows
-from ansatz.rollout.native.forward import ReferenceDecodeStep
-from ansatz.rollout.native.graphs import Capture, capture_graph
+from ansatz.rollout.native.forward import Capture, ReferenceDecodeStep, capture_graph
 from ansatz.rollout.native.parking import ParkingLot
 from ansatz.rollout.native.requests import FinishedResponse, SampleRequest, build_requests
 from ansatz.rollout.native.slots import Slots

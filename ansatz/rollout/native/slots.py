@@ -22,9 +22,8 @@ from ansatz.models.packing import round_up
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native.cache import ROW_STEP, SPAN_STEP, PrefillCache, RowPlaces, SlotCache
 from ansatz.rollout.native.equal_rows import panels_of
-from ansatz.rollout.native.forward import DecodeStep, FastDecodeStep, ReferenceDecodeStep
+from ansatz.rollout.native.forward import Capture, DecodeStep, FastDecodeStep, ReferenceDecodeStep, StepGraph
 from ansatz.rollout.native.fused import CompiledDecodeStep
-from ansatz.rollout.native.graphs import Capture, StepGraph
 from ansatz.rollout.native.requests import FinishedResponse, SampleRequest
 from ansatz.rollout.response_rules import ResponseRules, ResponseState
 from ansatz.rollout.sampling import draw_seeds, kernels_on, noise_key, sample_tokens
