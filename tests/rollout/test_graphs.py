@@ -12,8 +12,9 @@ from tiny_models import some_prompts, tiny_policy
 from ansatz.models.load import Policy
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native import NativeSampler, sampler
-from ansatz.rollout.native.cache import SPAN_STEP, slots_that_fit, token_bytes
+from ansatz.rollout.native.cache import SPAN_STEP, slots_that_fit
 from ansatz.rollout.native.forward import StepGraph, Work
+from ansatz.rollout.native.sampler import token_bytes
 from tools.families import END_ID
 
 PROMPTS = some_prompts(40)

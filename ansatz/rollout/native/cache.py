@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from transformers import Cache
 
 from ansatz.models.attention import SharedPrompts
-from ansatz.models.load import Policy
 from ansatz.models.packing import round_up
 
 ROW_STEP, SPAN_STEP = 32, 32
@@ -219,15 +218,6 @@ def _concat_padded(old_RKCD: Tensor, new_RKLD: Tensor) -> Tensor:
     columns = max(old_RKCD.shape[2] if len(old_RKCD) else 0, new_RKLD.shape[2] if len(new_RKLD) else 0)
     cut = (value[:, :, :columns] for value in (old_RKCD, new_RKLD))
     return torch.cat([nn.functional.pad(value, (0, 0, 0, columns - value.shape[2])) for value in cut])
-
-
-@torch.inference_mode()
-def token_bytes(policy: Policy) -> int:
-    """Count the bytes that the cache holds for one token, over all layers."""
-    token_11 = torch.zeros(1, 1, dtype=torch.long, device=policy.device)
-    prefill = PrefillCache()
-    policy.hidden(token_11, token_11, cache=prefill, use_cache=True)
-    return sum(stored.nbytes for pair in prefill.layers_kv for stored in pair)
 
 
 def slots_that_fit(free_bytes: int, token_bytes: int, span: int, *, requested: int = 0) -> int:

@@ -14,7 +14,7 @@ from ansatz.errors import ConfigError, ModelError
 from ansatz.models.load import Policy
 from ansatz.models.weights import LiveWeights, WeightSource
 from ansatz.rollout.base import Sampling, check_prompts
-from ansatz.rollout.native.cache import free_bytes, slots_that_fit, token_bytes
+from ansatz.rollout.native.cache import PrefillCache, free_bytes, slots_that_fit
 from ansatz.rollout.native.equal_rows import equal_rows
 from ansatz.rollout.native.forward import Capture, ReferenceDecodeStep, capture_graph
 from ansatz.rollout.native.parking import ParkingLot
@@ -175,3 +175,12 @@ def rules_for(policy: Policy, sampling: Sampling, environment: EnvironmentSpec |
     if not sampling.needs_rules and environment is None:
         return None
     return build_rules(sampling, policy.tokenizer, end_ids=policy.end_ids, environment=environment)
+
+
+@torch.inference_mode()
+def token_bytes(policy: Policy) -> int:
+    """Count the bytes that the cache holds for one token, over all layers."""
+    token_11 = torch.zeros(1, 1, dtype=torch.long, device=policy.device)
+    prefill = PrefillCache()
+    policy.hidden(token_11, token_11, cache=prefill, use_cache=True)
+    return sum(stored.nbytes for pair in prefill.layers_kv for stored in pair)
