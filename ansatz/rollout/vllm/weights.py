@@ -20,9 +20,6 @@ from ansatz.locks import LOCK_FILE
 from ansatz.rollout.vllm.engine import Engine, EngineLost
 from ansatz.rollout.vllm.processes import free_port
 
-Transfer = Literal["file", "ipc", "nccl"]
-
-
 _PREFIX = "ansatz-weights-"
 
 
