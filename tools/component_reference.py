@@ -18,7 +18,7 @@ from ansatz.data.curriculum import CurriculumSettings
 from ansatz.environments.base import TurnSettings, environment_names, find_environment
 from ansatz.loop.stages.preference import SOURCES as PAIR_SOURCES
 from ansatz.models.lora import add_adapters
-from ansatz.models.tiny import build_tiny_model
+from ansatz.models.tiny import TinyModel
 from ansatz.objectives.build import COMPONENTS
 from ansatz.objectives.preference import DIVERGENCES, PREFERENCES
 from ansatz.prompts.templates import TEMPLATES
@@ -87,7 +87,7 @@ def _models() -> list[str]:
         "What [recipe keys](config.md) name under `model.tiny`, `model.lora`, `rollout.engine` and `train.optimizer`. "
         "[Sampling](sampling.md), [vLLM](cluster.md#vllm) and [memory](memory.md) explain them.",
     )
-    lines += _function("model.tiny", build_tiny_model, TINY, without=("texts",), level=2)
+    lines += _function("model.tiny", TinyModel, TINY, level=2)
     lines += _function("model.lora", add_adapters, LORA, level=2)
     lines += _function("teacher", TeacherSettings, TEACHER, level=2)
     lines += _registry("rollout.engine", "Engines", ENGINES)

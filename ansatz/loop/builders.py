@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from ansatz.config.chat import Template
@@ -12,7 +13,7 @@ from ansatz.data.base import bind_source, load_problems
 from ansatz.errors import ConfigError
 from ansatz.loop.own_reward_model import rewards_before
 from ansatz.models.reader import reader_of
-from ansatz.models.tiny import build_random_model, build_tiny_model, recipe_shape, train_tokenizer
+from ansatz.models.tiny import TinyModel, build_random_model, build_tiny_model, recipe_shape, train_tokenizer
 from ansatz.prompts.templates import QUESTION, spelled_out, template_text
 from ansatz.registry import bind
 from ansatz.rewards.grader import RewardGrader, build_grader
@@ -29,9 +30,9 @@ def model_builder(config: Config) -> Callable[..., Any]:
     """
     model = config.model
     if model.path is None or not model.toy:
-        build = bind(build_tiny_model, {"seed": config.seed, **model.tiny}, what="model.tiny")
+        tiny = bind(TinyModel, {"seed": config.seed, **model.tiny}, what="model.tiny")()
         recipe_shape(config)  # sizes that do not fit together are refused now, not when the model is built
-        return build
+        return functools.partial(build_tiny_model, **asdict(tiny))
     return functools.partial(build_random_model, shape=recipe_shape(config), seed=config.seed)
 
 

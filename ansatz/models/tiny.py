@@ -8,8 +8,9 @@ seed give the same bytes. `recipe_shape` tells the shape of a recipe's model bef
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import transformers
@@ -22,7 +23,6 @@ from ansatz.config.toy import TINY
 from ansatz.errors import ConfigError
 from ansatz.files import storage_errors
 from ansatz.models.known_models import ModelShape, model_shape
-from ansatz.registry import settings_of
 
 SPECIAL_TOKENS = PAD, END = "<|pad|>", "<|end|>"  # in this order they get the first ids
 
@@ -42,41 +42,41 @@ MAX_PARAMETERS = 2 * 10**9
 """8 GB of float32 weights. A larger model is not built from random weights by accident."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TinyModel:
+    """The settings of `build_tiny_model`.
+
+    vocab_size: the largest number of tokens, at least 258 (every byte, pad and end). Short texts give fewer.
+    hidden_size, num_layers, num_heads, num_kv_heads, head_dim, intermediate_size: as in Qwen3's config.json.
+    max_context: longest prompt and response together, in tokens.
+    initializer_range: standard deviation of the initial weights; None: 1 / sqrt(hidden_size). seed: of these weights.
+    """
+
+    vocab_size: Annotated[int, Field(ge=258, le=1_000_000)] = 1024
+    hidden_size: Annotated[int, Field(gt=0, le=65_536)] = 128
+    num_layers: Annotated[int, Field(gt=0, le=1000)] = 4
+    num_heads: Annotated[int, Field(gt=0, le=1024)] = 4
+    num_kv_heads: Annotated[int, Field(gt=0, le=1024)] = 2
+    head_dim: Annotated[int, Field(ge=2, le=1024, multiple_of=2)] = 32
+    intermediate_size: Annotated[int, Field(gt=0, le=1_000_000)] = 512
+    max_context: Annotated[int, Field(gt=0, le=10_000_000)] = 512
+    initializer_range: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=LARGEST)] = 0
+
+
 def build_tiny_model(
-    folder: str | Path,
-    *,
-    texts: Iterable[str] | transformers.PreTrainedTokenizerBase,
-    vocab_size: Annotated[int, Field(ge=258, le=1_000_000)] = 1024,
-    hidden_size: Annotated[int, Field(gt=0, le=65_536)] = 128,
-    num_layers: Annotated[int, Field(gt=0, le=1000)] = 4,
-    num_heads: Annotated[int, Field(gt=0, le=1024)] = 4,
-    num_kv_heads: Annotated[int, Field(gt=0, le=1024)] = 2,
-    head_dim: Annotated[int, Field(ge=2, le=1024, multiple_of=2)] = 32,
-    intermediate_size: Annotated[int, Field(gt=0, le=1_000_000)] = 512,
-    max_context: Annotated[int, Field(gt=0, le=10_000_000)] = 512,
-    initializer_range: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None,
-    seed: Annotated[int, Field(ge=0, lt=LARGEST)] = 0,
+    folder: str | Path, *, texts: Iterable[str] | transformers.PreTrainedTokenizerBase, **settings: Any
 ) -> int:
     """Create the model and its tokenizer in `folder`, and return the number of parameters.
 
     texts: the tokenizer learns its tokens from these. Give prompts and solutions as the policy will see them; or a
     tokenizer, which is used as it is, whatever `vocab_size` says.
-    vocab_size: the largest number of tokens, at least 258 (every byte, pad and end). Short texts give fewer.
-    hidden_size, num_layers, num_heads, num_kv_heads, head_dim, intermediate_size: as in Qwen3's config.json.
-    max_context: longest prompt and response together, in tokens.
-    initializer_range: standard deviation of the initial weights; None: 1 / sqrt(hidden_size). seed: of these weights.
+    settings: those of `TinyModel`.
     Raises ConfigError for sizes that do not fit together.
     """
-    shape = tiny_shape(
-        vocab_size=vocab_size,
-        hidden_size=hidden_size,
-        num_layers=num_layers,
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        head_dim=head_dim,
-        intermediate_size=intermediate_size,
-        max_context=max_context,
-    )
+    sizes = asdict(TinyModel(**settings))
+    initializer_range, seed = sizes.pop("initializer_range"), sizes.pop("seed")
+    shape = tiny_shape(**sizes)
     return build_random_model(folder, texts=texts, shape=shape, initializer_range=initializer_range, seed=seed)
 
 
@@ -116,8 +116,7 @@ def recipe_shape(config: Config) -> ModelShape:
     """Return the shape of the model that the recipe loads or builds. Raise ModelError if it is not known."""
     model, rollout = config.model, config.rollout
     if model.path is None:
-        defaults = {name: setting.default for name, setting in settings_of(build_tiny_model).items()}
-        tiny = defaults | dict(model.tiny)
+        tiny = asdict(TinyModel()) | dict(model.tiny)
         return tiny_shape(**{name: tiny[name] for name in (*TINY, "max_context")})
     shape = model_shape(model.path)
     if not model.toy:

@@ -24,7 +24,7 @@ from ansatz.loop import pipeline
 from ansatz.loop.run_sources import GENERATED
 from ansatz.loop.start_checks import explained
 from ansatz.models.lora import add_adapters
-from ansatz.models.tiny import build_tiny_model
+from ansatz.models.tiny import TinyModel, build_tiny_model
 from ansatz.objectives.objective import Objective
 from ansatz.registry import settings_of
 from ansatz.rewards.math_answer import math_answer
@@ -43,7 +43,7 @@ SAMPLING = ("samples_per_prompt", "max_response_tokens", "temperature")
 COMPONENTS: dict[tuple[str, ...], list[str]] = {
     **{("data", split): ["source", *settings_of(word_problems)] for split in ("sft", "train", "heldout")},
     ("data", "curriculum"): fields_of(CurriculumSettings),
-    ("model", "tiny"): list(settings_of(build_tiny_model)),
+    ("model", "tiny"): fields_of(TinyModel),
     ("model", "lora"): list(settings_of(add_adapters)),
     ("rewards", "math_answer"): ["weight", *settings_of(math_answer)],
     ("rewards", "overlong"): ["max_tokens", "buffer"],
