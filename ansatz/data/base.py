@@ -8,7 +8,6 @@ source.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
@@ -20,14 +19,17 @@ Source = Callable[..., Iterable[Problem]]
 
 
 class ComputedProblems(Sequence[Problem]):
-    """A sequence whose problems are computed when they are accessed, by `make`. `__len__` says how many there are."""
+    """A sequence of `size` problems. Each is computed when it is accessed, by `make(index)`."""
 
-    @abstractmethod
-    def make(self, index: int) -> Problem: ...
+    def __init__(self, make: Callable[[int], Problem], size: int) -> None:
+        self._make, self._size = make, size
 
     def at(self, index: int) -> Problem:
         """Return the problem with this index, which is not negative."""
-        return self.make(index)
+        return self._make(index)
+
+    def __len__(self) -> int:
+        return self._size
 
     @overload
     def __getitem__(self, index: int) -> Problem: ...

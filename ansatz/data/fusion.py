@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from ansatz.data.keyed_random import KeyedRandom
-from ansatz.data.mapped import MappedProblems, inner_source
+from ansatz.data.mapped import changed, inner_source
 from ansatz.data.row_problems import ANSWER
 from ansatz.errors import ConfigError, DataError
 from ansatz.types import Problem
@@ -65,7 +65,7 @@ def fusion(
         in_its_mode = in_mode(problem, thinks=thinks, flag=flag, answer_form=answer_form)
         return _switch(in_its_mode, thinks=thinks) if marked and switch == "template" else in_its_mode
 
-    return MappedProblems(inner_source(of, split=split, named="fusion: of.source"), fused)
+    return changed(inner_source(of, split=split, named="fusion: of.source"), fused)
 
 
 def in_mode(problem: Problem, *, thinks: bool, flag: str, answer_form: str) -> Problem:

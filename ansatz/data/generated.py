@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from ansatz.data.base import ComputedProblems
@@ -30,29 +31,30 @@ KEPT = 4096
 
 
 class LazyProblems(ComputedProblems):
-    """Problems 0 to size-1 of one source, split and seed."""
+    """Problems 0 to size-1 of one source, split and seed. compute: returns the problem of this sequence with an
+    index."""
 
-    def __init__(self, source: str, *, split: str, size: int, seed: int) -> None:
+    def __init__(
+        self, source: str, compute: Callable[[LazyProblems, int], Problem], *, split: str, size: int, seed: int
+    ) -> None:
         """Raise ConfigError for an unknown split or an empty sequence."""
         if split not in SPLITS:
             raise ConfigError(f"{source}: split = {split!r}, expected {' or '.join(map(repr, SPLITS))}.")
         if size < 1:
             raise ConfigError(f"{source}: count = {size}, expected 1 or more.")
-        self.source, self.split, self.size, self.seed = source, split, size, seed
+        super().__init__(partial(compute, self), size)
+        self.source, self.split, self.seed = source, split, seed
         self._made = dict[int, Problem]()
 
     def at(self, index: int) -> Problem:
         if index >= KEPT:
-            return self.make(index)
+            return super().at(index)
         if index not in self._made:
-            self._made[index] = self.make(index)
+            self._made[index] = super().at(index)
         return self._made[index]
 
     def id_of(self, index: int) -> str:
         return f"{self.source}-{self.split}-{self.seed}-{index}"
-
-    def __len__(self) -> int:
-        return self.size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +105,8 @@ def generator(*, max_level: int) -> Callable[[Callable[[KeyedRandom, int], Task]
                     f"{task.__name__}: min_level = {min_level} and max_level = {max_level}, "
                     f"expected 1 <= min_level <= max_level <= {highest}."
                 )
-            return _GeneratedProblems(task, (min_level, max_level), split=split, size=count, seed=seed)
+            compute = partial(_problem, task=task, levels=(min_level, max_level))
+            return LazyProblems(task.__name__, compute, split=split, size=count, seed=seed)
 
         source.__name__, source.__doc__, source.__module__ = task.__name__, task.__doc__, task.__module__
         return source
@@ -111,24 +114,21 @@ def generator(*, max_level: int) -> Callable[[Callable[[KeyedRandom, int], Task]
     return wrap
 
 
-class _GeneratedProblems(LazyProblems):
-    def __init__(self, task: Callable[[KeyedRandom, int], Task], levels: tuple[int, int], **how: Any) -> None:
-        super().__init__(task.__name__, **how)
-        self._task, self._levels = task, levels
-
-    def make(self, index: int) -> Problem:
-        rng = KeyedRandom(self.source, self.seed, self.split, index)
-        level = rng.between(*self._levels)
-        task = self._task(rng, level)
-        while split_of(task.key) != self.split:
-            task = self._task(rng, level)
-        return Problem(
-            id=self.id_of(index),
-            question=task.question,
-            answers=(task.answer,),
-            source=self.source,
-            split=self.split,
-            level=str(level),
-            solution=task.solution,
-            meta=dict(task.meta),
-        )
+def _problem(
+    problems: LazyProblems, index: int, *, task: Callable[[KeyedRandom, int], Task], levels: tuple[int, int]
+) -> Problem:
+    rng = KeyedRandom(problems.source, problems.seed, problems.split, index)
+    level = rng.between(*levels)
+    drawn = task(rng, level)
+    while split_of(drawn.key) != problems.split:
+        drawn = task(rng, level)
+    return Problem(
+        id=problems.id_of(index),
+        question=drawn.question,
+        answers=(drawn.answer,),
+        source=problems.source,
+        split=problems.split,
+        level=str(level),
+        solution=drawn.solution,
+        meta=dict(drawn.meta),
+    )

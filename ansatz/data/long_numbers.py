@@ -7,6 +7,7 @@ small model learns the form of both, but it can get only the first kind right. T
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from ansatz.data.generated import LazyProblems, split_of
 from ansatz.data.keyed_random import KeyedRandom
@@ -41,33 +42,31 @@ def long_numbers(
     ):
         if not low <= value <= high:
             raise ConfigError(f"long_numbers: {name} = {value}, expected {low} to {high}.")
-    return _LongNumbers((max_steps, digits, call_rate), split=split, size=count, seed=seed)
+    compute = partial(_problem, max_steps=max_steps, digits=digits, call_rate=call_rate)
+    return LazyProblems("long_numbers", compute, split=split, size=count, seed=seed)
 
 
-class _LongNumbers(LazyProblems):
-    def __init__(self, settings: tuple[int, int, float], *, split: str, size: int, seed: int) -> None:
-        super().__init__("long_numbers", split=split, size=size, seed=seed)
-        self._max_steps, self._digits, self._call_rate = settings
-
-    def make(self, index: int) -> Problem:
-        rng = KeyedRandom(self.source, self.seed, self.split, index)
-        num_steps = rng.between(1, self._max_steps)
-        while True:
-            equations, sentences = _story(rng, num_steps=num_steps, digits=self._digits)
-            if split_of("\n".join(f"{expression}={value}" for expression, value in equations)) == self.split:
-                break
-        calls = rng.uniform() < self._call_rate
-        solution, observations = _write_calls(equations) if calls else _by_hand(equations)
-        return Problem(
-            id=self.id_of(index),
-            question=" ".join(sentences),
-            answers=(str(equations[-1][1]),),
-            source=self.source,
-            split=self.split,
-            level=str(num_steps),
-            solution=solution,
-            meta={"observations": observations, "calls": calls},
-        )
+def _problem(problems: LazyProblems, index: int, *, max_steps: int, digits: int, call_rate: float) -> Problem:
+    rng = KeyedRandom(problems.source, problems.seed, problems.split, index)
+    num_steps = rng.between(1, max_steps)
+    while True:
+        equations, sentences = _story(rng, num_steps=num_steps, digits=digits)
+        lines = [f"{expression}={value}" for expression, value in equations]
+        if split_of("\n".join(lines)) == problems.split:
+            break
+    answer, calls = str(equations[-1][1]), rng.uniform() < call_rate
+    by_hand = "".join(f"{line}\n" for line in lines)
+    work, observations = _write_calls(equations) if calls else (by_hand, list[list[int]]())
+    return Problem(
+        id=problems.id_of(index),
+        question=" ".join(sentences),
+        answers=(answer,),
+        source=problems.source,
+        split=problems.split,
+        level=str(num_steps),
+        solution=f"{work}\\boxed{{{answer}}}",
+        meta={"observations": observations, "calls": calls},
+    )
 
 
 def _story(rng: KeyedRandom, *, num_steps: int, digits: int) -> tuple[list[tuple[str, int]], list[str]]:
@@ -86,17 +85,12 @@ def _story(rng: KeyedRandom, *, num_steps: int, digits: int) -> tuple[list[tuple
     return equations, [*sentences, f"How many {thing}s does {person} have?"]
 
 
-def _by_hand(equations: Sequence[tuple[str, int]]) -> tuple[str, list[list[int]]]:
-    lines = [f"{expression}={value}" for expression, value in equations]
-    return "\n".join([*lines, f"\\boxed{{{equations[-1][1]}}}"]), []
-
-
 def _write_calls(equations: Sequence[tuple[str, int]]) -> tuple[str, list[list[int]]]:
-    """Return the solution with calls of the calculator, and the places of its answers."""
+    """Return the equations as calls of the calculator, and the places of its answers."""
     text, observations = "", list[list[int]]()
     for expression, value in equations:
         text += f"<calc>{expression}</calc>"
         start = len(text)
         text += f"<result>{value}</result>\n"
         observations.append([start, len(text)])
-    return f"{text}\\boxed{{{equations[-1][1]}}}", observations
+    return text, observations

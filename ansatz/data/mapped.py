@@ -10,17 +10,9 @@ from ansatz.errors import ConfigError
 from ansatz.types import Problem
 
 
-class MappedProblems(ComputedProblems):
-    """`change` applied to each problem of a sequence, without a copy of the sequence."""
-
-    def __init__(self, problems: Sequence[Problem], change: Callable[[Problem], Problem]) -> None:
-        self._problems, self._change = problems, change
-
-    def __len__(self) -> int:
-        return len(self._problems)
-
-    def make(self, index: int) -> Problem:
-        return self._change(self._problems[index])
+def changed(problems: Sequence[Problem], change: Callable[[Problem], Problem]) -> ComputedProblems:
+    """Return `change` applied to each problem of a sequence, without a copy of the sequence."""
+    return ComputedProblems(lambda index: change(problems[index]), len(problems))
 
 
 def inner_source(of: Mapping[str, Any], *, split: str, named: str) -> Sequence[Problem]:

@@ -76,49 +76,44 @@ def mixture(
     names = [_texts(part, place) for place, part in enumerate(parts)]
     if whole:
         counts = [len(stratum.rows) for stratum in strata]
-        return Mixture(sources, strata, counts, names=names, seed=seed, in_turns=True)
+        return _mixed(sources, strata, counts, names=names, seed=seed, in_turns=True)
     if count is None or not fits(count, strata, shares, repeat=repeat):
         max_count = max_rows(strata, shares, repeat=repeat)
         if count is not None or not max_count:
             wanted = rows_per_stratum(count, strata, shares) if count else [1] * len(strata)
             raise DataError(_too_few(strata, wanted, count, max_count, repeat))
         count = max_count
-    return Mixture(sources, strata, rows_per_stratum(count, strata, shares), names=names, seed=seed)
+    return _mixed(sources, strata, rows_per_stratum(count, strata, shares), names=names, seed=seed)
 
 
-class Mixture(ComputedProblems):
-    """The problems of the mixture in order. counts: number of rows per stratum. names: the additions of the parts to
-    the `meta` of their problems.
+def _mixed(
+    sources: Sequence[Sequence[Problem]],
+    strata: Sequence[Stratum],
+    counts: Sequence[int],
+    *,
+    names: Sequence[Mapping[str, str]],
+    seed: int,
+    in_turns: bool = False,
+) -> ComputedProblems:
+    """Return the problems of the mixture in order. counts: number of rows per stratum. names: the additions of the
+    parts to the `meta` of their problems.
     in_turns: one row of each stratum after the other, instead of rows that are spread evenly."""
+    pairs = [(stratum, count) for stratum, count in zip(strata, counts, strict=True) if count]
+    entries = [_entries(stratum, count, KeyedRandom("mixture", seed, stratum)) for stratum, count in pairs]
+    sizes = [1 if in_turns else len(of_stratum) for of_stratum in entries]
+    position = np.concatenate(
+        [(np.arange(len(of_stratum)) + 0.5) / size for of_stratum, size in zip(entries, sizes, strict=True)]
+    )
+    ordered = np.concatenate(entries)[np.argsort(position, kind="stable")]
 
-    def __init__(
-        self,
-        sources: Sequence[Sequence[Problem]],
-        strata: Sequence[Stratum],
-        counts: Sequence[int],
-        *,
-        names: Sequence[Mapping[str, str]],
-        seed: int,
-        in_turns: bool = False,
-    ) -> None:
-        self._sources, self._names = sources, names
-        pairs = [(stratum, count) for stratum, count in zip(strata, counts, strict=True) if count]
-        entries = [_entries(stratum, count, KeyedRandom("mixture", seed, stratum)) for stratum, count in pairs]
-        sizes = [1 if in_turns else len(of_stratum) for of_stratum in entries]
-        position = np.concatenate(
-            [(np.arange(len(of_stratum)) + 0.5) / size for of_stratum, size in zip(entries, sizes, strict=True)]
-        )
-        self._entries = np.concatenate(entries)[np.argsort(position, kind="stable")]
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def make(self, index: int) -> Problem:
-        part, row, before = map(int, self._entries[index])
-        problem = self._sources[part][row]
-        if more := self._names[part]:
+    def make(index: int) -> Problem:
+        part, row, before = map(int, ordered[index])
+        problem = sources[part][row]
+        if more := names[part]:
             problem = replace(problem, meta={**problem.meta, **more})
         return replace(problem, id=f"{problem.id}#{before + 1}") if before else problem
+
+    return ComputedProblems(make, len(ordered))
 
 
 def _entries(stratum: Stratum, count: int, rng: KeyedRandom) -> Any:

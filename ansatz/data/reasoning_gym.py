@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from ansatz.config.fields import Count
@@ -42,7 +43,8 @@ def reasoning_gym(
         dataset = gym.create_dataset(task, size=max(count, 1), seed=task_seed, **(settings or {}))
     except (AssertionError, TypeError, ValueError) as error:
         raise ConfigError(f"reasoning_gym: task {task!r} refuses settings = {settings}: {error}.") from error
-    return _TaskProblems(dataset, task, split=split, size=count, seed=seed)
+    compute = partial(_problem, dataset=dataset, task=task)
+    return LazyProblems("reasoning_gym", compute, split=split, size=count, seed=seed)
 
 
 def load() -> Any:
@@ -55,22 +57,17 @@ def load() -> Any:
         ) from error
 
 
-class _TaskProblems(LazyProblems):
-    def __init__(self, dataset: Any, task: str, *, split: str, size: int, seed: int) -> None:
-        super().__init__("reasoning_gym", split=split, size=size, seed=seed)
-        self._dataset, self._task = dataset, task
-
-    def make(self, index: int) -> Problem:
-        entry = self._dataset[index]
-        answer = "" if entry["answer"] is None else str(entry["answer"])
-        return Problem(
-            id=f"{self._task}-{self.split}-{self.seed}-{index}",
-            question=entry["question"],
-            answers=(answer,) if answer else (),
-            source=self.source,
-            split=self.split,
-            level=self._task,
-            solution=f"\\boxed{{{answer}}}" if answer else None,
-            # The scorer needs the entry. As text, it survives being stored with the problem.
-            meta={"task": self._task, "entry": json.dumps(entry, default=str)},
-        )
+def _problem(problems: LazyProblems, index: int, *, dataset: Any, task: str) -> Problem:
+    entry = dataset[index]
+    answer = "" if entry["answer"] is None else str(entry["answer"])
+    return Problem(
+        id=f"{task}-{problems.split}-{problems.seed}-{index}",
+        question=entry["question"],
+        answers=(answer,) if answer else (),
+        source=problems.source,
+        split=problems.split,
+        level=task,
+        solution=f"\\boxed{{{answer}}}" if answer else None,
+        # The scorer needs the entry. As text, it survives being stored with the problem.
+        meta={"task": task, "entry": json.dumps(entry, default=str)},
+    )

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from ansatz.data.keyed_random import KeyedRandom
-from ansatz.data.mapped import MappedProblems, inner_source
+from ansatz.data.mapped import changed, inner_source
 from ansatz.errors import ConfigError
 from ansatz.types import Problem
 
@@ -55,4 +55,4 @@ def target_lengths(
             meta={**problem.meta, "target_tokens": tokens},
         )
 
-    return MappedProblems(inner_source(of, split=split, named="target_lengths: of.source"), with_target)
+    return changed(inner_source(of, split=split, named="target_lengths: of.source"), with_target)

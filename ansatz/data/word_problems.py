@@ -9,7 +9,7 @@ assigned to the other split is drawn again. The level is the number of steps, by
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 
 from ansatz.data.chains import LARGEST_TERM, Equation, random_chain, slip
 from ansatz.data.generated import LazyProblems, split_of
@@ -69,65 +69,53 @@ def word_problems(
         raise ConfigError(f"word_problems: max_term = {max_term}, expected 5 to max_value = {max_value}.")
     if wording not in WORDINGS:
         raise ConfigError(f"word_problems: wording = {wording!r}, expected {' or '.join(map(repr, WORDINGS))}.")
-    story = Story(
-        min_steps=min_steps,
-        max_steps=max_steps,
+    compute = partial(
+        _problem,
+        levels=(min_steps, max_steps),
         slip_rate=slip_rate,
         worked_rate=worked_rate,
         max_value=max_value,
         max_term=LARGEST_TERM if max_term is None else max_term,
         plain=wording == "plain",
     )
-    return WordProblems(story, split=split, size=count, seed=seed)
+    return LazyProblems("word_problems", compute, split=split, size=count, seed=seed)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
-    """The checked settings of `word_problems` for a single problem."""
-
-    min_steps: int
-    max_steps: int
-    slip_rate: float
-    worked_rate: float
-    max_value: int
-    max_term: int
-    plain: bool
-
-
-class WordProblems(LazyProblems):
-    """The problems as a lazy sequence."""
-
-    def __init__(self, story: Story, *, split: str, size: int, seed: int) -> None:
-        super().__init__("word_problems", split=split, size=size, seed=seed)
-        self._story = story
-
-    def make(self, index: int) -> Problem:
-        story = self._story
-        rng = KeyedRandom(self.seed, self.split, index)
-        steps = rng.between(story.min_steps, story.max_steps)
-        while True:
-            kinds = PLAIN_MOVES if story.plain else None
-            chain = random_chain(rng, steps=steps, max_value=story.max_value, max_term=story.max_term, kinds=kinds)
-            if split_of(demonstration(chain.equations)) == self.split:
-                break
-        while True:
-            question = tell(chain, rng, plain=story.plain)
-            if split_of(question) == self.split:
-                break
-        equations, slipped = chain.equations, rng.uniform() < story.slip_rate
-        shown = slip(equations, rng) if slipped else equations
-        return Problem(
-            id=self.id_of(index),
-            question=question,
-            answers=(str(chain.answer),),
-            source=self.source,
-            split=self.split,
-            level=str(steps),
-            solution=demonstration(
-                shown, worked=KeyedRandom(self.seed, self.split, index, "worked").uniform() < story.worked_rate
-            ),
-            meta={"steps": [[e.left.value, e.op, e.right.value, e.value] for e in equations], "slip": slipped},
-        )
+def _problem(
+    problems: LazyProblems,
+    index: int,
+    *,
+    levels: tuple[int, int],
+    slip_rate: float,
+    worked_rate: float,
+    max_value: int,
+    max_term: int,
+    plain: bool,
+) -> Problem:
+    seed, split = problems.seed, problems.split
+    rng = KeyedRandom(seed, split, index)
+    steps = rng.between(*levels)
+    while True:
+        kinds = PLAIN_MOVES if plain else None
+        chain = random_chain(rng, steps=steps, max_value=max_value, max_term=max_term, kinds=kinds)
+        if split_of(demonstration(chain.equations)) == split:
+            break
+    while True:
+        question = tell(chain, rng, plain=plain)
+        if split_of(question) == split:
+            break
+    equations, slipped = chain.equations, rng.uniform() < slip_rate
+    shown = slip(equations, rng) if slipped else equations
+    return Problem(
+        id=problems.id_of(index),
+        question=question,
+        answers=(str(chain.answer),),
+        source=problems.source,
+        split=split,
+        level=str(steps),
+        solution=demonstration(shown, worked=KeyedRandom(seed, split, index, "worked").uniform() < worked_rate),
+        meta={"steps": [[e.left.value, e.op, e.right.value, e.value] for e in equations], "slip": slipped},
+    )
 
 
 def demonstration(equations: Sequence[Equation], *, worked: bool = True) -> str:

@@ -8,7 +8,8 @@ import pytest
 from given import load_problems
 
 from ansatz.data.base import find_source, source_names
-from ansatz.data.word_problems import WordProblems, word_problems
+from ansatz.data.generated import LazyProblems
+from ansatz.data.word_problems import word_problems
 from ansatz.errors import ConfigError, DataError
 
 SOURCE = """
@@ -28,7 +29,7 @@ def test_sources_are_found_by_file_name_and_helpers_are_not() -> None:
 
 def test_a_sequence_is_kept_lazy() -> None:
     problems = load_problems("word_problems", split="heldout", settings={"count": 10**9})
-    assert isinstance(problems, WordProblems)
+    assert isinstance(problems, LazyProblems)
     assert problems[10**9 - 1].split == "heldout"
 
 
