@@ -13,8 +13,8 @@ import functools
 import importlib
 import inspect
 import json
-import threading
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from functools import cache
 from typing import Any
 
@@ -24,6 +24,7 @@ from ansatz.environments.tool_calls import ToolCall, read_turn, without_end
 from ansatz.environments.tools import call_id, described
 from ansatz.errors import AnsatzError, ConfigError
 from ansatz.rewards.base import RewardResult
+from ansatz.rewards.guarded_calls import event_loop
 from ansatz.types import Problem
 
 _TRACE = contextvars.ContextVar[Any]("trace")
@@ -241,7 +242,7 @@ def _check_tools(taskset: Any, task: Any) -> list[dict[str, Any]]:
                 f"environment 'verifiers': {type(task).__name__} has {obstacle}. Ansatz plays prompts, toolsets, stops "
                 "and rewards of a trace; leave this out of the tasks."
             )
-        servers = asyncio.run_coroutine_threadsafe(_look_up(toolsets), _loop()).result()
+        servers = _run_in_loop(_look_up(toolsets)).result()
     except AnsatzError:
         raise
     except Exception as error:  # code of another project can raise anything
@@ -288,16 +289,13 @@ def _obstacles(task: Any, toolsets: list[Any]) -> Iterator[str]:
             yield f"the toolset {type(toolset).__name__}, which needs a runtime of the package ({runtime.type})"
 
 
-@cache
-def _loop() -> asyncio.AbstractEventLoop:
-    """Return the event loop of all toolsets: some keep connections that belong to a loop."""
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="verifiers", daemon=True).start()
-    return loop
+def _run_in_loop(call: Coroutine[Any, Any, Any]) -> Future[Any]:
+    """Run a call in the event loop of all toolsets: some keep connections that belong to a loop."""
+    return asyncio.run_coroutine_threadsafe(call, event_loop("verifiers"))
 
 
 async def _in_loop(call: Coroutine[Any, Any, Any]) -> Any:
-    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, _loop()))
+    return await asyncio.wrap_future(_run_in_loop(call))
 
 
 def _task_of(problem: Problem, sample: Any) -> Any:

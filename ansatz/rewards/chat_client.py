@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +21,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, sto
 from ansatz.errors import ConfigError
 from ansatz.json_text import parse_json
 from ansatz.own_clock import TimeLimit
+from ansatz.rewards.guarded_calls import event_loop
 
 _MAX_REPLY_BYTES = 4 << 20
 _MAX_WAIT_S = 30.0  # between two attempts, even if the server asks for more
@@ -95,7 +94,7 @@ class ChatClient:
         async def ask_all() -> list[str | ChatFailed]:
             return await asyncio.gather(*(self._ask(json.dumps(body).encode(), patience_s) for body in bodies))
 
-        return asyncio.run_coroutine_threadsafe(ask_all(), _event_loop()).result()
+        return asyncio.run_coroutine_threadsafe(ask_all(), event_loop("chat")).result()
 
     async def _ask(self, body: bytes, patience_s: float) -> str | ChatFailed:
         failures: list[ChatFailed] = [ChatTimeout("no reply")]
@@ -191,20 +190,6 @@ class _Requests:
                 if len(data) > _MAX_REPLY_BYTES:
                     raise httpx2.RemoteProtocolError(f"a reply of more than {_MAX_REPLY_BYTES} bytes")
         return response.status_code, response.headers, bytes(data)
-
-
-_loops: dict[int, asyncio.AbstractEventLoop] = {}
-_loops_lock = threading.Lock()
-
-
-def _event_loop() -> asyncio.AbstractEventLoop:
-    """Return the loop of this process. A fork gets its own, because threads do not survive it."""
-    with _loops_lock:
-        loop = _loops.get(os.getpid())
-        if loop is None:
-            loop = _loops[os.getpid()] = asyncio.new_event_loop()
-            threading.Thread(target=loop.run_forever, name="chat", daemon=True).start()
-        return loop
 
 
 def _completions_url(url: str) -> str:

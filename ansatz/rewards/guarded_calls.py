@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import functools
 import inspect
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -80,7 +80,7 @@ def await_all(value: Any) -> Any:
     values = cast("list[Any]", value) if is_list else [value]
     if not any(map(inspect.isawaitable, values)):
         return value
-    results = asyncio.run_coroutine_threadsafe(_gather(values), _start_event_loop()).result()
+    results = asyncio.run_coroutine_threadsafe(_gather(values), event_loop("async rewards")).result()
     return results if is_list else results[0]
 
 
@@ -91,8 +91,16 @@ async def _gather(values: list[Any]) -> list[Any]:
     return list(await asyncio.gather(*map(wait_for, values)))
 
 
-@functools.cache
-def _start_event_loop() -> asyncio.AbstractEventLoop:
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="async rewards", daemon=True).start()
-    return loop
+_loops: dict[tuple[str, int], asyncio.AbstractEventLoop] = {}
+_loops_lock = threading.Lock()
+
+
+def event_loop(name: str) -> asyncio.AbstractEventLoop:
+    """Return the event loop of this name, which runs in a daemon thread as long as the process. A fork gets its own,
+    because threads do not survive it."""
+    key = (name, os.getpid())
+    with _loops_lock:
+        if key not in _loops:
+            _loops[key] = asyncio.new_event_loop()
+            threading.Thread(target=_loops[key].run_forever, name=name, daemon=True).start()
+        return _loops[key]
