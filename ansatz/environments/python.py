@@ -16,31 +16,6 @@ from ansatz.rewards.sandbox_session import SandboxSession
 _GRACE_S = 600.0  # the sandbox keeps the time of a program, and does not count what a busy machine takes
 
 
-class Interpreter:
-    """The tool of one response. Its process starts with the first program and ends with the response."""
-
-    def __init__(self, session: SandboxSession, *, timeout_s: float) -> None:
-        self._session, self._timeout_s = session, timeout_s
-
-    async def __call__(self, source: str) -> str:
-        """Return the output of the program, and how it ended if it did not end well."""
-        if not self._session.started:
-            try:
-                self._session.start()  # in this thread, with which the process ends
-            except OSError as error:
-                sandbox.check_disk(error)
-                raise
-        run = await in_thread(lambda: self._session.run(source))
-        text = run.stdout.rstrip("\n")
-        if run.ended is Ended.EXIT_OK:
-            return text or "(no output)"
-        if run.ended is Ended.NEVER_RAN:
-            return f"error: {text}"
-        faults = {Ended.TIMEOUT: f"no result within {self._timeout_s:g} s", Ended.OUTPUT: "too much output"}
-        fault = faults.get(run.ended, "the interpreter has exited")
-        return f"{text}\nerror: {fault}. The next call starts a new interpreter without variables.".lstrip("\n")
-
-
 def python(
     *,
     form: CallForm = "tags",
@@ -64,14 +39,27 @@ def python(
     sandbox.require(isolation)
     limits = SandboxLimits(timeout_s=timeout_s, memory_mb=memory_mb)
     session = SandboxSession(limits=limits, cpu_s=turns * timeout_s, packages=packages, isolation=isolation)
-    tool = Interpreter(session, timeout_s=timeout_s)
 
     async def python(code: str) -> str:
         """Run a Python program and return what it prints. Variables are kept from call to call."""
-        return await tool(code)
+        if not session.started:  # the process starts with the first program and ends with the response
+            try:
+                session.start()  # in this thread, with which the process ends
+            except OSError as error:
+                sandbox.check_disk(error)
+                raise
+        run = await in_thread(lambda: session.run(code))
+        text = run.stdout.rstrip("\n")
+        if run.ended is Ended.EXIT_OK:
+            return text or "(no output)"
+        if run.ended is Ended.NEVER_RAN:
+            return f"error: {text}"
+        faults = {Ended.TIMEOUT: f"no result within {timeout_s:g} s", Ended.OUTPUT: "too much output"}
+        fault = faults.get(run.ended, "the interpreter has exited")
+        return f"{text}\nerror: {fault}. The next call starts a new interpreter without variables.".lstrip("\n")
 
     if form == "tags":
-        environment = AsyncTagEnvironment(tool, call=call, result=result, close=session.close)
+        environment = AsyncTagEnvironment(python, call=call, result=result, close=session.close)
     else:
         environment = AsyncToolEnvironment([python], close=session.close)
     environment.parallel = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
