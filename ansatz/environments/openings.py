@@ -7,9 +7,10 @@ The opening becomes a part of the problem, so that prompts, judges and stored re
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 
 from ansatz.environments.base import EnvironmentSpec
-from ansatz.environments.calls import environment_calls
+from ansatz.environments.calls import EnvironmentCalls
 from ansatz.environments.episode import Episode, at_once
 from ansatz.environments.opened_problems import is_opened
 from ansatz.errors import ConfigError
@@ -29,8 +30,7 @@ def with_openings(problems: Sequence[Problem], spec: EnvironmentSpec | None) -> 
     if spec.sample.instant:
         openings = [at_once(episode.opened()) for episode in episodes]
     else:
-        with environment_calls(spec) as calls:
-            assert calls is not None
+        with closing(EnvironmentCalls(spec)) as calls:
             openings = calls.opened(episodes)
     shown = list(problems)
     for index, problem in zip(new, openings, strict=True):
