@@ -80,7 +80,10 @@ ResponseGrader = Callable[[Sequence[Rollout]], list[Response]]
 
 def all_modes_grader(pool: WorkerPool) -> ResponseGrader:
     """Grade each response in every one of MODES."""
-    return lambda rollouts: [graded(rollout, pool=pool) for rollout in rollouts]
+    return lambda rollouts: [
+        response_of(each, _verdicts(each.prompt.problem.answer, each.said, truncated=each.truncated, pool=pool))
+        for each in rollouts
+    ]
 
 
 def reward_grader(grader: Grader) -> ResponseGrader:
@@ -101,14 +104,10 @@ def with_scores(grade: ResponseGrader, score: Callable[[Sequence[Rollout]], list
 def with_transcripts(grade: ResponseGrader, tokenizer: Any) -> ResponseGrader:
     """Return the same grader, but its responses also record the parts of them that come from an environment."""
     ends = {tokenizer.eos_token_id, end_of_turn(tokenizer)}
-
-    def grade_and_keep(rollouts: Sequence[Rollout]) -> list[Response]:
-        return [
-            dataclasses.replace(response, **_transcript(rollout, tokenizer, ends))
-            for rollout, response in zip(rollouts, grade(rollouts), strict=True)
-        ]
-
-    return grade_and_keep
+    return lambda rollouts: [
+        dataclasses.replace(response, **_transcript(rollout, tokenizer, ends))
+        for rollout, response in zip(rollouts, grade(rollouts), strict=True)
+    ]
 
 
 def _transcript(rollout: Rollout, tokenizer: Any, ends: Collection[int | None]) -> dict[str, Any]:
@@ -123,12 +122,6 @@ def _transcript(rollout: Rollout, tokenizer: Any, ends: Collection[int | None]) 
         if not is_sampled:
             observations.append([start, len(text)])
     return {"transcript": text, "observations": observations} if observations else {}
-
-
-def graded(rollout: Rollout, *, pool: WorkerPool) -> Response:
-    """Return the response with a verdict for each mode."""
-    gold = rollout.prompt.problem.answer
-    return response_of(rollout, _verdicts(gold, rollout.said, truncated=rollout.truncated, pool=pool))
 
 
 def response_of(rollout: Rollout, verdicts: Mapping[str, Verdict]) -> Response:

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from ansatz.data.files import source_name
 from ansatz.data.formats import open_rows
@@ -24,7 +24,7 @@ from ansatz.rewards.language import AMONG, detector, language_frac
 from ansatz.track.jsonl import read_jsonl
 from ansatz.types import Finish, Problem, Reason, Verdict, gold_value
 
-SHAPES: tuple[Shape, ...] = ("think", "think_answer", "think_boxed", "answer", "boxed")
+SHAPES: tuple[Shape, ...] = get_args(Shape)
 MIN_LANGUAGE_FRAC = 0.9
 """A response counts as being in a language if at least this fraction of its words is: names and technical terms often
 are not."""
@@ -114,9 +114,7 @@ def read_responses(
     file = place / "rollouts.jsonl" if place.is_dir() else place
     if not file.is_file():
         raise DataError(f"{place} is neither a file nor a folder with rollouts.jsonl; expected {_EXPECTED}.")
-    first = next(iter(open_rows(file)), None)
-    if first is None:
-        raise DataError(f"{file} has no responses; expected {_EXPECTED}.")
+    first = next(open_rows(file))
     if "verdicts" in first.values:
         return [from_row(row, where=str(file)) for row in read_jsonl(file)]
     if "verdict" not in first.values:
