@@ -31,15 +31,12 @@ from ansatz.models.load import Policy
 from ansatz.reward_models.labelled_responses import (
     LabelledGroup,
     StepPrefixes,
-    checked_errors,
-    checked_labels,
     given_group,
-    outcome_labels,
     read_labelled,
     write_labelled,
 )
 from ansatz.reward_models.section import RewardModelSection
-from ansatz.rewards.reasoning_steps import joined_steps
+from ansatz.rewards.reasoning_steps import exact_labels, first_wrong_character, joined_steps
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.special_tokens import special_tokens
 from ansatz.types import Problem, Prompt
@@ -159,15 +156,17 @@ def _sample_and_label(context: RunContext, folder: Path) -> list[LabelledGroup]:
     with closing(context.sampler(policy)) as sampler:
         responses = _sampled(context, folder, prompts, sampler=sampler, sampling=sampling)
         grouped = _grouped(responses, sampling.num_samples)
-        labels = _labels(context, folder, problems, prompts, grouped, policy=policy, sampler=sampler, sampling=sampling)
-        exact = section.kind == "process" and section.labels == "exact"
+        labels = _labels(context, folder, prompts, grouped, policy=policy, sampler=sampler, sampling=sampling)
+        exact = section.kind == "process" and section.labels == "exact"  # by the generator's own steps
         return [
             LabelledGroup(
                 id=prompt.problem.id,
                 prompt=prompt.text,
                 responses=[response.response for response in members],
                 labels=of_group,
-                wrong_from=checked_errors(prompt.problem, members) if exact else None,
+                wrong_from=[first_wrong_character(prompt.problem, each.response) for each in members]
+                if exact
+                else None,
             )
             for prompt, members, of_group in zip(prompts, grouped, labels, strict=True)
         ]
@@ -176,7 +175,6 @@ def _sample_and_label(context: RunContext, folder: Path) -> list[LabelledGroup]:
 def _labels(
     context: RunContext,
     folder: Path,
-    problems: Sequence[Problem],
     prompts: Sequence[Prompt],
     grouped: Sequence[Sequence[Response]],
     *,
@@ -187,9 +185,12 @@ def _labels(
     """Return the labels of each problem's responses, in order."""
     section = section_of(context.config)
     if section.kind != "process":
-        return map(outcome_labels, grouped)
+        return ([[float(each.verdicts["reward"].correct)] for each in group] for group in grouped)
     if section.labels == "exact":
-        return map(checked_labels, problems, grouped)
+        return (
+            [list(map(float, exact_labels(prompt.problem, each.response))) for each in group]
+            for prompt, group in zip(prompts, grouped, strict=True)
+        )
     special = special_tokens(policy.tokenizer)
     prefixes = StepPrefixes.of(
         prompts,

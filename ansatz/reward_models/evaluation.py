@@ -23,7 +23,7 @@ from ansatz.reward_models.trainer import Kind
 from ansatz.rewards.learned import sigmoid
 from ansatz.rewards.reasoning_steps import exact_labels, first_error, step_ends
 from ansatz.train.sample import TrainSample
-from ansatz.types import Problem, Prompt
+from ansatz.types import Prompt
 
 NOTHING_TO_READ = -30.0
 """The score of a response without a step: less likely to be correct than any response that a model has read."""
@@ -101,15 +101,10 @@ def evaluate_on_given(scorer: Scorer, groups: Sequence[LabelledGroup]) -> dict[s
 
 def evaluate_on_slips(scorer: Scorer, prompts: Sequence[Prompt]) -> dict[str, float]:
     """Compute reward_model/first_error_f1 on the worked solutions of problems with planted slips."""
-    solutions = [_solution(prompt.problem) for prompt in prompts]
+    solutions = [prompt.problem.solution or "" for prompt in prompts]  # slips without one are refused
     scores = scorer.score_texts([prompt.text for prompt in prompts], [[solution] for solution in solutions])
     predicted = [first_error([score > 0 for score in values]) for [values] in scores]
     true = [
         first_error(exact_labels(prompt.problem, solution)) for prompt, solution in zip(prompts, solutions, strict=True)
     ]
     return {"reward_model/first_error_f1": first_error_f1(predicted, true)}
-
-
-def _solution(problem: Problem) -> str:
-    assert problem.solution is not None, "reward_model.slips was checked before the run"
-    return problem.solution

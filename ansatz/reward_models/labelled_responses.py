@@ -17,10 +17,10 @@ from ansatz.data.label_files import LABELS
 from ansatz.data.pairs import REJECTED, rejected_of
 from ansatz.evaluate.responses import Response
 from ansatz.files import write_text
-from ansatz.rewards.reasoning_steps import EncodedSteps, encode_steps, exact_labels, first_wrong_character, step_ends
+from ansatz.rewards.reasoning_steps import EncodedSteps, encode_steps, step_ends
 from ansatz.track.jsonl import read_jsonl
 from ansatz.train.sample import TrainSample
-from ansatz.types import Problem, Prompt
+from ansatz.types import Prompt
 
 FILE = "labelled.jsonl"
 
@@ -51,20 +51,6 @@ def given_group(prompt: Prompt) -> LabelledGroup:
     if REJECTED in problem.meta:
         responses, labels = [*responses, rejected_of(problem).solution or ""], [*labels, [0.0]]
     return LabelledGroup(id=problem.id, prompt=prompt.text, responses=responses, labels=labels)
-
-
-def outcome_labels(responses: Sequence[Response]) -> list[list[float]]:
-    return [[float(response.verdicts["reward"].correct)] for response in responses]
-
-
-def checked_labels(problem: Problem, responses: Sequence[Response]) -> list[list[float]]:
-    """Label responses by the generator's own steps."""
-    return [[float(right) for right in exact_labels(problem, response.response)] for response in responses]
-
-
-def checked_errors(problem: Problem, responses: Sequence[Response]) -> list[int | None]:
-    """Find the first wrong character of each response, by the generator's own steps."""
-    return [first_wrong_character(problem, response.response) for response in responses]
 
 
 @dataclass(frozen=True, slots=True)
