@@ -114,7 +114,7 @@ def _pair(row: Row, chosen: Any, rejected: Any, source: str) -> Problem:
         meta={"line": row.line, **template_fields(row), **({FIELD: context} if context else {})},
     )
     note_lost(lambda: find_lost_fields(row, [key, "chosen", "rejected", *RESPONSES, *SCORES], problem))
-    return pair_of(problem, name="", chosen=texts["chosen"], rejected=texts["rejected"])
+    return pair_of(problem, chosen=texts["chosen"], rejected=texts["rejected"])
 
 
 def _read_scored(row: Row, key: str) -> list[_Scored]:

@@ -26,25 +26,19 @@ _REJECTED_OBSERVATIONS, _REJECTED_IDS = "rejected_observations", "rejected_ids"
 PICKS = ("hardest", "random")
 
 
-def pair_of(problem: Problem, *, name: str, chosen: str, rejected: str) -> Problem:
-    """Return the pair of two responses to a problem. name: follows the problem's id; empty if the problem has one
-    pair."""
-    return dataclasses.replace(
-        problem, id=f"{problem.id}{name}", solution=chosen, meta={**problem.meta, REJECTED: rejected}
-    )
+def pair_of(problem: Problem, *, chosen: str, rejected: str) -> Problem:
+    """Return the pair of two responses to a problem."""
+    return dataclasses.replace(problem, solution=chosen, meta={**problem.meta, REJECTED: rejected})
 
 
 def _pair_samples(problem: Problem, *, name: str, chosen: Answered, rejected: Answered) -> Problem:
-    """Return the pair of two sampled responses, with the environment's answers in them."""
-    pair = pair_of(
-        problem.answered(chosen.text, chosen.observations, chosen.token_ids),
-        name=name,
-        chosen=chosen.text,
-        rejected=rejected.text,
-    )
+    """Return the pair of two sampled responses, with the environment's answers in them. name: follows the problem's
+    id."""
+    pair = problem.answered(chosen.text, chosen.observations, chosen.token_ids)
     spans = [list(span) for span in rejected.observations]
-    of_rejected = {_REJECTED_OBSERVATIONS: spans, _REJECTED_IDS: list(rejected.token_ids)}
-    return dataclasses.replace(pair, meta={**pair.meta, **{key: value for key, value in of_rejected.items() if value}})
+    more = {_REJECTED_OBSERVATIONS: spans, _REJECTED_IDS: list(rejected.token_ids)}
+    meta = {**pair.meta, REJECTED: rejected.text, **{key: value for key, value in more.items() if value}}
+    return dataclasses.replace(pair, id=f"{problem.id}{name}", meta=meta)
 
 
 def pair_with(problem: Problem, other: Problem) -> Problem:

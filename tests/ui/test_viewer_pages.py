@@ -368,10 +368,7 @@ def test_the_reward_of_each_step_is_on_its_text(tmp_path: Path):
 
 def test_the_pairs_of_a_preference_stage_are_shown_word_by_word(tmp_path: Path):
     run = make_run(tmp_path / "runs" / "run")
-    pairs = [
-        pair_of(problem(index=number), name=":0", chosen=f"It is {number}.", rejected="<b>No</b>")
-        for number in range(25)
-    ]
+    pairs = [pair_of(problem(index=n), chosen=f"It is {n}.", rejected="<b>No</b>") for n in range(25)]
     write_problems(run / "sft" / "pairs.jsonl", pairs)
     viewer = open_viewer(tmp_path / "runs", tmp_path / "cache")
     assert 'href="/run/run/pairs/sft"' in viewer.get("/run/run").text
