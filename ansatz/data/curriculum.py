@@ -10,9 +10,9 @@ on (seed, step, state).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,11 +42,8 @@ class PassRatePosterior:
         return self.alpha_P / (self.alpha_P + self.beta_P)
 
 
-class PromptSampler(Protocol):
-    """Returns a key for each problem [P]; the problems with the smallest keys are taken."""
-
-    def __call__(self, posterior: PassRatePosterior, rng: np.random.Generator) -> Floats: ...
-
+PromptSampler = Callable[[PassRatePosterior, np.random.Generator], Floats]
+"""Returns a key for each problem [P]; the problems with the smallest keys are taken."""
 
 samplers: Registry[PromptSampler] = Registry("curriculum sampler")
 
