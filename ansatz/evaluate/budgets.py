@@ -37,7 +37,7 @@ def parse_budgets(text: str) -> list[int]:
             f"--thinking-budgets = {text!r}: expected different numbers of tokens, such as 64,256,0,+256 (0: no "
             "limit; +256: at least 256)."
         )
-    return sorted(budgets, key=lambda budget: (budget <= 0, abs(budget)))
+    return sorted(budgets, key=_from_shortest)
 
 
 def budget_folder(path: Path, budget: int) -> Path:
@@ -54,7 +54,7 @@ def budget_folders(path: Path) -> list[EvaluationFolder]:
     folders = [
         EvaluationFolder(place) for place in list_folder(path, f"{PREFIX}*") if (place / "settings.json").is_file()
     ]
-    return sorted(folders, key=lambda folder: (_budget(folder) <= 0, abs(_budget(folder))))
+    return sorted(folders, key=lambda folder: _from_shortest(_budget_of(folder.settings())))
 
 
 def write_curve(path: Path, folders: Sequence[EvaluationFolder]) -> dict[str, Any]:
@@ -75,10 +75,7 @@ def write_curve(path: Path, folders: Sequence[EvaluationFolder]) -> dict[str, An
     curve = {"settings": common[0], "rows": [_row(result) for result in results]}
     write_json(path / "budgets.json", curve)
     write_text(path / "budgets.svg", figure(budget_chart(curve)))
-    lines = {
-        f"budget {budget_label(_budget(folder))}": result["scores"]
-        for folder, result in zip(folders, results, strict=True)
-    }
+    lines = {f"budget {budget_label(_budget_of(result['settings']))}": result["scores"] for result in results}
     write_cost(path, common[0]["suite"]["name"], lines)
     return curve
 
@@ -125,8 +122,9 @@ def _without_budget(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if key not in BUDGET_SETTINGS}
 
 
-def _budget(folder: EvaluationFolder) -> int:
-    return _budget_of(folder.settings())
+def _from_shortest(budget: int) -> tuple[bool, int]:
+    """Return a key that sorts budgets from the shortest thoughts to the longest."""
+    return budget <= 0, abs(budget)
 
 
 def _budget_of(settings: Mapping[str, Any]) -> int:

@@ -90,14 +90,15 @@ def _of_folder(path: Path) -> Side:
 
 def _of_file(path: Path) -> Side:
     folder = path.resolve().parents[2] if len(path.resolve().parents) > 2 else path
-    found = [] if not (folder / "config.yaml").is_file() else stored_evaluations(read_pipeline(folder))
+    run = read_pipeline(folder) if (folder / "config.yaml").is_file() else None
+    found = [] if run is None else stored_evaluations(run)
     evaluation = next((each for each in found if each.path.resolve() == path.resolve()), None)
-    if evaluation is None:
+    if run is None or evaluation is None:
         raise ConfigError(
             f"{path} is not a stored evaluation of a run. Give a run, a folder that `ansatz eval` wrote, or a file "
             "STAGE/evaluations/SPLIT-STEP.jsonl of a run."
         )
-    return _side(read_pipeline(folder), str(path), evaluation)
+    return _side(run, str(path), evaluation)
 
 
 def _of_run(path: Path) -> Side:
