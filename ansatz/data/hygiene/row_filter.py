@@ -30,7 +30,7 @@ def filter_rows(
     reject: Callable[[Problem], Json | None],
     out: Path,
     *,
-    about: Json | None = None,
+    about: Json,
 ) -> Json:
     """Write the rows that stay to `out`, one JSON object per line, and the report next to it.
 
@@ -53,7 +53,7 @@ def filter_rows(
                     kinds[str(reason["kind"])] += 1
                     problem_id = "" if isinstance(problem, RowError) else problem.id
                     dropped.write(json.dumps({"line": row.line, "id": problem_id, **reason}) + "\n")
-        head: Json = {**(about or {}), "rows": read, "kept": kept.count, "dropped": read - kept.count}
+        head: Json = {**about, "rows": read, "kept": kept.count, "dropped": read - kept.count}
         head |= {"kinds": dict(sorted(kinds.items())), "sha256": kept.digest}
         dropped.seek(0)
         write_data_report(out, head, dropped)
@@ -78,7 +78,7 @@ def split_rows(
     out: Path,
     heldout: Path,
     *,
-    about: Json | None = None,
+    about: Json,
 ) -> tuple[int, int]:
     """Write each row to `heldout` or to `out`, and a report next to each. Returns the number of rows in (out, heldout).
 
@@ -93,7 +93,7 @@ def split_rows(
             sides[is_heldout(problem)].write(json_line(row.values))
     read = sum(side.count for side in sides)
     for path, side in zip((out, heldout), sides, strict=True):
-        write_data_report(path, {**(about or {}), "rows": read, "kept": side.count, "sha256": side.digest})
+        write_data_report(path, {**about, "rows": read, "kept": side.count, "sha256": side.digest})
     return sides[0].count, sides[1].count
 
 
