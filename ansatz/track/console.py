@@ -153,36 +153,27 @@ class PlainConsole:
         self._write(f"{self._stage}  {text}")
 
 
-class LiveConsole:
-    """A progress bar for the current stage, with rate, remaining time and as many numbers as fit the terminal."""
+class LiveConsole(PlainConsole):
+    """A progress bar for the current stage, with rate, remaining time and as many numbers as fit the terminal.
 
-    def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
+    Everything else is a line, as of `PlainConsole`.
+    """
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(partial(console.print, markup=False, highlight=False))
         self._console = console
-        self._clock = clock
-        self._pace = Pace(clock)
         self._progress: Progress | None = None
         self._task = TaskID(0)
-        self._stage = ""
-        self._stages: Mapping[str, int | None] = {}
-        self._without_bar = PlainConsole(self.note, clock=clock)
-
-    def note(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False)
-
-    def plan(self, text: str, stages: Mapping[str, int | None]) -> None:
-        self._stages = stages
-        self.note(text)
 
     def progress(self, text: str) -> None:
         if self._progress is None:
-            self._without_bar.progress(text)
+            super().progress(text)
         else:
             self._progress.update(self._task, numbers=text)
 
     def begin(self, stage: str, *, total_steps: int) -> None:
         self.end()
-        self._stage, self._pace = stage, Pace(self._clock, total_steps, later=_name_later(stage, self._stages))
-        self._without_bar.begin(stage, total_steps=total_steps)
+        super().begin(stage, total_steps=total_steps)
         if total_steps == 0:  # a stage that only evaluates has no progress to show
             return
         self._progress = Progress(
@@ -204,12 +195,6 @@ class LiveConsole:
             limit = max(1, min(5, (self._console.width - 50) // 17))
             numbers = headline(metrics, limit=limit)
             self._progress.update(self._task, completed=step, pace=self._pace.text(), numbers=numbers)
-
-    def evaluation(self, row: Evaluation) -> None:
-        self._console.print(f"{self._stage}  {evaluation_line(row)}", markup=False, highlight=False)
-
-    def event(self, step: int, text: str) -> None:
-        self._console.print(event_line(self._stage, step, text), markup=False, highlight=False)
 
     def end(self) -> None:
         if self._progress is not None:
