@@ -54,12 +54,9 @@ class FilterError(ConfigError):
 
 
 @dataclass(frozen=True, slots=True)
-class Everything:
-    """The test that every row passes."""
-
-
-@dataclass(frozen=True, slots=True)
 class All:
+    """Every row passes one without items, and none passes an `Either` without them."""
+
     items: tuple[Tree, ...]
 
 
@@ -128,7 +125,7 @@ class Other:
     grader: str
 
 
-Tree = Everything | All | Either | Not | Flag | Compare | Within | Contains | Matches | Other
+Tree = All | Either | Not | Flag | Compare | Within | Contains | Matches | Other
 
 
 class Query(NamedTuple):
@@ -178,7 +175,7 @@ class _Parser:
         self.tokens = [token for token in self.tokens if token not in sort]
         order = tuple(self.check_sort(token.text.removeprefix("sort:"), token.at) for token in sort)
         if not self.tokens:
-            return Query(Everything(), order)
+            return Query(All(()), order)
         tree = self._either()
         if (token := self._next()) is not None:
             raise self._error(token, "expected and, or, or the end")
@@ -408,8 +405,6 @@ def get_value(row: Row, field: str) -> Any:
 def compile_predicate(tree: Tree, *, grade: Callable[[Row, str], bool] | None = None) -> Callable[[Row], bool]:
     """Return the test of a row. Percentiles are resolved before. grade: asked by `other`, with a grader's name."""
     match tree:
-        case Everything():
-            return lambda row: True
         case All(items):
             every = [compile_predicate(item, grade=grade) for item in items]
             return lambda row: all(test(row) for test in every)

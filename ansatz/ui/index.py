@@ -23,7 +23,7 @@ import duckdb
 from ansatz.errors import ConfigError, DataError
 from ansatz.links import list_folder
 from ansatz.track import filters
-from ansatz.track.filters import Either, Everything, Other, Query, Tree, Within
+from ansatz.track.filters import All, Either, Other, Query, Tree, Within
 from ansatz.track.rollout_table import KINDS, TRAIN, RolloutFile, find_rollout_files, read_questions, read_rollouts
 from ansatz.track.step_files import groups_path
 from ansatz.ui.read_files import NESTED, can_read, insert_flat, insert_problems, json_reader
@@ -258,7 +258,7 @@ class RolloutIndex:
         filters.map_leaves(tree, lambda test: asked.setdefault(test.grader, test) if isinstance(test, Other) else test)
         if not asked:
             return tree
-        verdicts = product((Everything(), Either(())), repeat=len(asked))
+        verdicts = product((All(()), Either(())), repeat=len(asked))
         bounds = Either(tuple(_replace_other(tree, dict(zip(asked, each, strict=True))) for each in verdicts))
         rows = self.select(Query(bounds), limit=MAX_GRADED + 1)
         if len(rows) > MAX_GRADED:
@@ -270,7 +270,7 @@ class RolloutIndex:
         column, values = column_of(wanted.field)
         return self._all(f"select quantile_cont({column}, {wanted.percent / 100}) from rollouts", values)[0][0]
 
-    def count(self, tree: Tree = Everything()) -> int:
+    def count(self, tree: Tree = All(())) -> int:
         """Return how many responses the tree selects."""
         condition, values = compile_sql(tree)
         return self._all(f"select count(*) from rollouts where {condition}", values)[0][0]

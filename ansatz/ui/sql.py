@@ -20,8 +20,6 @@ Sql = tuple[str, list[Any]]
 def compile_sql(tree: filters.Tree) -> Sql:
     """Return a condition and the values of its question marks. Percentiles and `other` are resolved before."""
     match tree:
-        case filters.Everything():
-            return "true", []
         case filters.All(items):
             return _join([compile_sql(item) for item in items], " and ", "true")
         case filters.Either(items):

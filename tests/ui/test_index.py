@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from made_up import make_pipeline, scored, stored_group
 from test_viewer_pages import HOSTILE, make_run
 
-from ansatz.track.filters import Compare, Everything, Flag, Query
+from ansatz.track.filters import All, Compare, Flag, Query
 from ansatz.track.rollout_table import KINDS, find_rollout_files, read_all
 from ansatz.track.tracker import Tracker
 from ansatz.ui import index as module
@@ -38,7 +38,7 @@ def indexed(run: Path, cache: Path) -> RolloutIndex:
 
 
 def all_rows(index: RolloutIndex) -> dict[str, dict[str, Any]]:
-    rows = index.select(Query(Everything()), limit=100_000)
+    rows = index.select(Query(All(())), limit=100_000)
     found = {row["id"]: {name: row[name] for name in (*KINDS, "parts", "observations", "steps")} for row in rows}
     assert len(found) == len(rows)
     return found
@@ -214,7 +214,7 @@ def test_the_last_part_of_a_range_ends_at_the_largest_value(tmp_path: Path):
     index = RolloutIndex(Path("nowhere"), folder=tmp_path)
     more = {"file": "", "written": 0.0, "tokens_at": None, "observations": [], "steps": [], "parts": {}, "text": ""}
     index.insert_rows(index._db, [{**dict.fromkeys(KINDS), **more, "reward": value} for value in (-2.0, 0.3, 0.3)])
-    parts = index.summarise(Everything(), numbers=("reward",)).bins["reward"]
+    parts = index.summarise(All(()), numbers=("reward",)).bins["reward"]
     assert (parts[0][0], *parts[-1][1:]) == (-2.0, 0.3, 2)
     index.close()
 

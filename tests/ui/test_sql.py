@@ -17,7 +17,6 @@ from ansatz.track.filters import (  # noqa: E402
     Compare,
     Contains,
     Either,
-    Everything,
     FieldPlus,
     Flag,
     Matches,
@@ -54,7 +53,7 @@ comparisons = st.builds(
     st.booleans(),
 )
 tests = st.one_of(
-    st.just(Everything()),
+    st.just(All(())),
     comparisons,
     st.builds(Compare, st.sampled_from(FIELDS["text"]), st.sampled_from(["=", "!="]), TEXTS),
     st.builds(Within, st.sampled_from(FIELDS["text"]), st.lists(TEXTS, max_size=3).map(tuple)),
@@ -117,7 +116,7 @@ def test_sql_and_the_predicate_select_the_same_rows(
             if getattr(test, "field", "") != "label":
                 return test
             words = labels.get(row["id"], [])
-            return Everything() if any(compile_predicate(test)({"label": word}) for word in words) else Either(())
+            return All(()) if any(compile_predicate(test)({"label": word}) for word in words) else Either(())
 
         return map_leaves(tree, decide)
 
