@@ -64,14 +64,31 @@ def _std(value_N: Array, group_N: Array, ddof: int) -> Array:
     return np.sqrt(squares_N / np.maximum(size_N - ddof, 1))
 
 
-def _zscore(given: Rewards, *, ddof: int = 1, eps: float = 1e-4, std_over: str = "group", **_: Any) -> Array:
-    whole_N = np.zeros_like(given.group_N)
-    std_N = _std(given.reward_N, given.group_N if std_over == "group" else whole_N, ddof)
-    return _divided(given.reward_N - _mean(given.reward_N, given.group_N), std_N + eps)
+def _scaled(value_N: Array, baseline_N: Array | float, over_N: Array, *, ddof: int, eps: float) -> Array:
+    """Subtract the baseline, and divide by std + eps of the values in each group of `over_N`."""
+    centred_N, divisor_N = value_N - baseline_N, _std(value_N, over_N, ddof) + eps
+    return np.where(np.abs(centred_N) > 1e-12, centred_N / np.maximum(divisor_N, 1e-30), 0.0)
 
 
-def _divided(value_N: Array, divisor_N: Array) -> Array:
-    return np.where(np.abs(value_N) > 1e-12, value_N / np.maximum(divisor_N, 1e-30), 0.0)
+def _mean_of_group(given: Rewards) -> Array:
+    return _mean(given.reward_N, given.group_N)
+
+
+def _mean_of_batch(given: Rewards) -> float:
+    return given.reward_N.mean()
+
+
+def _zscore(
+    given: Rewards,
+    *,
+    ddof: int = 1,
+    eps: float = 1e-4,
+    std_over: str = "group",
+    baseline: Callable[[Rewards], Array | float] = _mean_of_group,
+    **_: Any,
+) -> Array:
+    over_N = given.group_N if std_over == "group" else np.zeros_like(given.group_N)
+    return _scaled(given.reward_N, baseline(given), over_N, ddof=ddof, eps=eps)
 
 
 def _leave_one_out(given: Rewards, **_: Any) -> Array:
@@ -90,11 +107,6 @@ def _leave_one_out_std(given: Rewards, *, ddof: int = 1, eps: float = 1e-6) -> A
     return out_N
 
 
-def _batch_zscore(given: Rewards, *, ddof: int = 1, eps: float = 1e-8) -> Array:
-    whole_N = np.zeros_like(given.group_N)
-    return _divided(given.reward_N - given.reward_N.mean(), _std(given.reward_N, whole_N, ddof) + eps)
-
-
 def _mean_ratio(given: Rewards, *, eps: float = 1e-6, **_: Any) -> Array:
     mean_N = _mean(given.reward_N, given.group_N)
     return np.where(mean_N > 0, (given.reward_N - mean_N) / np.where(mean_N > 0, mean_N + eps, 1.0), 0.0)
@@ -109,12 +121,12 @@ def _opo(given: Rewards, **_: Any) -> Array:
 
 def _gdpo(given: Rewards, *, ddof: int = 1, eps: float = 1e-4, whiten: bool = True, **_: Any) -> Array:
     parts = [
-        weight * _divided(column - _mean(column, given.group_N), _std(column, given.group_N, ddof) + eps)
+        weight * _scaled(column, _mean(column, given.group_N), given.group_N, ddof=ddof, eps=eps)
         for column, weight in zip(given.component_NK.T, given.weight_K, strict=True)
     ]
     total_N = np.sum(parts, 0) if parts else np.zeros(len(given.group_N))
     whole_N = np.zeros_like(given.group_N)
-    return _divided(total_N - total_N.mean(), _std(total_N, whole_N, ddof) + eps) if whiten else total_N
+    return _scaled(total_N, total_N.mean(), whole_N, ddof=ddof, eps=eps) if whiten else total_N
 
 
 RULES: dict[str, Callable[..., Array]] = {
@@ -122,7 +134,7 @@ RULES: dict[str, Callable[..., Array]] = {
     "group_mean": lambda given, **_: given.reward_N - _mean(given.reward_N, given.group_N),
     "leave_one_out": _leave_one_out,
     "leave_one_out_std": _leave_one_out_std,
-    "batch_zscore": _batch_zscore,
+    "batch_zscore": partial(_zscore, eps=1e-8, std_over="batch", baseline=_mean_of_batch),
     "reward": lambda given: given.reward_N,
     "mean_ratio": _mean_ratio,
     "opo": _opo,
@@ -146,25 +158,14 @@ def candidates() -> Iterator[Rule]:
 def mistaken() -> Iterator[tuple[Rule, Callable[[Rewards], Array]]]:
     """Yield rules that no project documents, each with its function: the reward less a wrong baseline, divided by 1 or
     by a std. Those that are also in `candidates` are left out."""
-    baselines: tuple[tuple[str, Callable[[Rewards], Array]], ...] = (
-        ("without a baseline", lambda given: np.zeros(len(given.reward_N))),
-        (
-            "with the mean of the batch as the baseline",
-            lambda given: np.full(len(given.reward_N), given.reward_N.mean()),
-        ),
-    )
-    for words, baseline in baselines:
-        if "batch" in words:
-            yield Rule("group_mean", {}, words), lambda given, of=baseline: given.reward_N - of(given)
-        for ddof, eps, over in product((1, 0), (1e-4, 1e-6, 1e-8), ("group", "batch")):
-            if "batch" not in words or over == "group":
-                how = {"ddof": ddof, "eps": eps, "std_over": over}
-                yield Rule("group_zscore", how, words), partial(_other_baseline, of=baseline, **how)
-
-
-def _other_baseline(given: Rewards, *, of: Callable[[Rewards], Array], ddof: int, eps: float, std_over: str) -> Array:
-    over_N = given.group_N if std_over == "group" else np.zeros_like(given.group_N)
-    return _divided(given.reward_N - of(given), _std(given.reward_N, over_N, ddof) + eps)
+    for ddof, eps, over in product((1, 0), (1e-4, 1e-6, 1e-8), ("group", "batch")):
+        how = {"ddof": ddof, "eps": eps, "std_over": over}
+        yield Rule("group_zscore", how, "without a baseline"), partial(_zscore, baseline=lambda given: 0.0, **how)
+    words = "with the mean of the batch as the baseline"
+    yield Rule("group_mean", {}, words), lambda given: given.reward_N - _mean_of_batch(given)
+    for ddof, eps in product((1, 0), (1e-4, 1e-6, 1e-8)):
+        how = {"ddof": ddof, "eps": eps, "std_over": "group"}
+        yield Rule("group_zscore", how, words), partial(_zscore, baseline=_mean_of_batch, **how)
 
 
 def changed(given: Rewards) -> Iterator[tuple[str, Rewards]]:
