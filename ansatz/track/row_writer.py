@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from ansatz.errors import StorageError
@@ -13,29 +12,22 @@ MAX_FAILING_STEPS = 3
 """A run stops when its rows could not be written at this number of steps in a row."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Write:
-    path: Path
-    text: Callable[[], str]
-    append: bool
-
-
 class RowWriter:
     """Writes files of one stage. on_failure: called with the step and a sentence, once for each step that fails."""
 
     def __init__(self, on_failure: Callable[[int, str], None]) -> None:
         self._on_failure = on_failure
-        self._waiting: list[_Write] = []
+        self._waiting: list[tuple[Callable[[Path, str], None], Path, Callable[[], str]]] = []  # write, path, text
         self._failing_steps: list[int] = []
 
     def append(self, step: int, path: Path, text: str) -> None:
         """Append the text to the file, now or with a later call. Raise StorageError at the third failing step in a
         row."""
-        self._add(step, _Write(path=path, text=lambda: text, append=True))
+        self._add(step, append_text, path, lambda: text)
 
     def replace(self, step: int, path: Path, text: Callable[[], str]) -> None:
         """Replace the file by the result of `text`, which is called when the file is written. Otherwise as `append`."""
-        self._add(step, _Write(path=path, text=text, append=False))
+        self._add(step, write_text, path, text)
 
     def flush(self) -> None:
         """Write everything that is still waiting. Raise StorageError if that is not possible."""
@@ -47,8 +39,8 @@ class RowWriter:
         self._waiting.clear()
         self._failing_steps.clear()
 
-    def _add(self, step: int, write: _Write) -> None:
-        self._waiting.append(write)
+    def _add(self, step: int, write: Callable[[Path, str], None], path: Path, text: Callable[[], str]) -> None:
+        self._waiting.append((write, path, text))
         if (fault := self._try()) is None or step in self._failing_steps[-1:]:
             return
         sentence, error = fault
@@ -63,12 +55,12 @@ class RowWriter:
     def _try(self) -> tuple[str, OSError] | None:
         """Write everything that is waiting. Return a sentence and the error of the first file that fails, or None."""
         while self._waiting:
-            write = self._waiting[0]
+            write, path, text = self._waiting[0]
             try:
-                (append_text if write.append else write_text)(write.path, write.text())
+                write(path, text())
             except OSError as error:
-                needed = len(write.text().encode(errors=HALF_CHARACTERS))
-                return not_written(write.path, error, needed=needed), error
+                needed = len(text().encode(errors=HALF_CHARACTERS))
+                return not_written(path, error, needed=needed), error
             self._waiting.pop(0)
         self._failing_steps.clear()
         return None

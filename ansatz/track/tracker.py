@@ -75,6 +75,8 @@ class Tracker:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.run_dir = Path(run_dir)
+        self._metrics_path = self.run_dir / "metrics.jsonl"
+        self._evaluations_path = self.run_dir / "evaluations.jsonl"
         self._tensorboard, self._samples_keep = tensorboard, samples_keep
         self._events: EventFile | None = None
         self._console = console
@@ -158,14 +160,6 @@ class Tracker:
             self._events = None
         if self._console is not None:
             self._console.end()
-
-    @property
-    def _metrics_path(self) -> Path:
-        return self.run_dir / "metrics.jsonl"
-
-    @property
-    def _evaluations_path(self) -> Path:
-        return self.run_dir / "evaluations.jsonl"
 
     def _evaluations_with(self, new: Row) -> str:
         others = [old for old in read_jsonl(self._evaluations_path) if evaluation_key(old) != evaluation_key(new)]
