@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from ansatz.files import read_yaml
 from ansatz.track.base import parts_of
-from ansatz.track.health import healthy_edges
 from ansatz.track.jsonl import Row
 from ansatz.track.metrics import find_metric
 from ansatz.track.runs import PipelineRun, StageRun
@@ -71,7 +70,7 @@ def panel_chart(stage: StageRun, panel: Panel) -> Drawn:
 def _explain(panel: Panel, title: str, series: Sequence[Series]) -> Drawn:
     """Return a chart with the healthy range and the meaning of the panel's first metric; empty if it has no row."""
     metric = find_metric(panel.explain)
-    marks = healthy_edges(panel.explain)
+    marks = () if metric is None else tuple(edge for edge in (metric.low, metric.high) if edge is not None)
     chart = Chart(title=title, series=series, is_fraction=panel.is_fraction, marks=marks)
     return Drawn(chart, metric.healthy if metric else "", metric.meaning if metric else "")
 

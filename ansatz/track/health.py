@@ -27,12 +27,6 @@ class HealthCheck:
     text: str
 
 
-def healthy_edges(name: str) -> tuple[float, ...]:
-    """Return the ends of the metric's range, to be drawn into its chart."""
-    metric = find_metric(name)
-    return () if metric is None else tuple(edge for edge in (metric.low, metric.high) if edge is not None)
-
-
 def section_of(config_text: str) -> WatchdogSection:
     """Return the `watchdog` section of a config.yaml; the default if the text has none or cannot be read."""
     try:
