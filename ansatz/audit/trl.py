@@ -16,9 +16,8 @@ are not looked into.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -275,8 +274,12 @@ class Recorder(TrainerCallback):
     def _logp(
         self, model: Any, rollout: _Rollout, temperature: float | None = None, *, rounded: bool = False
     ) -> np.ndarray[Any, Any]:
-        with _evaluating(model):
+        training = model.training
+        model.eval()
+        try:
             return self._forward(model, rollout, temperature, rounded=rounded).cpu().numpy()
+        finally:
+            model.train(training)
 
     def _forward(
         self, model: Any, rollout: _Rollout, temperature: float | None = None, *, rounded: bool = False
@@ -289,16 +292,6 @@ class Recorder(TrainerCallback):
         logits = logits[0, len(rollout.prompt) - 1 : -1].float()
         logits = logits / (temperature or self.trainer.args.temperature)
         return logits.log_softmax(-1).gather(-1, tokens[0, len(rollout.prompt) :, None]).squeeze(-1)
-
-
-@contextlib.contextmanager
-def _evaluating(model: Any) -> Iterator[None]:
-    training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(training)
 
 
 def _norm(values: Any) -> float:
@@ -320,7 +313,7 @@ def _arrays(rows: Sequence[_Rollout], microbatches: Sequence[_Microbatch]) -> di
         for number, microbatch in enumerate(microbatches)
         for place, row in enumerate(microbatch.inputs[_ROW].tolist())
     }
-    pieces = [_row(rollout, *_found(microbatches, place_of.get(row))) for row, rollout in enumerate(rows)]
+    pieces = [_row(rollout, _found(microbatches, place_of.get(row))) for row, rollout in enumerate(rows)]
     count_N = [len(piece["token_T"]) for piece in pieces]
     kinds = {name: values.dtype for piece in pieces for name, values in piece.items()}
     whole = {  # of rollouts that are not in this update, which microbatch_N says, the columns of the loss are 0
@@ -339,28 +332,27 @@ def _arrays(rows: Sequence[_Rollout], microbatches: Sequence[_Microbatch]) -> di
     }
 
 
-def _found(microbatches: Sequence[_Microbatch], place: tuple[int, int] | None) -> tuple[dict[str, Any], dict[str, Any]]:
+def _found(microbatches: Sequence[_Microbatch], place: tuple[int, int] | None) -> dict[str, Any]:
     """Return the arrays of the loss at a row, and the ids of its completion with their padding."""
     if place is None:
-        return {}, {}
+        return {}
     microbatch, index = microbatches[place[0]], place[1]
     inputs = microbatch.inputs
     mask = inputs["completion_mask"] * inputs.get("tool_mask", torch.ones_like(inputs["completion_mask"]))
     columns: dict[str, Any] = {"mask": mask, "policy_logp": microbatch.logps, "gradient": microbatch.gradient}
-    columns["entropy"] = microbatch.entropy
+    columns |= {"entropy": microbatch.entropy, "ids": inputs["completion_ids"]}
     columns |= {f"{name}_logp": inputs.get(key) for name, key in _LOGPS.items()}
     columns["correction"] = inputs.get("importance_sampling_ratio")
     columns["advantage"] = inputs["advantages"].reshape(len(mask), -1)
     width = mask.shape[1]
-    found = {name: value[index].expand(width).numpy() for name, value in columns.items() if value is not None}
-    return found, {"ids": inputs["completion_ids"][index].numpy()}
+    return {name: value[index].expand(width).numpy() for name, value in columns.items() if value is not None}
 
 
-def _row(rollout: _Rollout, found: dict[str, Any], padded: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+def _row(rollout: _Rollout, found: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
     used = np.flatnonzero((found["mask"] != 0) | (found.get("gradient", found["mask"]) != 0)) if found else np.array([])
     length, size = len(rollout.tokens), max(len(rollout.tokens), int(used[-1]) + 1 if len(used) else 0)
     prompt = len(rollout.prompt)
-    rest = padded["ids"][length:size] if size > length else []
+    rest = found["ids"][length:size] if size > length else []
 
     def laid(values: Any, kind: type[Any] | None = None) -> np.ndarray[Any, Any]:
         values = np.asarray(values, kind)[:size]
@@ -373,6 +365,6 @@ def _row(rollout: _Rollout, found: dict[str, Any], padded: dict[str, Any]) -> di
         "sampled_mask_T": laid(rollout.sampled, bool),
         "observation_T": laid(~np.array(rollout.sampled, bool), bool),
         **{f"recomputed_{name}_logp_T": laid(values, np.float32) for name, values in rollout.recomputed.items()},
-        **{f"{name}_T": laid(values, np.float32) for name, values in found.items() if name != "mask"},
+        **{f"{name}_T": laid(values, np.float32) for name, values in found.items() if name not in ("mask", "ids")},
     }
     return {**arrays, "mask_T": laid(found["mask"], bool)} if found else arrays
