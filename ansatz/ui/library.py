@@ -71,7 +71,9 @@ class RunSummary:
     @cached_property
     def begun(self) -> float:
         """Return when the run began: its recipe is written then."""
-        return _time_of(self.run.folder / "config.yaml") if self.run else 0.0
+        with suppress(OSError):  # it has been removed meanwhile
+            return (self.run.folder / "config.yaml").stat().st_mtime if self.run else 0.0
+        return 0.0
 
     @property
     def date(self) -> str:
@@ -178,13 +180,6 @@ class Library:
                 self._indices[path] = RolloutIndex(path, folder=self._cache)
         self._indices[path].refresh()
         return self._indices[path]
-
-
-def _time_of(file: Path) -> float:
-    """Return when a file was changed; 0 for one that has been removed meanwhile."""
-    with suppress(OSError):
-        return file.stat().st_mtime
-    return 0.0
 
 
 def _state_of(folder: Path) -> str:
