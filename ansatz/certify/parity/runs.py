@@ -46,7 +46,10 @@ class Setup:
 
 def advantage_run(case: Case, spec: Mapping[str, Any], setup: Setup = Setup()) -> Outputs:
     """Return advantages and returns only."""
-    advantages = _advantages(case, build_objective(spec), setup)
+    return _advantage_outputs(case, _advantages(case, build_objective(spec), setup))
+
+
+def _advantage_outputs(case: Case, advantages: Advantages) -> Outputs:
     shape = case.array("mask").shape
     outputs: Outputs = {"advantages": advantages.advantage_T.view(shape), "advantage_N": advantages.advantage_N}
     return outputs if advantages.return_T is None else {**outputs, "returns": advantages.return_T.view(shape)}
@@ -73,9 +76,7 @@ def policy_run(case: Case, spec: Mapping[str, Any], setup: Setup = Setup()) -> O
     (gradient,) = torch.autograd.grad(total, policy)
     sampled_mask = batch.sampled_mask_T.view(shape)
     return {
-        "advantages": advantages.advantage_T.view(shape),
-        "advantage_N": advantages.advantage_N,
-        **({} if advantages.return_T is None else {"returns": advantages.return_T.view(shape)}),
+        **_advantage_outputs(case, advantages),
         "scaled_advantages": torch.cat(scaled).view(shape),
         "modified_response_mask": batch.mask_T.view(shape).double(),
         "loss": total,
