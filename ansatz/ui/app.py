@@ -61,7 +61,7 @@ def build_app(library: pages.Library, *, token: str, hosts: Sequence[str] = ()) 
     environment = open_templates("ansatz.ui")
     environment.globals |= {"page_token": page_token, "asks_models": library.asks_models}
     attempts = AttemptPage(library)
-    views = pages.Pages(library).routes()
+    views = pages.routes(library)
 
     def answer(make: Callable[..., Any], *, as_data: bool = False) -> Callable[..., Response]:
         def show(result: Any, status: int = 200) -> Response:
@@ -74,7 +74,10 @@ def build_app(library: pages.Library, *, token: str, hosts: Sequence[str] = ()) 
 
         def respond(request: Request, form: Mapping[str, str] | None = None) -> Response:
             try:
-                return show(make(**request.path_params, query=request.query_params if form is None else form))
+                named: dict[str, Any] = {**request.path_params}
+                if "run" in named:
+                    named["at"] = OpenRun.find(library, named.pop("run"))
+                return show(make(**named, query=request.query_params if form is None else form))
             except (AnsatzError, OSError) as error:
                 live = {"address": "/api/state", **library.describe_state()}
                 waits = isinstance(error, NotYet)

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from ansatz.track.word_diff import word_diff
 from ansatz.ui.library import Library, RunSummary
 from ansatz.ui.open_run import NotFound, OpenRun, Page
 from ansatz.ui.response import WORDS
-from ansatz.ui.response_pages import SAVED, ResponsePages, draw_bins, group_place, read_number
+from ansatz.ui.response_pages import RESPONSE_PAGES, SAVED, draw_bins, group_place, read_number
 from ansatz.visible import visible
 
 PAIRS, PAGE_PAIRS = "pairs.jsonl", 20
@@ -54,173 +55,172 @@ RUN_ORDERS: Mapping[str, Callable[[RunSummary], Any]] = {
 """The columns that the list of runs can be sorted by, and the sort key of each."""
 
 
-class Pages:
-    """Each method makes one page. query: the parameters of the address."""
+def routes(library: Library) -> dict[str, Callable[..., Page | Response]]:
+    """Return the functions that make the pages, by address. at: the run that it names. query: its parameters."""
+    return {
+        **RESPONSE_PAGES,
+        "/": partial(show_runs, library),
+        "/help": show_help,
+        "/compare": partial(compare, library),
+        "/sweep/{name}": partial(show_sweep, library),
+        "/sweep/{name}/rows.jsonl": partial(export_rows, library),
+        "/run/{run}": show_overview,
+        "/run/{run}/metrics": show_metrics,
+        "/run/{run}/health": show_health,
+        "/run/{run}/recipe": show_recipe,
+        "/run/{run}/logs": show_logs,
+        "/run/{run}/step/{stage}/{step:int}": show_step,
+        "/run/{run}/pairs/{stage}": show_pairs,
+        "/api/state": partial(report_state, library),
+        "/api/run/{run}/state": partial(report_state, library),
+    }
 
-    def __init__(self, library: Library) -> None:
-        self.library = library
 
-    def routes(self) -> dict[str, Callable[..., Page | Response]]:
-        """Return the methods by address."""
-        return {
-            **ResponsePages(self.library).routes(),
-            "/": self.show_runs,
-            "/help": self.show_help,
-            "/compare": self.compare_runs,
-            "/sweep/{name}": self.show_sweep,
-            "/sweep/{name}/rows.jsonl": self.export_rows,
-            "/run/{name}": self.show_overview,
-            "/run/{name}/metrics": self.show_metrics,
-            "/run/{name}/health": self.show_health,
-            "/run/{name}/recipe": self.show_recipe,
-            "/run/{name}/logs": self.show_logs,
-            "/run/{name}/step/{stage}/{step:int}": self.show_step,
-            "/run/{name}/pairs/{stage}": self.show_pairs,
-            "/api/state": self.report_state,
-            "/api/run/{name}/state": self.report_state,
-        }
+def show_runs(library: Library, query: Mapping[str, str]) -> Page:
+    runs = [library.summarise(name, path) for name, path in library.find_runs().items()]
+    order = query.get("sort", "-date")
+    if (key := RUN_ORDERS.get(order.removeprefix("-"))) is not None:
+        runs.sort(key=key, reverse=order.startswith("-"))
+    return "runs.html", {
+        "order": order,
+        "runs": runs,
+        "sweeps": list(library.find_sweeps()),
+        "folders": library.folders,
+        "live": {"address": "/api/state", **library.describe_state()},
+    }
 
-    def show_runs(self, query: Mapping[str, str]) -> Page:
-        runs = [self.library.summarise(name, path) for name, path in self.library.find_runs().items()]
-        order = query.get("sort", "-date")
-        if (key := RUN_ORDERS.get(order.removeprefix("-"))) is not None:
-            runs.sort(key=key, reverse=order.startswith("-"))
-        live = {"address": "/api/state", **self.library.describe_state()}
-        found = {
-            "order": order,
-            "runs": runs,
-            "sweeps": list(self.library.find_sweeps()),
-            "folders": self.library.folders,
-        }
-        return "runs.html", {**found, "live": live}
 
-    def show_help(self, query: Mapping[str, str]) -> Page:
-        return "help.html", {"fields": FIELDS, "saved": SAVED}
+def show_help(query: Mapping[str, str]) -> Page:
+    return "help.html", {"fields": FIELDS, "saved": SAVED}
 
-    def show_overview(self, name: str, query: Mapping[str, str]) -> Page:
-        at = OpenRun.find(self.library, name)
-        run = at.read()
-        events = [(stage.name, event) for stage in run.stages for event in stage.events]
-        sampled = [stage for stage in run.stages if stage.curve("rollout/rewards")]
-        return "overview.html", {
-            **at.context("overview"),
-            "splits": describe_splits(run),
-            "asked": read_questions(at.path),
-            "has_responses": any((of.folder / name).is_dir() for of in run.stages for name in (SAMPLES, EVALUATIONS)),
-            "paired": [stage.name for stage in run.stages if (stage.folder / PAIRS).is_file()],
-            "curves": _draw_reading(sampled[-1]) if sampled else [],
-            "checks": [(stage, each) for stage, found in at.summary.checks.items() for each in found if not each.fine],
-            "events": events,
-            "stages": run.stages,
-        }
 
-    def show_metrics(self, name: str, query: Mapping[str, str]) -> Page:
-        at = OpenRun.find(self.library, name)
-        first, last = read_number(query.get("from", "")) or 0, read_number(query.get("to", ""))
-        found = (_cut(stage, first, last) for stage in at.read().stages)
-        stages = [(stage, *stage_charts(stage)) for stage in found if stage.metrics]
-        return "metrics.html", {**at.context("metrics"), "stages": stages, "first": first, "last": last}
+def show_overview(at: OpenRun, query: Mapping[str, str]) -> Page:
+    run = at.read()
+    events = [(stage.name, event) for stage in run.stages for event in stage.events]
+    sampled = [stage for stage in run.stages if stage.curve("rollout/rewards")]
+    return "overview.html", {
+        **at.context("overview"),
+        "splits": describe_splits(run),
+        "asked": read_questions(at.path),
+        "has_responses": any((of.folder / name).is_dir() for of in run.stages for name in (SAMPLES, EVALUATIONS)),
+        "paired": [stage.name for stage in run.stages if (stage.folder / PAIRS).is_file()],
+        "curves": _draw_reading(sampled[-1]) if sampled else [],
+        "checks": [(stage, each) for stage, found in at.summary.checks.items() for each in found if not each.fine],
+        "events": events,
+        "stages": run.stages,
+    }
 
-    def show_health(self, name: str, query: Mapping[str, str]) -> Page:
-        at = OpenRun.find(self.library, name)
-        at.read()
-        return "health.html", {**at.context("health"), "checks": at.summary.checks}
 
-    def show_recipe(self, name: str, query: Mapping[str, str]) -> Page:
-        at = OpenRun.find(self.library, name)
-        texts = {"text": at.read().config_text, "shown": _read_shown(at.path)}
-        return "recipe.html", {**at.context("recipe"), **texts, **read_record(at.path)}
+def show_metrics(at: OpenRun, query: Mapping[str, str]) -> Page:
+    first, last = read_number(query.get("from", "")) or 0, read_number(query.get("to", ""))
+    found = (_cut(stage, first, last) for stage in at.read().stages)
+    stages = [(stage, *stage_charts(stage)) for stage in found if stage.metrics]
+    return "metrics.html", {**at.context("metrics"), "stages": stages, "first": first, "last": last}
 
-    def show_logs(self, name: str, query: Mapping[str, str]) -> Page:
-        at = OpenRun.find(self.library, name)
-        log, is_whole = _read_log(at.path / LOG)
-        lines = _merge(log, at.read().stages)
-        text = query.get("q", "")
-        shown = [line for line in lines if text.casefold() in " ".join(map(str, line)).casefold()]
-        found = {"lines": shown[:MAX_LOG_LINES], "total": len(shown), "all": len(lines), "q": text}
-        return "logs.html", {**at.context("logs"), **found, "is_whole": is_whole}
 
-    def show_step(self, name: str, stage: str, step: int, query: Mapping[str, str]) -> Page:
-        at = OpenRun.find(self.library, name)
-        tree = All((Compare("stage", "=", stage), Compare("step", "=", step), Compare("split", "=", TRAIN)))
-        what = f"responses of step {step} of {stage!r}"
-        found = at.select(tree, limit=MAX_OF_STEP, what=what, whole="group")
-        groups: dict[int, list[dict[str, Any]]] = {}
-        for row in found.rows:
-            groups.setdefault(row["group"], []).append(row)
-        run = next(each for each in at.read().stages if each.name == stage)
-        steps = [number for number, _ in run.sample_files()]
-        metrics = next((row for row in run.metrics if row["step"] == step), {})
-        bins = at.index.summarise(tree, numbers=("tokens",)).bins["tokens"]
-        return "step.html", {
-            **at.context("step"),
-            "stage": stage,
-            "step": step,
-            "groups": groups,
-            "shown": len(found.rows),
-            "total": found.total,
-            "before": max((each for each in steps if each < step), default=None),
-            "after": min((each for each in steps if each > step), default=None),
-            "metrics": {key: value for key, value in metrics.items() if key not in ("step", "seconds")},
-            "lengths": draw_bins(bins),
-            "ends": (bins[0][0], bins[-1][1]) if bins else (),
-            "group_place": group_place,
-        }
+def show_health(at: OpenRun, query: Mapping[str, str]) -> Page:
+    at.read()
+    return "health.html", {**at.context("health"), "checks": at.summary.checks}
 
-    def show_pairs(self, name: str, stage: str, query: Mapping[str, str]) -> Page:
-        at = OpenRun.find(self.library, name)
-        path = next((each.folder / PAIRS for each in at.read().stages if each.name == stage), at.path / PAIRS)
-        if not path.is_file():
-            raise NotFound(f"the run {name!r} stores no pairs of {stage!r}.")
-        pairs = read_problems(path)
-        page = max(1, read_number(query.get("page", "")) or 1)
-        shown = pairs[PAGE_PAIRS * (page - 1) : PAGE_PAIRS * page]
-        diffs = [word_diff(str(pair.meta.get(REJECTED, pair.solution)), pair.solution or "") for pair in shown]
-        return "pairs.html", {
-            **at.context("pairs"),
-            "stage": stage,
-            "total": len(pairs),
-            "pairs": [(pair, *diff) for pair, diff in zip(shown, diffs, strict=True)],
-            "page": page,
-            "pages": max(1, -(-len(pairs) // PAGE_PAIRS)),
-        }
 
-    def compare_runs(self, query: QueryParams) -> Page:
-        from ansatz.evaluate.comparisons import compare_runs
-        from ansatz.track.report_of_runs import describe_runs
+def show_recipe(at: OpenRun, query: Mapping[str, str]) -> Page:
+    texts = {"text": at.read().config_text, "shown": _read_shown(at.path)}
+    return "recipe.html", {**at.context("recipe"), **texts, **read_record(at.path)}
 
-        wanted = list(dict.fromkeys(filter(None, ",".join(query.getlist("runs")).split(","))))
-        known = self.library.find_runs()
-        if len(wanted) < 2 or not known.keys() >= set(wanted):
-            raise NotFound(f"compare two or more of the runs {', '.join(known)}: /compare?runs=A,B.")
-        runs = [OpenRun.find(self.library, name).read() for name in wanted]
-        comparisons = compare_runs([known[name] for name in wanted])
-        return "compare.html", describe_runs(runs, wanted, comparisons=comparisons)
 
-    def export_rows(self, name: str, query: Mapping[str, str]) -> Response:
-        return Response(read_text(self._find_sweep(name)), media_type="application/jsonl")
+def show_logs(at: OpenRun, query: Mapping[str, str]) -> Page:
+    log, is_whole = _read_log(at.path / LOG)
+    lines = _merge(log, at.read().stages)
+    text = query.get("q", "")
+    shown = [line for line in lines if text.casefold() in " ".join(map(str, line)).casefold()]
+    found = {"lines": shown[:MAX_LOG_LINES], "total": len(shown), "all": len(lines), "q": text}
+    return "logs.html", {**at.context("logs"), **found, "is_whole": is_whole}
 
-    def show_sweep(self, name: str, query: Mapping[str, str]) -> Page:
-        runs = list(self.library.find_runs())
 
-        def find_run(row: Row) -> str:
-            """Return the name of a cell's run; empty if it is not there any more, or if several could be it."""
-            begin = f"block-{row['block']:04d}-{begin_of_run(row['arm'], row['times'])}"
-            found = [run for run in runs if run.rpartition("-")[0] == begin]
-            return found[0] if len(found) == 1 else ""
+def show_step(at: OpenRun, stage: str, step: int, query: Mapping[str, str]) -> Page:
+    tree = All((Compare("stage", "=", stage), Compare("step", "=", step), Compare("split", "=", TRAIN)))
+    what = f"responses of step {step} of {stage!r}"
+    found = at.select(tree, limit=MAX_OF_STEP, what=what, whole="group")
+    groups: dict[int, list[dict[str, Any]]] = {}
+    for row in found.rows:
+        groups.setdefault(row["group"], []).append(row)
+    run = next(each for each in at.read().stages if each.name == stage)
+    steps = [number for number, _ in run.sample_files()]
+    metrics = next((row for row in run.metrics if row["step"] == step), {})
+    bins = at.index.summarise(tree, numbers=("tokens",)).bins["tokens"]
+    return "step.html", {
+        **at.context("step"),
+        "stage": stage,
+        "step": step,
+        "groups": groups,
+        "shown": len(found.rows),
+        "total": found.total,
+        "before": max((each for each in steps if each < step), default=None),
+        "after": min((each for each in steps if each > step), default=None),
+        "metrics": {key: value for key, value in metrics.items() if key not in ("step", "seconds")},
+        "lengths": draw_bins(bins),
+        "ends": (bins[0][0], bins[-1][1]) if bins else (),
+        "group_place": group_place,
+    }
 
-        return "sweep.html", {**describe_sweep(self._find_sweep(name), query.get("outcome", "")), "find_run": find_run}
 
-    def _find_sweep(self, name: str) -> Path:
-        known = self.library.find_sweeps()
-        if name not in known:
-            raise NotFound(f"{name!r} is not a sweep. The sweeps are {', '.join(known) or 'none'}.")
-        return known[name]
+def show_pairs(at: OpenRun, stage: str, query: Mapping[str, str]) -> Page:
+    path = next((each.folder / PAIRS for each in at.read().stages if each.name == stage), at.path / PAIRS)
+    if not path.is_file():
+        raise NotFound(f"the run {at.name!r} stores no pairs of {stage!r}.")
+    pairs = read_problems(path)
+    page = max(1, read_number(query.get("page", "")) or 1)
+    shown = pairs[PAGE_PAIRS * (page - 1) : PAGE_PAIRS * page]
+    diffs = [word_diff(str(pair.meta.get(REJECTED, pair.solution)), pair.solution or "") for pair in shown]
+    return "pairs.html", {
+        **at.context("pairs"),
+        "stage": stage,
+        "total": len(pairs),
+        "pairs": [(pair, *diff) for pair, diff in zip(shown, diffs, strict=True)],
+        "page": page,
+        "pages": max(1, -(-len(pairs) // PAGE_PAIRS)),
+    }
 
-    def report_state(self, query: Mapping[str, str], name: str = "") -> Response:
-        """Return how far a run is, or all runs."""
-        names = [OpenRun.find(self.library, name).name] if name else []
-        return Response(json.dumps(self.library.describe_state(names)), media_type="application/json")
+
+def compare(library: Library, query: QueryParams) -> Page:
+    from ansatz.evaluate.comparisons import compare_runs
+    from ansatz.track.report_of_runs import describe_runs
+
+    wanted = list(dict.fromkeys(filter(None, ",".join(query.getlist("runs")).split(","))))
+    known = library.find_runs()
+    if len(wanted) < 2 or not known.keys() >= set(wanted):
+        raise NotFound(f"compare two or more of the runs {', '.join(known)}: /compare?runs=A,B.")
+    runs = [OpenRun.find(library, name).read() for name in wanted]
+    comparisons = compare_runs([known[name] for name in wanted])
+    return "compare.html", describe_runs(runs, wanted, comparisons=comparisons)
+
+
+def export_rows(library: Library, name: str, query: Mapping[str, str]) -> Response:
+    return Response(read_text(_find_sweep(library, name)), media_type="application/jsonl")
+
+
+def show_sweep(library: Library, name: str, query: Mapping[str, str]) -> Page:
+    runs = list(library.find_runs())
+
+    def find_run(row: Row) -> str:
+        """Return the name of a cell's run; empty if it is not there any more, or if several could be it."""
+        begin = f"block-{row['block']:04d}-{begin_of_run(row['arm'], row['times'])}"
+        found = [run for run in runs if run.rpartition("-")[0] == begin]
+        return found[0] if len(found) == 1 else ""
+
+    return "sweep.html", {**describe_sweep(_find_sweep(library, name), query.get("outcome", "")), "find_run": find_run}
+
+
+def _find_sweep(library: Library, name: str) -> Path:
+    known = library.find_sweeps()
+    if name not in known:
+        raise NotFound(f"{name!r} is not a sweep. The sweeps are {', '.join(known) or 'none'}.")
+    return known[name]
+
+
+def report_state(library: Library, query: Mapping[str, str], at: OpenRun | None = None) -> Response:
+    """Return how far a run is, or all runs."""
+    return Response(json.dumps(library.describe_state([at.name] if at else [])), media_type="application/json")
 
 
 def _cut(stage: StageRun, first: int, last: int | None) -> StageRun:

@@ -21,7 +21,6 @@ from ansatz.track.step_files import EVALUATIONS
 from ansatz.track.stored_evaluations import compare_ends, stored_evaluations
 from ansatz.track.word_diff import word_diff
 from ansatz.types import gold_value
-from ansatz.ui.library import Library
 from ansatz.ui.open_run import NotFound, OpenRun, Page
 from ansatz.ui.response import COLOURS, GRADERS, WORDS, explain_verdict, grade_row, read_strip
 from ansatz.visible import write_csv
@@ -37,188 +36,181 @@ SAVED = tuple(WORDS["saved"].items())
 """Filters that the page of responses offers, by name."""
 
 
-class ResponsePages:
-    """Each method makes one page. query: the parameters of the address."""
-
-    def __init__(self, library: Library) -> None:
-        self.library = library
-
-    def routes(self) -> dict[str, Callable[..., Page | Response]]:
-        """Return the methods by address."""
-        return {
-            "/run/{name}/rollouts": self.list_rollouts,
-            "/run/{name}/rollouts.{kind}": self.export_rollouts,
-            "/run/{name}/group/{place:path}": self.show_group,
-            "/run/{name}/rollout/{place:path}": self.show_rollout,
-            "/run/{name}/problem/{place:path}": self.show_problem,
-            "/run/{name}/problems": self.list_problems,
-        }
-
-    def list_rollouts(self, name: str, query: Mapping[str, str]) -> Page:
-        at = OpenRun.find(self.library, name)
-        index = at.index
-        text, page = query.get("q", ""), max(1, read_number(query.get("page", "")) or 1)
-        context = {**at.context("rollouts"), "waiting": index.waiting, "saved": SAVED, "error": ""}
-        context |= {"q": text, "sort": query.get("sort", "")}
-        notes = read_notes(at.path)
-        labels = notes.labels
-        try:
-            wanted = _read_query(query, labels)
-        except FilterError as error:
-            wanted, context["error"] = Query(Compare("step", "<", -1)), str(error)
-        tree = index.resolve(wanted.tree, grade_row)
-        found = index.summarise(tree, facets=FACETS, numbers=HISTOGRAMS)
-        rows = index.select(wanted._replace(tree=tree), limit=PAGE_ROWS, offset=PAGE_ROWS * (page - 1))
-        facets = [(field, _facet(values, text, field)) for field, values in found.facets.items()]
-        return "rollouts.html", {
-            **context,
-            "rows": rows,
-            "total": found.total,
-            "all": index.count(),
-            "facets": [(field, values) for field, values in facets if len(values) > 1],
-            "histograms": [
-                (field, draw_bins(parts), parts[0][0], parts[-1][1])
-                for field, parts in found.bins.items()
-                if sum(count > 0 for *_, count in parts) > 1
-            ],
-            "page": page,
-            "pages": max(1, -(-found.total // PAGE_ROWS)),
-            "link": lambda **changed: "?" + urlencode({"q": text, "sort": query.get("sort", ""), **changed}),
-            "notices": [*index.notices, *notes.notices],
-            "labels": labels,
-            "named": Counter(word for words in labels.values() for word in words).most_common(),
-            "fields": FIELDS,
-        }
-
-    def export_rollouts(self, name: str, kind: str, query: Mapping[str, str]) -> Response:
-        at = OpenRun.find(self.library, name)
-        index, labels = at.index, read_notes(at.path).labels
-        if index.waiting:
-            raise at.still_reading(index.waiting)
+def list_rollouts(at: OpenRun, query: Mapping[str, str]) -> Page:
+    index = at.index
+    text, page = query.get("q", ""), max(1, read_number(query.get("page", "")) or 1)
+    context = {**at.context("rollouts"), "waiting": index.waiting, "saved": SAVED, "error": ""}
+    context |= {"q": text, "sort": query.get("sort", "")}
+    notes = read_notes(at.path)
+    labels = notes.labels
+    try:
         wanted = _read_query(query, labels)
-        tree = index.resolve(wanted.tree, grade_row)
-        if (total := index.count(tree)) > MAX_EXPORTED:
-            raise DataError(
-                f"{total} responses are more than the {MAX_EXPORTED} that a page exports. Narrow the filter, or use "
-                f"`ansatz rollouts --{kind}`."
-            )
-        rows = index.select(wanted._replace(tree=tree), limit=MAX_EXPORTED)
-        for row in rows:
-            row["label"] = " ".join(labels.get(row["id"], ()))
-        if kind == "jsonl":
-            lines = ({**row, "answer": gold_value(row["answer"] or "")} for row in rows)
-            text, media = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), "application/x-ndjson"
-        elif kind == "csv":
-            out = io.StringIO()
-            write_csv(out, list(FIELDS), rows)
-            text, media = out.getvalue(), "text/csv"
-        else:
-            raise NotFound(f"responses are exported as csv or jsonl, not as {kind!r}.")
-        disposition = f'attachment; filename="rollouts.{kind}"'
-        body = text.encode(errors="replace")
-        return Response(body, media_type=media, headers={"Content-Disposition": disposition})
+    except FilterError as error:
+        wanted, context["error"] = Query(Compare("step", "<", -1)), str(error)
+    tree = index.resolve(wanted.tree, grade_row)
+    found = index.summarise(tree, facets=FACETS, numbers=HISTOGRAMS)
+    rows = index.select(wanted._replace(tree=tree), limit=PAGE_ROWS, offset=PAGE_ROWS * (page - 1))
+    facets = [(field, _facet(values, text, field)) for field, values in found.facets.items()]
+    return "rollouts.html", {
+        **context,
+        "rows": rows,
+        "total": found.total,
+        "all": index.count(),
+        "facets": [(field, values) for field, values in facets if len(values) > 1],
+        "histograms": [
+            (field, draw_bins(parts), parts[0][0], parts[-1][1])
+            for field, parts in found.bins.items()
+            if sum(count > 0 for *_, count in parts) > 1
+        ],
+        "page": page,
+        "pages": max(1, -(-found.total // PAGE_ROWS)),
+        "link": lambda **changed: "?" + urlencode({"q": text, "sort": query.get("sort", ""), **changed}),
+        "notices": [*index.notices, *notes.notices],
+        "labels": labels,
+        "named": Counter(word for words in labels.values() for word in words).most_common(),
+        "fields": FIELDS,
+    }
 
-    def show_group(self, name: str, place: str, query: Mapping[str, str]) -> Page:
-        at = OpenRun.find(self.library, name)
-        members, total, waiting = at.select(_sampled_tree(place), limit=MAX_OF_GROUP, what=f"group {place!r}")
-        order = query.get("order", "")
-        if order in ("reward", "tokens"):
-            members.sort(key=lambda row: -row[order])
-        asked = at.find_question(members[0])
-        number = members[0]["group"]
-        base = place.rpartition("/")[0]
-        after = f"{base}/{number + 1}"
-        same = at.index.find_ids(Compare("problem", "=", members[0]["problem"]))
-        others = dict.fromkeys(each.rpartition("/")[0] for each in same)
-        return "group.html", {
-            **at.context("rollouts"),
-            "place": place,
-            "members": members,
-            "total": total,
-            "labels": read_notes(at.path).labels,
-            "asked": asked,
-            "before": f"{base}/{number - 1}" if number else "",
-            "after": after if at.index.count(_sampled_tree(after)) else "",
-            "waiting": waiting,
-            "others": [other for other in others if other != place],
-            "order": order,
-            "written": query.get("text") == "written",
-        }
 
-    def show_rollout(self, name: str, place: str, query: Mapping[str, str]) -> Page:
-        at = OpenRun.find(self.library, name)
-        row = at.find_row(place)
-        ids = at.index.find_ids(_group_tree(group_place(row)))
-        here = ids.index(row["id"]) if row["id"] in ids else 0
-        asked, notes = at.find_question(row), read_notes(at.path)
-        first = read_number(query.get("w", "")) or 0
-        strip, notice = None, ""
-        try:
-            strip = read_strip(row, at.path, query.get("color", ""), first=first)
-        except DataError as error:
-            notice = str(error)
-        return "rollout.html", {
-            **at.context("rollouts"),
-            "row": row,
-            "asked": asked,
-            "notes": notes.by_rollout.get(row["id"], []),
-            "note_notices": notes.notices,
-            "named": dict.fromkeys([*VERDICTS, *(word for words in notes.labels.values() for word in words)]),
-            "notes_path": notes_path(at.path, in_run=self.library.notes_in_run),
-            "group": group_place(row),
-            "left": ids[here - 1] if here else "",
-            "right": ids[here + 1] if here + 1 < len(ids) else "",
-            "verdicts": explain_verdict(row),
-            "pieces": _mark_answer(row),
-            "written": query.get("text") == "written",
-            "rewarded": _split_steps(row),
-            "colours": COLOURS,
-            "strip": strip,
-            "notice": notice,
-        }
+def export_rollouts(at: OpenRun, kind: str, query: Mapping[str, str]) -> Response:
+    index, labels = at.index, read_notes(at.path).labels
+    if index.waiting:
+        raise at.still_reading(index.waiting)
+    wanted = _read_query(query, labels)
+    tree = index.resolve(wanted.tree, grade_row)
+    if (total := index.count(tree)) > MAX_EXPORTED:
+        raise DataError(
+            f"{total} responses are more than the {MAX_EXPORTED} that a page exports. Narrow the filter, or use "
+            f"`ansatz rollouts --{kind}`."
+        )
+    rows = index.select(wanted._replace(tree=tree), limit=MAX_EXPORTED)
+    for row in rows:
+        row["label"] = " ".join(labels.get(row["id"], ()))
+    if kind == "jsonl":
+        lines = ({**row, "answer": gold_value(row["answer"] or "")} for row in rows)
+        text, media = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), "application/x-ndjson"
+    elif kind == "csv":
+        out = io.StringIO()
+        write_csv(out, list(FIELDS), rows)
+        text, media = out.getvalue(), "text/csv"
+    else:
+        raise NotFound(f"responses are exported as csv or jsonl, not as {kind!r}.")
+    disposition = f'attachment; filename="rollouts.{kind}"'
+    body = text.encode(errors="replace")
+    return Response(body, media_type=media, headers={"Content-Disposition": disposition})
 
-    def list_problems(self, name: str, query: Mapping[str, str]) -> Page:
-        at = OpenRun.find(self.library, name)
-        changes = compare_ends(stored_evaluations(at.read()))
-        return "problems.html", {**at.context("problems"), "changes": changes, "asked": read_questions(at.path)}
 
-    def show_problem(self, name: str, place: str, query: Mapping[str, str]) -> Page:
-        at = OpenRun.find(self.library, name)
-        tree, what = Compare("problem", "=", place), f"responses to the problem {place!r}"
-        rows, total, waiting = at.select(tree, limit=MAX_OF_PROBLEM, what=what, whole="file")
-        stages = at.summary.run.stages if at.summary.run else ()
-        order = {stage.name: number for number, stage in enumerate(stages)}
-        rows.sort(key=lambda row: (order.get(row["stage"], -1), row["step"]))
-        times: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
-        for row in rows:
-            times.setdefault((row["stage"], row["step"], row["split"]), []).append(row)
-        moments = [key for key, each in times.items() if f"/{EVALUATIONS}/" in each[0]["file"]]
-        first, last = (_moment(query.get(key, ""), moments, at_end) for key, at_end in (("a", False), ("b", True)))
-        pairs = _pair(times[first], times[last]) if first and last and first != last else []
-        wanted = query.get("sample", "")
-        flipped = [pair for pair in pairs if pair[0]["correct"] != pair[1]["correct"]]
-        chosen = next((pair for pair in pairs if _sample(pair[0]) == wanted), (flipped or pairs or [None])[0])
-        diff = word_diff(chosen[0]["text"], chosen[1]["text"]) if chosen else None
-        names = [_sample(before) for before, _ in pairs]
-        return "problem.html", {
-            **at.context("problems"),
-            "problem": place,
-            "shown": len(rows),
-            "total": total,
-            "waiting": waiting,
-            "asked": at.find_question(rows[0]),
-            "times": times,
-            "moments": moments,
-            "first": first,
-            "last": last,
-            "pairs": pairs,
-            "chosen": chosen,
-            "diff": diff,
-            "names": names,
-            "sample": _sample,
-            "tally": lambda rows: Counter(row["extracted"] for row in rows).most_common(),
-            "group_place": group_place,
-        }
+def show_group(at: OpenRun, place: str, query: Mapping[str, str]) -> Page:
+    members, total, waiting = at.select(_sampled_tree(place), limit=MAX_OF_GROUP, what=f"group {place!r}")
+    order = query.get("order", "")
+    if order in ("reward", "tokens"):
+        members.sort(key=lambda row: -row[order])
+    asked = at.find_question(members[0])
+    number = members[0]["group"]
+    base = place.rpartition("/")[0]
+    after = f"{base}/{number + 1}"
+    same = at.index.find_ids(Compare("problem", "=", members[0]["problem"]))
+    others = dict.fromkeys(each.rpartition("/")[0] for each in same)
+    return "group.html", {
+        **at.context("rollouts"),
+        "place": place,
+        "members": members,
+        "total": total,
+        "labels": read_notes(at.path).labels,
+        "asked": asked,
+        "before": f"{base}/{number - 1}" if number else "",
+        "after": after if at.index.count(_sampled_tree(after)) else "",
+        "waiting": waiting,
+        "others": [other for other in others if other != place],
+        "order": order,
+        "written": query.get("text") == "written",
+    }
+
+
+def show_rollout(at: OpenRun, place: str, query: Mapping[str, str]) -> Page:
+    row = at.find_row(place)
+    ids = at.index.find_ids(_group_tree(group_place(row)))
+    here = ids.index(row["id"]) if row["id"] in ids else 0
+    asked, notes = at.find_question(row), read_notes(at.path)
+    first = read_number(query.get("w", "")) or 0
+    strip, notice = None, ""
+    try:
+        strip = read_strip(row, at.path, query.get("color", ""), first=first)
+    except DataError as error:
+        notice = str(error)
+    return "rollout.html", {
+        **at.context("rollouts"),
+        "row": row,
+        "asked": asked,
+        "notes": notes.by_rollout.get(row["id"], []),
+        "note_notices": notes.notices,
+        "named": dict.fromkeys([*VERDICTS, *(word for words in notes.labels.values() for word in words)]),
+        "notes_path": notes_path(at.path, in_run=at.library.notes_in_run),
+        "group": group_place(row),
+        "left": ids[here - 1] if here else "",
+        "right": ids[here + 1] if here + 1 < len(ids) else "",
+        "verdicts": explain_verdict(row),
+        "pieces": _mark_answer(row),
+        "written": query.get("text") == "written",
+        "rewarded": _split_steps(row),
+        "colours": COLOURS,
+        "strip": strip,
+        "notice": notice,
+    }
+
+
+def list_problems(at: OpenRun, query: Mapping[str, str]) -> Page:
+    changes = compare_ends(stored_evaluations(at.read()))
+    return "problems.html", {**at.context("problems"), "changes": changes, "asked": read_questions(at.path)}
+
+
+def show_problem(at: OpenRun, place: str, query: Mapping[str, str]) -> Page:
+    tree, what = Compare("problem", "=", place), f"responses to the problem {place!r}"
+    rows, total, waiting = at.select(tree, limit=MAX_OF_PROBLEM, what=what, whole="file")
+    stages = at.summary.run.stages if at.summary.run else ()
+    order = {stage.name: number for number, stage in enumerate(stages)}
+    rows.sort(key=lambda row: (order.get(row["stage"], -1), row["step"]))
+    times: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        times.setdefault((row["stage"], row["step"], row["split"]), []).append(row)
+    moments = [key for key, each in times.items() if f"/{EVALUATIONS}/" in each[0]["file"]]
+    first, last = (_moment(query.get(key, ""), moments, at_end) for key, at_end in (("a", False), ("b", True)))
+    pairs = _pair(times[first], times[last]) if first and last and first != last else []
+    wanted = query.get("sample", "")
+    flipped = [pair for pair in pairs if pair[0]["correct"] != pair[1]["correct"]]
+    chosen = next((pair for pair in pairs if _sample(pair[0]) == wanted), (flipped or pairs or [None])[0])
+    diff = word_diff(chosen[0]["text"], chosen[1]["text"]) if chosen else None
+    names = [_sample(before) for before, _ in pairs]
+    return "problem.html", {
+        **at.context("problems"),
+        "problem": place,
+        "shown": len(rows),
+        "total": total,
+        "waiting": waiting,
+        "asked": at.find_question(rows[0]),
+        "times": times,
+        "moments": moments,
+        "first": first,
+        "last": last,
+        "pairs": pairs,
+        "chosen": chosen,
+        "diff": diff,
+        "names": names,
+        "sample": _sample,
+        "tally": lambda rows: Counter(row["extracted"] for row in rows).most_common(),
+        "group_place": group_place,
+    }
+
+
+RESPONSE_PAGES: Mapping[str, Callable[..., Page | Response]] = {
+    "/run/{run}/rollouts": list_rollouts,
+    "/run/{run}/rollouts.{kind}": export_rollouts,
+    "/run/{run}/group/{place:path}": show_group,
+    "/run/{run}/rollout/{place:path}": show_rollout,
+    "/run/{run}/problem/{place:path}": show_problem,
+    "/run/{run}/problems": list_problems,
+}
+"""The functions that make these pages, by address. at: the run. query: the parameters of the address."""
 
 
 def _read_query(query: Mapping[str, str], labels: Mapping[str, Sequence[str]]) -> Query:
