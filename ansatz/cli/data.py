@@ -164,14 +164,12 @@ def peek(
         from ansatz.models.token_counts import token_counter
 
         length = token_counter(tokenizer)
-    results = results_of(files, fields)
     unfit: list[UnfitRow] = []
-    problems = _keep_usable((result for _, result in with_progress(results, "peek")), unfit)
-
     marked, golds = Counter[bool](), GoldsByQuestion(_same)
+    results = with_progress(results_of(files, fields), "peek")
+    problems = _look_through(results, unfit=unfit, marked=marked, golds=golds, num_printed=rows)
     with collect_lost() as lost:
-        noted = golds.remember(_count_marked(problems, marked))
-        summary = summarize(_print_first(noted, rows), length=length, same=_same)
+        summary = summarize(problems, length=length, same=_same)
     if tokenizer is not None:
         _say_rendered(files, fields, tokenizer, template)
     unit = "words" if tokenizer is None else "tokens"
@@ -220,26 +218,25 @@ def _say_rendered(files: Files, fields: RowFields, model: Path, given: str) -> N
     say(f"In the prompt template {template} ({why}), the first {text}\n")
 
 
-def _keep_usable(results: Iterator[Problem | RowError], unfit: list[UnfitRow]) -> Iterator[Problem]:
-    """Yield the problems; rows that have none are appended to the list."""
-    for result in results:
-        if isinstance(result, Exception):
-            unfit.append(result.row)
-        else:
-            yield result
+def _look_through(
+    results: Iterator[tuple[Row, Problem | RowError]],
+    *,
+    unfit: list[UnfitRow],
+    marked: Counter[bool],
+    golds: GoldsByQuestion,
+    num_printed: int,
+) -> Iterator[Problem]:
+    """Yield the problems; the first ones are printed as they are read. Rows that have none are appended to `unfit`.
 
-
-def _count_marked(problems: Iterator[Problem], marked: Counter[bool]) -> Iterator[Problem]:
-    """Yield the problems, counted by whether a text looks like a special token."""
-    for problem in problems:
+    marked: counts the problems by whether a text looks like a special token. golds: remembers their gold answers.
+    """
+    for _, problem in results:
+        if isinstance(problem, Exception):
+            unfit.append(problem.row)
+            continue
         marked[_is_marked(problem)] += 1
-        yield problem
-
-
-def _print_first(problems: Iterator[Problem], count: int) -> Iterator[Problem]:
-    """Yield the problems; the first ones are printed as they are read."""
-    for index, problem in enumerate(problems):
-        if index < count:
+        golds.add(problem)
+        if marked.total() <= num_printed:
             say(problem.id)
             for turn in problem.earlier_turns:
                 say(f"  {turn['role']}: {turn['content']}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 
 from ansatz.types import Problem
 
@@ -30,11 +30,6 @@ class GoldsByQuestion:
         first, golds = self._first.setdefault(hashlib.sha256(said.encode()).digest(), (problem.id, problem.answers))
         if golds != problem.answers and not any(self._same(left, right) for left in golds for right in problem.answers):
             self.conflicts.append((first, golds, problem.id, problem.answers))
-
-    def remember(self, problems: Iterable[Problem]) -> Iterator[Problem]:
-        for problem in problems:
-            self.add(problem)
-            yield problem
 
     def sentence(self) -> str:
         """Say how many there are, with the first ones; empty if there are none."""
