@@ -17,7 +17,6 @@ from ansatz.cli.rows import (
     Work,
     correct_responses,
     named,
-    readable,
     response_store,
     results_of,
     rows_of,
@@ -65,16 +64,17 @@ def filter_rows(
 
     check_needed(command_line, work=["model"], **dict.fromkeys(sampling_names(), ("model",)))
     check_outputs([out], inputs=files, reports=True)
-    _check_model(drop, model)
+    if drop is not None and (GUESSED in drop) != (model is not None):
+        raise ConfigError("--drop guessed and --model belong together: give both or neither.")
     by_text = _text_filter(drop or tuple(FILTERS), max_words, _make_length_test(max_question_tokens, tokenizer))
     settings: dict[str, Any] = {"drop": list(drop or FILTERS), "max_words": max_words}
     if tokenizer is not None:
         settings |= {"max_question_tokens": max_question_tokens, "tokenizer": str(tokenizer)}
     correct: dict[str, int] = {}
-    keep_unreadable = UNREADABLE not in (drop or ())
+    read = results_of if UNREADABLE in (drop or ()) else rows_of
     if model is not None:
-        pairs = rows_of(files, fields) if keep_unreadable else readable(results_of(files, fields))
-        remaining = [problem for _, problem in pairs if by_text(problem) is None]
+        problems = (result for _, result in read(files, fields) if not isinstance(result, Exception))
+        remaining = [problem for problem in problems if by_text(problem) is None]
         store = response_store(work, out)
         correct = _correct_guesses(store, model, remaining, sampling, named(files)) if remaining else {}
         settings |= {"model": str(model), "guesses": sampling.options.samples_per_prompt, "responses": str(store.path)}
@@ -85,8 +85,7 @@ def filter_rows(
             return {"kind": GUESSED, "correct": correct[problem.id]}
         return reason
 
-    pairs = rows_of(files, fields) if keep_unreadable else results_of(files, fields)
-    run_row_filter("filter", pairs, reject, files, out, settings)
+    run_row_filter("filter", read(files, fields), reject, files, out, settings)
 
 
 def _text_filter(
@@ -137,12 +136,6 @@ def _make_length_test(limit: int | None, tokenizer: Path | None) -> Callable[[st
 
     count = token_counter(tokenizer)
     return lambda text: count(text) > limit
-
-
-def _check_model(drop: Sequence[str] | None, model: Path | None) -> None:
-
-    if drop is not None and (GUESSED in drop) != (model is not None):
-        raise ConfigError("--drop guessed and --model belong together: give both or neither.")
 
 
 def _correct_guesses(

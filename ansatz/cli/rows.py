@@ -47,11 +47,6 @@ def rows_of(files: Path | Sequence[Path], fields: RowFields | None = None) -> It
         yield row, result
 
 
-def readable(pairs: Iterable[tuple[Row, Problem | RowError]]) -> Iterator[tuple[Row, Problem]]:
-    """Return the rows that have a problem."""
-    return ((row, result) for row, result in pairs if not isinstance(result, Exception))
-
-
 def results_of(
     files: Path | Sequence[Path], fields: RowFields | None = None
 ) -> Iterator[tuple[Row, Problem | RowError]]:
