@@ -85,10 +85,6 @@ class Step(_Part):
     weights: Digest | None = None
     trace: Trace | None = None
 
-    @property
-    def digests(self) -> tuple[str | None, str | None, str | None]:
-        return self.rollouts, self.logps, self.weights
-
 
 class Card(_Part):
     """The content of a card.
@@ -136,7 +132,8 @@ def chain_of(stages: Mapping[str, list[Step]]) -> str:
     for stage, rows in stages.items():
         for row in rows:
             if row.step > 0 and row.arithmetic is None:
-                link = hashlib.sha256(link + json.dumps([stage, row.step, *row.digests]).encode()).digest()
+                digests = [row.rollouts, row.logps, row.weights]
+                link = hashlib.sha256(link + json.dumps([stage, row.step, *digests]).encode()).digest()
     return link.hex()[:16] or "0" * 16
 
 
