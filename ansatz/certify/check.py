@@ -105,18 +105,13 @@ def check_policy(config: Config, policy: Policy, prompts: Sequence[Prompt], grad
     )
     whole = _off_policy(trainer.batch(samples, baseline_of_group=dict.fromkeys(range(len(groups)), 0.0)))
     gradients = Gradients(policy, objective, sampling.temperature)
-    yield from _invariances(gradients, trainer, whole, samples, policy, config)
+    yield from _invariances(gradients, trainer, whole, samples, config)
     yield from _on_policy(gradients, whole, objective)
     yield from _alignment(policy, sampler, prompts, sampling, config.rollout)
 
 
 def _invariances(
-    gradients: Gradients,
-    trainer: LocalTrainer,
-    whole: TrainBatch,
-    samples: Sequence[TrainSample],
-    policy: Policy,
-    config: Config,
+    gradients: Gradients, trainer: LocalTrainer, whole: TrainBatch, samples: Sequence[TrainSample], config: Config
 ) -> Iterator[CheckResult]:
     # First of all, because a model that recomputes its layers must also work in a process that has computed nothing.
     recomputed = _recompute(gradients, whole)
@@ -134,9 +129,8 @@ def _invariances(
         reversed_rollouts = [whole.select_rollouts(index) for index in last_first_N.split(1)]
         backwards = gradients.of(*reversed_rollouts)
         yield _compare("accumulation in another order", expected, backwards, "one rollout at a time, last first")
-        yield _compare(
-            "two data-parallel ranks", expected, two_rank_gradient(whole, policy, config), "gloo, gradients summed"
-        )
+        ranks = two_rank_gradient(whole, gradients.policy, config)
+        yield _compare("two data-parallel ranks", expected, ranks, "gloo, gradients summed")
     backwards = trainer.batch(samples[::-1], baseline_of_group={sample.group: 0.0 for sample in samples})
     yield _compare("order of rollouts", expected, gradients.of(_off_policy(backwards)), "last rollout first")
     yield _compare("packing", expected, gradients.of(whole, packed=False), "each rollout in a pass of its own")
