@@ -21,6 +21,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from ansatz import __version__
+from ansatz.config.fields import as_mapping
 from ansatz.config.layers import laid_over
 from ansatz.config.load import check, override_layer, parse_yaml
 from ansatz.config.paths import can_be_place
@@ -262,9 +263,9 @@ def _can_be_given(key: str) -> bool:
 
 def _ranks(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of the ranks that train. The bits depend on no other part of the section cluster."""
-    cluster = recipe.get("cluster")
+    cluster = as_mapping(recipe.get("cluster"))
     kept = ("trainers", "min_trainers", "trainer_threads", "shard_size")
-    return {key: cluster[key] for key in kept if key in cluster} if isinstance(cluster, dict) else {}
+    return {key: cluster[key] for key in kept if key in cluster}
 
 
 def _threads(card: Card) -> int:

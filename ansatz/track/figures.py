@@ -20,7 +20,7 @@ class Panel:
     """One chart of a stage. metrics: (name, legend). explain: the metric whose row of the table is shown below it."""
 
     title: str
-    metrics: tuple[tuple[str, str], ...]
+    metrics: Sequence[Sequence[str]]
     is_fraction: bool = False
     smooth: bool = True
 
@@ -29,10 +29,7 @@ class Panel:
         return self.metrics[0][0]
 
 
-PANELS = tuple(
-    Panel(**{**row, "metrics": tuple(map(tuple, row["metrics"]))})
-    for row in read_yaml(Path(__file__).with_name("panels.yaml"))
-)
+PANELS = tuple(Panel(**row) for row in read_yaml(Path(__file__).with_name("panels.yaml")))
 """In the order of the report. A metric that none of them shows gets its own chart under "All other curves"."""
 
 

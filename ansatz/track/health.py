@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, cast
 
 from pydantic import ValidationError
 
+from ansatz.config.fields import as_mapping
 from ansatz.config.load import parse_yaml
 from ansatz.config.watchdog import WatchdogSection
 from ansatz.errors import ConfigError
@@ -30,8 +30,7 @@ class HealthCheck:
 def section_of(config_text: str) -> WatchdogSection:
     """Return the `watchdog` section of a config.yaml; the default if the text has none or cannot be read."""
     try:
-        recipe = parse_yaml(config_text, where="config.yaml")
-        section = cast("Mapping[str, Any]", recipe).get("watchdog") if isinstance(recipe, Mapping) else None
+        section = as_mapping(parse_yaml(config_text, where="config.yaml")).get("watchdog")
         found = WatchdogSection.model_validate({} if section is None else section)
         rules_of(found)
     except (ConfigError, ValidationError):

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
+from ansatz.config.fields import as_mapping
 from ansatz.config.load import parse_yaml
 from ansatz.config.schema import flat_keys
 from ansatz.errors import ConfigError
@@ -72,10 +73,9 @@ def differing_keys(runs: Sequence[PipelineRun]) -> list[tuple[str, list[str]]]:
 
 def _flat_recipe(run: PipelineRun) -> Mapping[str, Any]:
     try:
-        recipe = parse_yaml(run.config_text, where=str(run.folder / "config.yaml"))
+        return flat_keys(as_mapping(parse_yaml(run.config_text, where=str(run.folder / "config.yaml"))))
     except ConfigError:
         return {}
-    return flat_keys(cast("Mapping[str, Any]", recipe)) if isinstance(recipe, Mapping) else {}
 
 
 def default_path(runs: Sequence[Path]) -> Path:

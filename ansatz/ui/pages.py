@@ -233,7 +233,7 @@ def _cut(stage: StageRun, first: int, last: int | None) -> StageRun:
 
 def _draw_reading(stage: StageRun) -> list[Drawn]:
     """Return the curves to read first, as far as the stage has them."""
-    panels = [Panel(title=row["title"], metrics=tuple(map(tuple, row["metrics"]))) for row in WORDS["reading"]]
+    panels = [Panel(**row) for row in WORDS["reading"]]
     return [panel_chart(stage, each) for each in panels if any(stage.curve(name) for name, _ in each.metrics)]
 
 
