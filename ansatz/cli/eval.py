@@ -230,17 +230,17 @@ def _rescore(path: Path) -> list[Any]:
     from ansatz.locks import folder_lock
 
     curve = budget_folders(path)
-    for folder in curve or [EvaluationFolder(path)]:
+    folders = curve or [EvaluationFolder(path)]
+    for folder in folders:  # another folder is refused before a lock file is made in it
         if "suite" not in folder.settings():
             raise ConfigError(f"{folder.path} was not written by `ansatz eval`: its settings.json names no suite.")
     with closing(WorkerPool(ALGEBRA_TARGET)) as pool:
-        for folder in curve or [EvaluationFolder(path)]:
-            folder.settings()  # of another folder, refuses it before a lock file is made in it
+        for folder in folders:
             with folder_lock(folder.path):
                 folder.grade_again(pool=pool)
     if curve:
         return [budgets_table(write_curve(path, curve))]
-    return results_tables(EvaluationFolder(path).write_results())
+    return results_tables(folders[0].write_results())
 
 
 MakeGrader = Callable[[Any], "ResponseGrader"]
