@@ -32,6 +32,9 @@ class Rewards:
     length_N: Array
 
 
+Baseline = Callable[[Rewards], Array | float]
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """name and settings as in a recipe. text: for people. change: how it differs from the promised rule, if at all."""
@@ -70,22 +73,16 @@ def _scaled(value_N: Array, baseline_N: Array | float, over_N: Array, *, ddof: i
     return np.where(np.abs(centred_N) > 1e-12, centred_N / np.maximum(divisor_N, 1e-30), 0.0)
 
 
-def _mean_of_group(given: Rewards) -> Array:
+def _group_mean(given: Rewards) -> Array:
     return _mean(given.reward_N, given.group_N)
 
 
-def _mean_of_batch(given: Rewards) -> float:
+def _batch_mean(given: Rewards) -> float:
     return given.reward_N.mean()
 
 
 def _zscore(
-    given: Rewards,
-    *,
-    ddof: int = 1,
-    eps: float = 1e-4,
-    std_over: str = "group",
-    baseline: Callable[[Rewards], Array | float] = _mean_of_group,
-    **_: Any,
+    given: Rewards, *, ddof: int = 1, eps: float = 1e-4, std_over: str = "group", baseline: Baseline = _group_mean
 ) -> Array:
     over_N = given.group_N if std_over == "group" else np.zeros_like(given.group_N)
     return _scaled(given.reward_N, baseline(given), over_N, ddof=ddof, eps=eps)
@@ -134,7 +131,7 @@ RULES: dict[str, Callable[..., Array]] = {
     "group_mean": lambda given, **_: given.reward_N - _mean(given.reward_N, given.group_N),
     "leave_one_out": _leave_one_out,
     "leave_one_out_std": _leave_one_out_std,
-    "batch_zscore": partial(_zscore, eps=1e-8, std_over="batch", baseline=_mean_of_batch),
+    "batch_zscore": partial(_zscore, eps=1e-8, std_over="batch", baseline=_batch_mean),
     "reward": lambda given: given.reward_N,
     "mean_ratio": _mean_ratio,
     "opo": _opo,
@@ -162,10 +159,10 @@ def mistaken() -> Iterator[tuple[Rule, Callable[[Rewards], Array]]]:
         how = {"ddof": ddof, "eps": eps, "std_over": over}
         yield Rule("group_zscore", how, "without a baseline"), partial(_zscore, baseline=lambda given: 0.0, **how)
     words = "with the mean of the batch as the baseline"
-    yield Rule("group_mean", {}, words), lambda given: given.reward_N - _mean_of_batch(given)
+    yield Rule("group_mean", {}, words), lambda given: given.reward_N - _batch_mean(given)
     for ddof, eps in product((1, 0), (1e-4, 1e-6, 1e-8)):
         how = {"ddof": ddof, "eps": eps, "std_over": "group"}
-        yield Rule("group_zscore", how, words), partial(_zscore, baseline=_mean_of_batch, **how)
+        yield Rule("group_zscore", how, words), partial(_zscore, baseline=_batch_mean, **how)
 
 
 def changed(given: Rewards) -> Iterator[tuple[str, Rewards]]:
