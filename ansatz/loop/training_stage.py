@@ -122,6 +122,12 @@ class TrainingStage(Generic[AnyTrainer]):
         self.edges.save_if_due(last=step == self.total_steps)
 
 
+def _stream(config: Config, problems: Sequence[Problem], in_rl: bool) -> ProblemStream:
+    given = config.data.curriculum if in_rl else None
+    curriculum = None if given is None else curriculum_settings(given)
+    return ProblemStream(problems, seed=config.seed, curriculum=curriculum, in_order=config.data.order == "file")
+
+
 @contextmanager
 def training_stage(
     context: RunContext,
@@ -140,9 +146,7 @@ def training_stage(
     in_rl: the stage takes its problems as data.curriculum says, and has the watchdog.
     """
     rollbacks = apply_rollbacks(folder)  # all so far; removes checkpoints that the last one dropped
-    given = config.data.curriculum if in_rl else None
-    curriculum = None if given is None else curriculum_settings(given)
-    stream = ProblemStream(problems, seed=config.seed, curriculum=curriculum, in_order=config.data.order == "file")
+    stream = _stream(config, problems, in_rl)
     step, state = _restore(context, folder, trainer, stream, total_steps=total_steps)
     tracker = Tracker(
         folder,

@@ -81,8 +81,7 @@ def build_app(library: pages.Library, *, token: str, hosts: Sequence[str] = ()) 
             except (AnsatzError, OSError) as error:
                 live = {"address": "/api/state", **library.describe_state()}
                 waits = isinstance(error, NotYet)
-                status = 503 if waits else 404 if isinstance(error, pages.NotFound) else 400
-                response = show(("error.html", {"message": str(error), "live": live, "waits": waits}), status)
+                response = show(("error.html", {"message": str(error), "live": live, "waits": waits}), _status(error))
                 response.headers.update({"Retry-After": "2"} if waits else {})
                 return response
 
@@ -92,8 +91,7 @@ def build_app(library: pages.Library, *, token: str, hosts: Sequence[str] = ()) 
         try:
             await run_in_threadpool(_add_note, library, parse_json(await request.body()))
         except (AnsatzError, ValueError) as error:
-            status = 404 if isinstance(error, pages.NotFound) else 400
-            return PlainTextResponse(f"The note is not saved: {error}", status)
+            return PlainTextResponse(f"The note is not saved: {error}", _status(error))
         return Response(status_code=201)
 
     async def ask(request: Request) -> Response:
@@ -103,11 +101,15 @@ def build_app(library: pages.Library, *, token: str, hosts: Sequence[str] = ()) 
     routes = [Route(path, answer(make), methods=["GET"]) for path, make in {**views, TRY: attempts.show}.items()]
     data = {f"/api{path}": make for path, make in views.items() if not path.startswith("/api")}
     routes += [Route(path, answer(make, as_data=True), methods=["GET"]) for path, make in data.items()]
-    routes += [Route("/static/{name}", _static, methods=["GET"]), Route(NOTES, save_note, methods=["POST"])]
-    routes += [Route(TRY, ask, methods=["POST"])]
+    routes += [Route("/static/{name}", _static, methods=["GET"])]
+    routes += [Route(NOTES, save_note, methods=["POST"]), Route(TRY, ask, methods=["POST"])]
     app = Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)])
     app.state.library = library
     return app
+
+
+def _status(error: Exception) -> int:
+    return 503 if isinstance(error, NotYet) else 404 if isinstance(error, pages.NotFound) else 400
 
 
 def _refuse(request: Request, hosts: set[str], token: str) -> Response | None:
