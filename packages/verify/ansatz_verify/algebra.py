@@ -1,4 +1,4 @@
-"""The algebra stage, run in a worker process: numbers to many digits first, sympy for sums, integrals and limits."""
+"""The algebra stage, run in a worker process: numbers to many digits first, sympy for sums and integrals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def decide(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def answer_question(question: Question, gold: Expr, answer: Expr) -> bool:
-    """Evaluate both expressions at points. Asks sympy for a proof if a sum, integral or limit has no number."""
+    """Evaluate both expressions at points. Asks sympy for a proof if a sum or integral has no number."""
     try:
         if question == "rounded":
             return numeric.is_rounding(gold, answer)

@@ -57,7 +57,7 @@ class Commands(Grammar, ABC):
         raise UnreadableAnswer(f"\\{name} is not supported here")
 
     def _with_bounds(self, name: str) -> Value:
-        """Return a sum, product, integral or limit: its variable, bounds and body."""
+        """Return a sum, product or integral: its variable, bounds and body."""
         self.deeper()
         low: Value | None = None
         high: Expr | None = None
@@ -75,8 +75,6 @@ class Commands(Grammar, ABC):
             return self.primary()
         self.at += 1
         value = self.clause()
-        if self.take_op("to"):
-            value = v.Relation((value, self.expr()), ("to",))
         self.expect_close("}")
         return value
 

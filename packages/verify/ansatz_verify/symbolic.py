@@ -1,8 +1,8 @@
 """sympy on our own trees: objects are built node by node, never from text.
 
 Only work that surely ends within milliseconds is handed over. An integral has a polynomial under it, a sum a polynomial
-or a geometric term, a product a power of its index, a limit a rational function. sympy may search for minutes for
-anything else, and a response would buy that time with one line; such answers are refused at once.
+or a geometric term, a product a power of its index. sympy may search for minutes for anything else, and a response
+would buy that time with one line; such answers are refused at once.
 """
 
 # pyright: basic
@@ -23,7 +23,7 @@ _CONSTANTS = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "inf": sympy.oo}
 _SAME_NAME = "sin cos tan cot sec csc sinh cosh tanh coth log floor arg factorial factorial2 binomial"
 _FUNCTIONS: dict[str, str] = {name: name for name in _SAME_NAME.split()} | NOTATION["in_sympy"]
 _MAX_EXPONENT = 1_000
-_MAX_DEGREE = 20  # of a polynomial under an integral, a sum or a limit
+_MAX_DEGREE = 20  # of a polynomial under an integral or a sum
 _MAX_SIZE = 60  # nodes of an expression
 
 
@@ -63,30 +63,22 @@ def build(value: Expr) -> Any:
 
 
 def _with_bounds(value: v.Apply) -> Any:
-    """Return a sum, product, integral or limit, worked out. Raises NoNumber if sympy might not finish it."""
+    """Return a sum, product or integral, worked out. Raises NoNumber if sympy might not finish it."""
     inner, index, *ends = value.arguments
     if not isinstance(index, v.Name) or any(v.size_of(end) > _MAX_SIZE // 4 for end in ends):
         raise NoNumber("bounds too large to work out")
     if not _ends_soon(value.function, inner, index.name):
         raise NoNumber(f"{value.function} of a function that sympy might not finish")
     body, variable, *bounds = (build(argument) for argument in value.arguments)
-    if value.function == "lim":
-        return sympy.limit(body, variable, bounds[0])
     kind = {"sum": sympy.Sum, "prod": sympy.Product, "int": sympy.Integral}[value.function]
     return kind(body, (variable, *bounds)).doit()
 
 
 def _ends_soon(function: str, body: Expr, index: str) -> bool:
-    """Return whether sympy works out a sum, product, integral or limit of a body directly, without a search."""
-    polynomial = _degree(body, index) is not None
-    if function == "int":
-        return polynomial
-    if function == "sum":
-        return polynomial or _is_geometric(body, index)
+    """Return whether sympy works out a sum, product or integral of a body directly, without a search."""
     if function == "prod":
         return body == v.Name(index) or index not in v.names_in(body)
-    factors = body.factors if isinstance(body, v.Product) else (body,)
-    return all(_degree(_without_reciprocal(factor), index) is not None for factor in factors)
+    return _degree(body, index) is not None or (function == "sum" and _is_geometric(body, index))
 
 
 def _without_reciprocal(factor: Expr) -> Expr:

@@ -34,7 +34,7 @@ SCALES = {"hundred": 2, "thousand": 3, "million": 6, "millions": 6, "billion": 9
 
 FUNCTIONS: dict[str, str] = {**{name: name for name in NOTATION["functions"].split()}, **NOTATION["other_functions"]}
 """The canonical function of each name."""
-_FOLDED = "factorial factorial2 binomial sum prod int lim"
+_FOLDED = "factorial factorial2 binomial sum prod int"
 KNOWN_FUNCTIONS = frozenset({*FUNCTIONS.values(), *_FOLDED.split()})
 """Functions with a meaning of their own. Any other name of an `Apply` is a function of the problem, such as f or x."""
 INVERSES = {name: f"arc{name}" for name in ("sin", "cos", "tan", "cot", "sinh", "cosh", "tanh")}
