@@ -15,7 +15,6 @@ _CLOSED_BY: dict[str, list[str]] = NOTATION["closed_by"]
 _MATRICES = frozenset(
     {"matrix", "pmatrix", "bmatrix", "Bmatrix", "smallmatrix", "array", "psmallmatrix", "bsmallmatrix"}
 )
-_ALIGNED = frozenset({"aligned", "align", "gathered", "split", "equation", "math", "displaymath"})
 
 
 class Commands(Grammar, ABC):
@@ -152,11 +151,6 @@ class Commands(Grammar, ABC):
             self.at += 1
             self.depth -= 1
             return v.Collection(()) if opening == "\\{" else bad("an empty bracket")
-        if opening == "\\{" and self.token.kind == "env" and self.token.text.startswith("begin "):
-            self.at += 1  # \left\{ \begin{array} ... \right. is a system of equations
-            system = self._system(self.tokens[self.at - 1].text.removeprefix("begin "))
-            self.depth -= 1
-            return system
         described = opening == "\\{" and self._skip_to_condition()
         outer_depth = self.list_depth
         if opening == "\\{":
@@ -191,45 +185,25 @@ class Commands(Grammar, ABC):
             raise UnreadableAnswer("a choice is inside brackets")
         return v.Bracket(opening, items, close)
 
-    def environment(self, name: str) -> Value:
-        """Return the matrix or the system whose `\\begin` was just taken, through its `\\end`."""
-        self.deeper()
-        if name in _ALIGNED:
-            self.tokens[self.at :] = [token for token in self.tokens[self.at :] if token.text != "&"]
-            self.given = [*self.tokens]
-        if name not in _MATRICES and name not in _ALIGNED and name != "cases":
+    def environment(self, name: str) -> v.Matrix:
+        """Return the matrix whose `\\begin` was just taken, through its `\\end`. Empty rows are dropped."""
+        if name not in _MATRICES:
             raise UnreadableAnswer(f"the environment {name} is not supported")
-        value = self._matrix(name) if name in _MATRICES else self._system(name)
-        self.depth -= 1
-        return value
-
-    def _matrix(self, name: str) -> v.Matrix:
-        """Read rows of entries. Empty rows are dropped."""
+        self.deeper()
         rows: list[list[Value]] = [[]]
         while self.token.kind != "env":
             if self.take_op("\\\\"):
                 rows.append([])
             elif not self.take_op("&"):
                 rows[-1].append(self.expr())
-        self._end(name)
+        if self.token.text != f"end {name}":
+            raise UnreadableAnswer(f"the environment {name} is not closed")
+        self.at += 1
+        self.depth -= 1
         rows = [row for row in rows if row]
         if not rows or len({len(row) for row in rows}) != 1:
             raise UnreadableAnswer("the rows of a matrix differ in length")
         return v.Matrix(tuple(tuple(row) for row in rows))
-
-    def _system(self, name: str) -> Value:
-        """Read equations that hold together, one per row."""
-        clauses: list[Value] = [self.clause()]
-        while self.take_op(",", "\\\\"):
-            if self.token.kind != "env":
-                clauses.append(self.clause())
-        self._end(name)
-        return clauses[0] if len(clauses) == 1 else v.Listing(tuple(clauses))
-
-    def _end(self, name: str) -> None:
-        if self.token.kind != "env" or self.token.text != f"end {name}":
-            raise UnreadableAnswer(f"the environment {name} is not closed")
-        self.at += 1
 
     def _skip_to_condition(self) -> bool:
         """Skip `x |`, `x :` or `x in R |` at the head of a set. Return whether it was there."""
