@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import importlib
-import importlib.util
 import inspect
 import io
 import json
@@ -28,8 +26,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import ansatz_verify
+from ansatz_verify import equivalent, parse, verify
+
 ROOT = Path(__file__).resolve().parents[3]
 SAMPLES = ROOT.parent / "shared" / "verifier"
+SOURCES = Path(ansatz_verify.__file__ or "").parent
 NOT_STRICT = ("announced-nobox", "theoremqa-univ")
 ANCHORED = (*NOT_STRICT, "rl-truncated")
 GOLDS = (
@@ -62,11 +64,6 @@ Case = dict[str, Any]
 Row = tuple[str, object]
 
 
-def package_name() -> str:
-    """Return the package of this checkout; before it was one, the verifier was part of the trainer."""
-    return "ansatz_verify" if importlib.util.find_spec("ansatz_verify") else "ansatz.rewards.math_answer"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--old", type=Path, help="another checkout, for times")
@@ -75,12 +72,9 @@ def main() -> None:
     options = parser.parse_args()
     if options.serve:
         return serve()
-    sources = Path(importlib.import_module(package_name()).__file__ or "").parent
-    rows: list[Row] = [*size(sources), *path_of_golds(sources), *start_times()]
+    rows: list[Row] = [*size(), *path_of_golds(), *start_times()]
     if SAMPLES.is_dir():
-        verifier = importlib.import_module(package_name())
-        rows += [*real(verifier, show=options.show), *pool(verifier, show=options.show), *hacks(verifier)]
-        rows += hostile(verifier)
+        rows += [*real(show=options.show), *pool(show=options.show), *hacks(), *hostile()]
         rows += times(options.old) if options.old else ()
     else:
         rows.append(("real responses, hacks and hostile inputs", f"skipped, because {SAMPLES} is missing."))
@@ -92,14 +86,14 @@ def main() -> None:
 # the code
 
 
-def size(sources: Path) -> Iterator[Row]:
+def size() -> Iterator[Row]:
     """Count lines without docstrings, comments and blanks, of modules and of tables."""
-    code = sum(code_lines(path) for path in sources.rglob("*.py"))
-    tables = [path.read_text(encoding="utf-8").splitlines() for path in sources.rglob("*.yaml")]
+    code = sum(code_lines(path) for path in SOURCES.rglob("*.py"))
+    tables = [path.read_text(encoding="utf-8").splitlines() for path in SOURCES.rglob("*.yaml")]
     words = sum(bool(line.strip()) and not line.strip().startswith("#") for lines in tables for line in lines)
     yield "code lines: modules + tables", f"{code} + {words} = {code + words}"
     command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "C901", "--output-format", "concise"]
-    found = subprocess.run([*command, str(sources)], capture_output=True, text=True).stdout
+    found = subprocess.run([*command, str(SOURCES)], capture_output=True, text=True).stdout
     yield "functions above complexity 10", len(re.findall("C901", found))
 
 
@@ -117,7 +111,7 @@ def code_lines(path: Path) -> int:
     return len(lines)
 
 
-def path_of_golds(sources: Path) -> Iterator[Row]:
+def path_of_golds() -> Iterator[Row]:
     """Follow ten golds: the functions that receive one or a value made from it, their files, and the `return`
     statements that these functions leave by.
 
@@ -125,15 +119,13 @@ def path_of_golds(sources: Path) -> Iterator[Row]:
     a part of the gold's text that has more than one character. Every function and statement counts once. The cache of
     golds is emptied before each: without this, a gold that was seen before is not read at all.
     """
-    verifier = importlib.import_module(package_name())
     pairs = list(zip(GOLDS, ANSWERS, strict=True))
     for gold, answer in pairs:
-        verifier.verify(gold, f"\\boxed{{{answer}}}")  # what is loaded on first use is loaded
-    reader = importlib.import_module(f"{package_name()}.parse")
+        verify(gold, f"\\boxed{{{answer}}}")  # what is loaded on first use is loaded
     left = set[tuple[Any, int]]()
     for pair in pairs:
-        reader.parse_gold.cache_clear()
-        left |= followed(verifier, sources, *pair)
+        parse.parse_gold.cache_clear()
+        left |= followed(*pair)
     stays = {code for code, _ in left}
     returns = sum(line in return_lines(code) for code, line in left)
     yield (
@@ -142,12 +134,12 @@ def path_of_golds(sources: Path) -> Iterator[Row]:
     )
 
 
-def followed(verifier: Any, sources: Path, gold: str, answer: str) -> set[tuple[Any, int]]:
+def followed(gold: str, answer: str) -> set[tuple[Any, int]]:
     """Return (code, line by which it is left) of the functions that one gold passes through."""
     gold = "".join(list(gold))  # an object of its own
     made: dict[int, object] = {id(gold): gold}
     inside, stays = list[bool](), set[tuple[Any, int]]()
-    folder = str(sources)
+    folder = str(SOURCES)
 
     def comes_from(value: object, depth: int = 0) -> bool:
         if value is None or isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) < 2):
@@ -175,7 +167,7 @@ def followed(verifier: Any, sources: Path, gold: str, answer: str) -> set[tuple[
 
     sys.setprofile(watch)
     try:
-        verifier.verify(gold, f"\\boxed{{{answer}}}")
+        verify(gold, f"\\boxed{{{answer}}}")
     finally:
         sys.setprofile(None)
     return stays
@@ -194,12 +186,11 @@ def return_lines(code: Any) -> set[int]:
 
 def start_times() -> Iterator[Row]:
     """CPU seconds of a fresh interpreter, of the import, and of a first verdict; workers are counted."""
-    name = package_name()
     nothing = min(cpu_seconds("pass") for _ in range(3))
-    imported = min(cpu_seconds(f"import {name}") for _ in range(3)) - nothing
-    yield f"import {name}: CPU seconds", f"{imported:.2f}"
+    imported = min(cpu_seconds("import ansatz_verify") for _ in range(3)) - nothing
+    yield "import ansatz_verify: CPU seconds", f"{imported:.2f}"
     for what, pair in (("for 5", ("5", "5")), ("for a pair that needs SymPy", ("\\frac{\\pi^2}{6}", _SERIES))):
-        run = f"from {name} import equivalent; equivalent({pair[0]!r}, {pair[1]!r})"
+        run = f"from ansatz_verify import equivalent; equivalent({pair[0]!r}, {pair[1]!r})"
         yield f"first verdict {what}: CPU seconds", f"{min(cpu_seconds(run) for _ in range(3)) - nothing:.2f}"
 
 
@@ -229,13 +220,13 @@ def load(name: str) -> list[Case]:
     return [json.loads(line) for line in text.splitlines() if line.strip()]
 
 
-def graded(verifier: Any, case: Case, mode: str) -> bool:
+def graded(case: Case, mode: str) -> bool:
     if case["kind"] == "answer_equivalence":
-        return bool(verifier.equivalent(case["gold"], case["prediction"]))
-    return bool(verifier.verify(case["gold"], case["prediction"], mode=mode))
+        return bool(equivalent(case["gold"], case["prediction"]))
+    return bool(verify(case["gold"], case["prediction"], mode=mode))
 
 
-def real(verifier: Any, *, show: bool) -> Iterator[Row]:
+def real(*, show: bool) -> Iterator[Row]:
     cases = [case for case in load("responses/real.jsonl") if not case.get("disputed")]
     groups: list[tuple[str, str, Callable[[str], bool]]] = [
         ("strict, all classes but two", "strict", lambda name: name not in NOT_STRICT),
@@ -243,7 +234,7 @@ def real(verifier: Any, *, show: bool) -> Iterator[Row]:
     ]
     for what, mode, belongs in groups:
         chosen = [case for case in cases if belongs(case["class"])]
-        mistakes = [case for case in chosen if graded(verifier, case, mode) != case["expected"]]
+        mistakes = [case for case in chosen if graded(case, mode) != case["expected"]]
         paid = sum(not case["expected"] for case in mistakes)
         right = sum(case["expected"] for case in chosen)
         counts = f"{paid} of {len(chosen) - right} / {len(mistakes) - paid} of {right}"
@@ -291,7 +282,7 @@ def closing(text: str, start: int) -> int:
     return -1
 
 
-def pool(verifier: Any, *, show: bool) -> Iterator[Row]:
+def pool(*, show: bool) -> Iterator[Row]:
     """Compare strict mode with the simple rule: the last mark after the thought, then `equivalent`."""
     cases = load("responses/pool.jsonl.zst")
     differ: list[tuple[bool, Case, str]] = []
@@ -299,8 +290,8 @@ def pool(verifier: Any, *, show: bool) -> Iterator[Row]:
     for case in cases:
         answer = simple_answer(case["prediction"])
         marked += answer is not None
-        simple = bool(answer and verifier.equivalent(case["gold"], answer))
-        verdict = verifier.verify(case["gold"], case["prediction"])
+        simple = bool(answer and equivalent(case["gold"], answer))
+        verdict = verify(case["gold"], case["prediction"])
         if simple != bool(verdict):
             differ.append((bool(verdict), case, str(answer)))
     yield f"pool: verdicts that differ from the simple rule, of {len(cases)} ({marked} with a mark)", len(differ)
@@ -309,16 +300,16 @@ def pool(verifier: Any, *, show: bool) -> Iterator[Row]:
         print(f"     ...{case['prediction'][-200:]!r}")
 
 
-def hacks(verifier: Any) -> Iterator[Row]:
+def hacks() -> Iterator[Row]:
     cases = load("hacks.jsonl")
-    paid = [case["id"] for case in cases if not case["expected"] and graded(verifier, case, "strict")]
+    paid = [case["id"] for case in cases if not case["expected"] and graded(case, "strict")]
     yield f"hacks paid, of {sum(not case['expected'] for case in cases)}", f"{len(paid)} {' '.join(paid)}"
 
 
-def hostile(verifier: Any) -> Iterator[Row]:
+def hostile() -> Iterator[Row]:
     """Count the inputs that end within a second, in three modes, without a raise and with the right verdict."""
     cases = load("adversarial.jsonl")
-    verifier.verify("x", "\\boxed{\\sum_{k=1}^{n} k}")  # the worker runs
+    verify("x", "\\boxed{\\sum_{k=1}^{n} k}")  # the worker runs
     time.sleep(3)
     clean = 0
     for case in cases:
@@ -326,7 +317,7 @@ def hostile(verifier: Any) -> Iterator[Row]:
         for mode in ("strict", "anchored", "last_number"):
             begin = time.perf_counter()
             try:
-                verdict = bool(verifier.verify(case["gold"], case["prediction"], mode=mode))
+                verdict = bool(verify(case["gold"], case["prediction"], mode=mode))
             except Exception:
                 good = False
                 continue
@@ -340,11 +331,10 @@ def hostile(verifier: Any) -> Iterator[Row]:
 
 def serve() -> None:
     """Grade one case per line of the input and write the seconds."""
-    verifier = importlib.import_module(package_name())
     for line in sys.stdin:
         gold, response = json.loads(line)
         begin = time.perf_counter()
-        verifier.verify(gold, response)
+        verify(gold, response)
         print(time.perf_counter() - begin, flush=True)
 
 
