@@ -50,33 +50,10 @@ SYNONYMS = {
     "then": "afterwards",
 }
 NAMES = ("Priya", "Oskar", "Wren", "Tomas", "Ingrid", "Bashir", "Noor", "Felix")
-NOT_NAMES = frozenset(
-    (
-        "The",
-        "In",
-        "On",
-        "At",
-        "If",
-        "What",
-        "How",
-        "Find",
-        "Let",
-        "Each",
-        "For",
-        "A",
-        "An",
-        "She",
-        "He",
-        "They",
-        "It",
-        "When",
-        "After",
-        "Of",
-        "To",
-        "And",
-        "But",
-    )
-)
+NOT_NAMES = frozenset({
+    "The", "In", "On", "At", "If", "What", "How", "Find", "Let", "Each", "For", "A", "An", "She", "He", "They", "It",
+    "When", "After", "Of", "To", "And", "But",
+})  # fmt: skip
 
 
 def latex(text: str, rng: KeyedRandom) -> str:
