@@ -11,21 +11,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from statistics import fmean
 
 from demo import scores
+from reward_hacking import curve
 
-from ansatz.track.jsonl import read_jsonl
-from ansatz.track.svg import Chart, Point, Series, figure
-
-
-def calls(runs: list[Path]) -> list[Point]:
-    """The mean over runs of the fraction of rollouts with an observation."""
-    rows = [read_jsonl(run / "rl" / "metrics.jsonl") for run in runs]
-    return [
-        (float(same[0]["step"]), fmean(row["rollout/observed_frac"] for row in same))
-        for same in zip(*rows, strict=False)
-    ]
+from ansatz.track.svg import Chart, Series, figure
 
 
 def main() -> None:
@@ -34,7 +24,7 @@ def main() -> None:
     chart = Chart(
         title="GRPO learns to call the calculator",
         series=[
-            Series(name="rollouts that call", points=calls(with_tool)),
+            Series(name="rollouts that call", points=curve(with_tool, "rollout/observed_frac")),
             Series(name="pass@1", points=scores(with_tool, "pass@1"), dots=True),
             Series(name="pass@1 without the tool", points=scores(without, "pass@1"), dots=True, dashed=True),
         ],
