@@ -24,6 +24,7 @@ from ansatz.certify.check import check_recipe
 from ansatz.config.layers import merge
 from ansatz.config.load import check
 from ansatz.config.schema import Config
+from ansatz.files import file_digest
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.run_folder import resume_config
 from ansatz.models.load import head_logits, load_policy
@@ -164,11 +165,7 @@ def train(folder: Path, start: Path, **changes: Any) -> tuple[Path, int, bool]:
     run_pipeline(halted)
     resumed = run_pipeline(resume_config(halted.run_dir, {"train.steps": "3"}), resume=True)
     last, again = (each / "rl" / "checkpoints" / "step-000003" for each in (run, resumed))
-    return last, steps, _file_digest(last) == _file_digest(again)
-
-
-def _file_digest(checkpoint: Path) -> str:
-    return hashlib.sha256((checkpoint / "model.safetensors").read_bytes()).hexdigest()
+    return last, steps, file_digest(last / "model.safetensors") == file_digest(again / "model.safetensors")
 
 
 def reload_gap(checkpoint: Path) -> float:
