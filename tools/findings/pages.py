@@ -76,10 +76,9 @@ def read_finding(path: Path, sweeps: Path) -> Finding:
 
 def write_pages(folder: Path, sweeps: Path) -> list[Path]:
     """Write every page and figure, and the index between its marks in README.md. Return what was written."""
-    files: dict[Path, str] = {}
-    for path, text in make_pages(folder, sweeps).items():
+    files = make_pages(folder, sweeps)
+    for path, text in files.items():
         path.write_text(text, encoding="utf-8")
-        files[path] = text
     return list(files)
 
 
