@@ -28,8 +28,9 @@ from typing import Any
 
 import torch
 from sides import CORES, Side, alternate, matrix_rate, native_dtype
-from work import Work, merge
+from work import Work
 
+from ansatz.config.layers import merge
 from ansatz.track.svg import Chart, Series, figure
 
 sys.path.insert(0, str(Path(__file__).parents[2]))

@@ -18,7 +18,9 @@ from statistics import median
 from typing import Any
 
 from sides import Side, alternate, native_dtype
-from work import Work, merge
+from work import Work
+
+from ansatz.config.layers import merge
 
 
 def sampling(work: Work, rounds: int) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from typing import Any
 
 from sides import CORES, HERE, Side
 
+from ansatz.config.layers import merge
+
 
 class Work:
     """A model, problems with worked answers as text, and the Python of each peer's environment."""
@@ -137,10 +139,3 @@ class Work:
             "save": {"every": 100_000},
         }
         return merge(base, over)
-
-
-def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    out = dict(base)
-    for key, value in over.items():
-        out[key] = merge(out[key], value) if isinstance(out.get(key), dict) and isinstance(value, dict) else value
-    return out
