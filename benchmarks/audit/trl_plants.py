@@ -41,20 +41,29 @@ def edited(method: str, *changes: tuple[str, str]) -> Plant:
     return plant
 
 
+def around(method: str, call: Callable[..., Any]) -> Plant:
+    """Return a plant that puts a call around a method: it takes the trainer, the method, and what the method takes."""
+
+    def plant(trainer: Any) -> None:
+        inner = getattr(trainer, method)
+
+        def planted(*given: Any, **how: Any) -> Any:
+            return call(trainer, inner, *given, **how)
+
+        setattr(trainer, method, planted)
+
+    return plant
+
+
 def generated_changed(change: Callable[[Any, dict[str, Any]], None]) -> Plant:
     """Return a plant that changes what a generation is scored with."""
 
-    def plant(trainer: Any) -> None:
-        inner = trainer._generate_and_score_completions
+    def call(trainer: Any, inner: Any, inputs: Any) -> Any:
+        output = inner(inputs)
+        change(trainer, output)
+        return output
 
-        def planted(inputs: Any) -> Any:
-            output = inner(inputs)
-            change(trainer, output)
-            return output
-
-        trainer._generate_and_score_completions = planted
-
-    return plant
+    return around(_SCORE, call)
 
 
 def eos_left_out(trainer: Any, output: dict[str, Any]) -> None:
@@ -86,38 +95,23 @@ def std_of_batch(trainer: Any) -> None:
     trainer.scale_rewards = "batch"
 
 
-def last_microbatch_only(trainer: Any) -> None:
-    inner = trainer.training_step
-
-    def planted(model: Any, *rest: Any, **how: Any) -> Any:
-        model.zero_grad()
-        return inner(model, *rest, **how)
-
-    trainer.training_step = planted
+def last_microbatch_only(trainer: Any, inner: Any, model: Any, *rest: Any, **how: Any) -> Any:
+    model.zero_grad()
+    return inner(model, *rest, **how)
 
 
-def groups_interleaved(trainer: Any) -> None:
+def groups_interleaved(trainer: Any, inner: Any, inputs: Any) -> Any:
     """The rows of a batch come as P1 P2 P3 P4 P1 ..., and are still cut into blocks."""
-    inner = trainer._generate_and_score_completions
-
-    def planted(inputs: Any) -> Any:
-        size = trainer.num_generations
-        return inner([inputs[place * size + turn] for turn in range(size) for place in range(len(inputs) // size)])
-
-    trainer._generate_and_score_completions = planted
+    size = trainer.num_generations
+    return inner([inputs[place * size + turn] for turn in range(size) for place in range(len(inputs) // size)])
 
 
-def weights_of_rewards_ignored(trainer: Any) -> None:
-    inner = trainer._generate_and_score_completions
-
-    def planted(inputs: Any) -> Any:
-        right, trainer.reward_weights = trainer.reward_weights, torch.ones_like(trainer.reward_weights)
-        try:
-            return inner(inputs)
-        finally:
-            trainer.reward_weights = right
-
-    trainer._generate_and_score_completions = planted
+def weights_of_rewards_ignored(trainer: Any, inner: Any, inputs: Any) -> Any:
+    right, trainer.reward_weights = trainer.reward_weights, torch.ones_like(trainer.reward_weights)
+    try:
+        return inner(inputs)
+    finally:
+        trainer.reward_weights = right
 
 
 def rows_shuffled_without_advantages(trainer: Any) -> None:
@@ -132,38 +126,35 @@ def rows_shuffled_without_advantages(trainer: Any) -> None:
     module.planted_shuffle = planted
 
 
-def temperature_left_out(trainer: Any, *, of_reference: bool = False) -> None:
+def temperature_left_out(
+    trainer: Any,
+    inner: Any,
+    model: Any,
+    input_ids: Any,
+    attention_mask: Any,
+    logits_to_keep: int,
+    *rest: Any,
+    of_reference: bool = False,
+    **how: Any,
+) -> Any:
     """Take log-probs from the model's logits, which nothing has divided by the temperature."""
-    inner = trainer._get_per_token_logps_and_entropies
-
-    def planted(model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, *rest: Any, **how: Any) -> Any:
-        if of_reference and model is not trainer.ref_model:
-            return inner(model, input_ids, attention_mask, logits_to_keep, *rest, **how)
-        logits = model(input_ids=input_ids, attention_mask=attention_mask).logits[:, -logits_to_keep - 1 : -1]
-        logps = logits.log_softmax(-1)
-        entropy = -(logps.exp() * logps).sum(-1)
-        return logps.gather(-1, input_ids[:, -logits_to_keep:, None]).squeeze(-1), entropy, None
-
-    trainer._get_per_token_logps_and_entropies = planted
+    if of_reference and model is not trainer.ref_model:
+        return inner(model, input_ids, attention_mask, logits_to_keep, *rest, **how)
+    logits = model(input_ids=input_ids, attention_mask=attention_mask).logits[:, -logits_to_keep - 1 : -1]
+    logps = logits.log_softmax(-1)
+    entropy = -(logps.exp() * logps).sum(-1)
+    return logps.gather(-1, input_ids[:, -logits_to_keep:, None]).squeeze(-1), entropy, None
 
 
-def logits_shifted(trainer: Any) -> None:
-    inner = trainer._get_per_token_logps_and_entropies
-
-    def planted(*given: Any, **how: Any) -> Any:
-        logps, *rest = inner(*given, **how)
-        return (torch.cat([logps[:, 1:], logps[:, -1:]], 1), *rest)
-
-    trainer._get_per_token_logps_and_entropies = planted
+def logits_shifted(trainer: Any, inner: Any, *given: Any, **how: Any) -> Any:
+    logps, *rest = inner(*given, **how)
+    return (torch.cat([logps[:, 1:], logps[:, -1:]], 1), *rest)
 
 
-def padding_attended(trainer: Any) -> None:
-    inner = trainer._get_per_token_logps_and_entropies
-
-    def planted(model: Any, input_ids: Any, attention_mask: Any, *given: Any, **how: Any) -> Any:
-        return inner(model, input_ids, torch.ones_like(attention_mask), *given, **how)
-
-    trainer._get_per_token_logps_and_entropies = planted
+def padding_attended(
+    trainer: Any, inner: Any, model: Any, input_ids: Any, attention_mask: Any, *given: Any, **how: Any
+) -> Any:
+    return inner(model, input_ids, torch.ones_like(attention_mask), *given, **how)
 
 
 def old_is_stale(trainer: Any) -> None:
@@ -176,13 +167,8 @@ def old_is_stale(trainer: Any) -> None:
     trainer._get_per_token_logps_and_entropies = planted
 
 
-def reference_is_policy(trainer: Any) -> None:
-    inner = trainer._get_per_token_logps_and_entropies
-
-    def planted(model: Any, *given: Any, **how: Any) -> Any:
-        return inner(trainer.model if model is trainer.ref_model else model, *given, **how)
-
-    trainer._get_per_token_logps_and_entropies = planted
+def reference_is_policy(trainer: Any, inner: Any, model: Any, *given: Any, **how: Any) -> Any:
+    return inner(trainer.model if model is trainer.ref_model else model, *given, **how)
 
 
 def first_token_dropped(trainer: Any, output: dict[str, Any]) -> None:
@@ -200,6 +186,7 @@ def nothing(trainer: Any) -> None:
 
 _LOSS = "_compute_loss"
 _SCORE = "_generate_and_score_completions"
+_LOGPS = "_get_per_token_logps_and_entropies"
 PLANTS: dict[str, Plant] = {
     "eos_left_out": generated_changed(eos_left_out),
     "padding_in_loss": generated_changed(padding_in_loss),
@@ -225,7 +212,7 @@ PLANTS: dict[str, Plant] = {
             "loss = ((per_token_loss * mask).sum(-1) / self.max_completion_length).mean()",
         ),
     ),
-    "last_microbatch_only": last_microbatch_only,
+    "last_microbatch_only": around("training_step", last_microbatch_only),
     "std_of_batch": std_of_batch,
     "ddof_0": edited(
         _SCORE,
@@ -234,12 +221,12 @@ PLANTS: dict[str, Plant] = {
             "std_rewards = rewards.view(-1, num_generations).std(dim=1, correction=0)",
         ),
     ),
-    "groups_interleaved": groups_interleaved,
+    "groups_interleaved": around(_SCORE, groups_interleaved),
     "advantages_of_others": rows_shuffled_without_advantages,
     "negatives_dropped": edited(
         _LOSS, ('advantages = inputs["advantages"]', 'advantages = inputs["advantages"].clamp(min=0)')
     ),
-    "weights_of_rewards_ignored": weights_of_rewards_ignored,
+    "weights_of_rewards_ignored": around(_SCORE, weights_of_rewards_ignored),
     "ratio_is_1": edited(
         _LOSS,
         (
@@ -278,11 +265,11 @@ PLANTS: dict[str, Plant] = {
     "correction_missing": edited(
         _LOSS, ('per_token_loss = per_token_loss * inputs["importance_sampling_ratio"]', "pass")
     ),
-    "temperature_left_out": temperature_left_out,
-    "logits_shifted": logits_shifted,
-    "padding_attended": padding_attended,
+    "temperature_left_out": around(_LOGPS, temperature_left_out),
+    "logits_shifted": around(_LOGPS, logits_shifted),
+    "padding_attended": around(_LOGPS, padding_attended),
     "old_is_stale": old_is_stale,
-    "reference_is_policy": reference_is_policy,
+    "reference_is_policy": around(_LOGPS, reference_is_policy),
     "baseline_missing": edited(_SCORE, ("advantages = rewards - mean_grouped_rewards", "advantages = rewards")),
     "baseline_of_batch": edited(
         _SCORE, ("advantages = rewards - mean_grouped_rewards", "advantages = rewards - torch.nanmean(rewards)")
@@ -320,7 +307,7 @@ PLANTS: dict[str, Plant] = {
         _LOSS, ("loss = (per_token_loss * mask).sum() / normalizer", "loss = (per_token_loss * mask).sum()")
     ),
     "delta_ignored": edited(_LOSS, ("coef_1 = torch.clamp(coef_1, max=self.args.delta)", "pass")),
-    "reference_without_temperature": partial(temperature_left_out, of_reference=True),
+    "reference_without_temperature": around(_LOGPS, partial(temperature_left_out, of_reference=True)),
     "sampler_temperature": nothing,
     "sampler_stale": nothing,
     "sampler_top_p": nothing,
