@@ -23,67 +23,61 @@ from work import Work
 from ansatz.config.layers import merge
 
 
+STATIC = {"cache_implementation": "static"}
+
+
+def sized(work: Work, model: str, *, prompts: int = 32, shortest: int = 64, longest: int = 64) -> dict[str, Any]:
+    """Return the settings of sides that sample 8 responses to each prompt with a model of the work folder."""
+    size = {"prompts": prompts, "samples": 8, "min_tokens": shortest, "max_tokens": longest}
+    return {**size, "data": str(work.train), "model": str(work.folder / model)}
+
+
 def sampling(work: Work, rounds: int) -> dict[str, Any]:
     """Tokens per second of sampling, equal lengths."""
-    size = {"prompts": 32, "samples": 8, "min_tokens": 64, "max_tokens": 64, "data": str(work.train)}
-    size["model"] = str(work.folder / "model")
-    static = {"cache_implementation": "static"}
+    size = sized(work, "model")
     peers = [
         work.generate(dtype="bfloat16", attention="sdpa", options={}, **size),
         work.generate(dtype="float32", attention="sdpa", options={}, **size),
         work.generate(dtype="bfloat16", attention="eager", options={}, **size),
-        work.generate(dtype="bfloat16", attention="sdpa", options=static, **size),
+        work.generate(dtype="bfloat16", attention="sdpa", options=STATIC, **size),
     ]
     return compare(work, work.ansatz("sample", **size), peers, rounds, key="tokens_per_s")
 
 
 def sampling_spread(work: Work, rounds: int) -> dict[str, Any]:
     """Tokens per second of sampling, lengths from 8 to 256."""
-    size = {"prompts": 32, "samples": 8, "min_tokens": 8, "max_tokens": 256, "data": str(work.train)}
-    size["model"] = str(work.folder / "spread")
-    static = {"cache_implementation": "static"}
+    size = sized(work, "spread", shortest=8, longest=256)
     peers = [
         work.generate(dtype="bfloat16", attention="sdpa", options={}, **size),
         work.generate(dtype="bfloat16", attention="eager", options={}, **size),
-        work.generate(dtype="bfloat16", attention="sdpa", options=static, **size),
+        work.generate(dtype="bfloat16", attention="sdpa", options=STATIC, **size),
     ]
     return compare(work, work.ansatz("sample", **size), peers, rounds, key="tokens_per_s")
 
 
 def sampling_tails(work: Work, rounds: int) -> dict[str, Any]:
     """Tokens per second of sampling 64 responses, half of them over 240 tokens and a tenth over 800."""
-    size = {"prompts": 8, "samples": 8, "min_tokens": 8, "max_tokens": 1024, "data": str(work.train)}
-    size["model"] = str(work.folder / "tails")
-    dtype = native_dtype()
-    peers = [
-        work.generate(dtype=dtype, attention="sdpa", options=options, **size)
-        for options in ({}, {"cache_implementation": "static"})
-    ]
+    size, dtype = sized(work, "tails", prompts=8, shortest=8, longest=1024), native_dtype()
+    peers = [work.generate(dtype=dtype, attention="sdpa", options=each, **size) for each in ({}, STATIC)]
     return compare(work, work.ansatz("sample", **size), peers, rounds, key="tokens_per_s")
 
 
 def sampling_vllm(work: Work, rounds: int) -> dict[str, Any]:
     """Tokens per second of sampling, equal lengths, compared with vLLM's CPU build."""
-    size = {"prompts": 32, "samples": 8, "min_tokens": 64, "max_tokens": 64, "data": str(work.train)}
-    size["model"] = str(work.folder / "model")
-    peers = [
-        work.vllm(dtype="bfloat16", options={"enforce_eager": True}, **size),
-        work.vllm(dtype="bfloat16", options={}, **size),
-    ]
+    size = sized(work, "model")
+    peers = [work.vllm(dtype="bfloat16", options=each, **size) for each in ({"enforce_eager": True}, {})]
     return compare(work, work.ansatz("sample", **size), peers, rounds, key="tokens_per_s")
 
 
 def grpo(work: Work, rounds: int) -> dict[str, Any]:
     """Seconds of a whole GRPO step: 32 prompts x 8 samples x 64 tokens, one update."""
     recipe = work.step_recipe(model=work.folder / "model", rollout={"min_response_tokens": 63, "stop": []})
-    size = {"prompts": 32, "samples": 8, "min_tokens": 64, "max_tokens": 64, "data": str(work.train)}
-    size["model"] = str(work.folder / "model")
-    static = {"cache_implementation": "static"}
+    size = sized(work, "model")
     peers = [
         work.trl("grpo", dtype="float32", microbatches=8, **size),
         work.trl("grpo", dtype="bfloat16", microbatches=1, **size),
-        work.trl("grpo", dtype="bfloat16", microbatches=8, **size, options=static),
-        work.trl("grpo", dtype="bfloat16", attention="eager", microbatches=8, **size, options=static),
+        work.trl("grpo", dtype="bfloat16", microbatches=8, **size, options=STATIC),
+        work.trl("grpo", dtype="bfloat16", attention="eager", microbatches=8, **size, options=STATIC),
     ]
     result = compare(work, work.ansatz("rl", recipe=recipe), peers, rounds, key="seconds")
     result["matrix_rate_frac"] = step_arithmetic(work) / result["ansatz"] / result["matrix_rate"]
@@ -92,18 +86,16 @@ def grpo(work: Work, rounds: int) -> dict[str, Any]:
 
 def sampling_avx2(work: Work, rounds: int) -> dict[str, Any]:
     """Tokens per second of sampling, equal lengths, AVX2 and float32."""
-    return _avx2_sampling(work, rounds, folder="model", min_tokens=64, max_tokens=64)
+    return _avx2_sampling(work, rounds, sized(work, "model"))
 
 
 def sampling_spread_avx2(work: Work, rounds: int) -> dict[str, Any]:
     """Tokens per second of sampling, lengths from 8 to 256, AVX2 and float32."""
-    return _avx2_sampling(work, rounds, folder="spread", min_tokens=8, max_tokens=256)
+    return _avx2_sampling(work, rounds, sized(work, "spread", shortest=8, longest=256))
 
 
-def _avx2_sampling(work: Work, rounds: int, *, folder: str, **lengths: int) -> dict[str, Any]:
-    size = {"prompts": 32, "samples": 8, "data": str(work.train), "model": str(work.folder / folder), **lengths}
-    static = {"cache_implementation": "static"}
-    peers = [work.generate(dtype="float32", attention="sdpa", options=each, **size) for each in ({}, static)]
+def _avx2_sampling(work: Work, rounds: int, size: dict[str, Any]) -> dict[str, Any]:
+    peers = [work.generate(dtype="float32", attention="sdpa", options=each, **size) for each in ({}, STATIC)]
     with work.avx2():
         return compare(work, work.ansatz("sample", dtype="float32", **size), peers, rounds, key="tokens_per_s")
 
@@ -112,9 +104,8 @@ def grpo_avx2(work: Work, rounds: int) -> dict[str, Any]:
     """Seconds of a whole GRPO step: 32 prompts x 8 samples x 64 tokens, one update, AVX2 and float32."""
     model = {"path": str(work.folder / "model"), "dtype": "float32"}
     recipe = work.step_recipe(model=model["path"], rollout={"min_response_tokens": 63, "stop": []})
-    size = {"prompts": 32, "samples": 8, "min_tokens": 64, "max_tokens": 64, "data": str(work.train)}
-    size |= {"model": model["path"], "dtype": "float32", "microbatches": 8}
-    peers = [work.trl("grpo", **size, options=each) for each in ({}, {"cache_implementation": "static"})]
+    size = sized(work, "model")
+    peers = [work.trl("grpo", dtype="float32", microbatches=8, **size, options=each) for each in ({}, STATIC)]
     with work.avx2():
         return compare(work, work.ansatz("rl", recipe=merge(recipe, {"model": model})), peers, rounds, key="seconds")
 
@@ -173,13 +164,10 @@ def memory(work: Work, rounds: int) -> dict[str, Any]:
         rollout={"min_response_tokens": 63, "prompts_per_step": 8},
         train={"tokens_per_microbatch": 32 * 112},
     )
-    size = {"prompts": 8, "samples": 8, "min_tokens": 64, "max_tokens": 64, "data": str(work.train), "microbatches": 2}
-    size["model"] = str(work.folder / "wide")
+    size = sized(work, "wide", prompts=8)
     ansatz = work.ansatz("rl", recipe=recipe)
-    peers = [work.trl("grpo", dtype="float32", **size), work.trl("grpo", dtype="bfloat16", **size)]
-    rates = alternate([ansatz], rounds=1, warm=0)
-    for peer in peers:
-        rates += alternate([peer], rounds=1, warm=0)
+    peers = [work.trl("grpo", dtype=dtype, microbatches=2, **size) for dtype in ("float32", "bfloat16")]
+    rates = [rate for side in (ansatz, *peers) for rate in alternate([side], rounds=1, warm=0)]
     return report(ansatz, peers, rates, key="peak_rise_bytes")
 
 
@@ -196,9 +184,7 @@ def to_85(work: Work, rounds: int) -> dict[str, Any]:
     size |= {"problems": 200, "evaluate_samples": 4, "every": 5, "target": 0.85, "model": model}
     ansatz = work.ansatz("to_score", recipe=recipe, target=0.85)
     peers = [work.trl("to_score", dtype="float32", autocast=True, microbatches=16, **size)]
-    rates = alternate([ansatz], rounds=1, warm=0)
-    for peer in peers:
-        rates += alternate([peer], rounds=1, warm=0)
+    rates = [rate for side in (ansatz, *peers) for rate in alternate([side], rounds=1, warm=0)]
     return report(ansatz, peers, rates, key="training_s")
 
 
