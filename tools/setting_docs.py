@@ -45,10 +45,6 @@ class Setting:
     default: Any
     meaning: str
 
-    @property
-    def is_required(self) -> bool:
-        return self.default is inspect.Parameter.empty
-
 
 def describe_settings(function: Callable[..., Any], *, without: Iterable[str] = ()) -> dict[str, Setting]:
     """Return the settings of a component by name, in the order of its signature."""
