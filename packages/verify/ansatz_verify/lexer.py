@@ -73,17 +73,18 @@ _PLAIN_DERIVATIVE = re.compile(r"d([A-Za-z])/d([A-Za-z])(?![A-Za-z])")
 _TEXT_COMMANDS, _IGNORED, _LATEX = (
     frozenset(lexicon.NOTATION[name].split()) for name in ("text_commands", "ignored", "commands")
 )
-_OPERATORS, _OPENERS, _CLOSERS = lexicon.NOTATION["operators"], lexicon.NOTATION["openers"], lexicon.NOTATION["closers"]
-_SYMBOLS, _PLAIN_NAMES, _TWO = lexicon.NOTATION["symbols"], lexicon.NOTATION["plain_names"], lexicon.NOTATION["pairs"]
-_COMMANDS: dict[str, dict[str, str]] = {
-    "op": _OPERATORS,
-    "open": _OPENERS,
-    "close": _CLOSERS,
-    "name": _SYMBOLS,
-    "cmd": {name: name for name in _LATEX},
-    "func": lexicon.FUNCTIONS,
+_PLAIN_NAMES, _TWO = lexicon.NOTATION["plain_names"], lexicon.NOTATION["pairs"]
+_COMMANDS: dict[str, tuple[str, str]] = {
+    **{name: ("name", name.removeprefix("var")) for name in lexicon.GREEK},  # varphi is another shape of phi
+    **{name: ("func", function) for name, function in lexicon.FUNCTIONS.items()},
+    **{name: ("cmd", name) for name in _LATEX},
+    **{
+        name: (kind, text)
+        for kind, table in (("name", "symbols"), ("close", "closers"), ("open", "openers"), ("op", "operators"))
+        for name, text in lexicon.NOTATION[table].items()
+    },
 }
-"""The tokens of commands, by kind."""
+"""The kind and the text of a command's token. `\\sqrt` has an argument, although `sqrt` is a function."""
 _ESCAPED = {"{": ("open", "\\{"), "}": ("close", "\\}"), "\\": ("op", "\\\\")} | {c: ("op", c) for c in "%$|"}
 _ONE = {c: c for c in "+-*/^_!':;,|=<>%&"} | {"∣": "|"}
 _COMMAND = re.compile(r"\\([A-Za-z]+)\s*")
@@ -100,8 +101,6 @@ class Lexer:
     """
 
     def __init__(self, text: str, options: Options, *, letters: bool) -> None:
-        if len(text) > MAX_LENGTH:
-            raise UnreadableAnswer(f"longer than {MAX_LENGTH} characters")
         self._comma, self._locale, self._letters_apart = options.decimal_comma, options.locale_thousands, letters
         self._depth = 0
         self.tokens: list[Token] = []
@@ -227,12 +226,10 @@ class Lexer:
             self._depth += 1 if name == "begin" else -1
             self._add("env", f"{name} {environment[1]}")
             return environment.end()
-        kind = next((kind for kind, table in _COMMANDS.items() if name in table), None)
-        if kind is not None:
+        if name in _COMMANDS:
+            kind, plain = _COMMANDS[name]
             self._depth += (kind == "open") - (kind == "close")
-            self._add(kind, _COMMANDS[kind][name])
-        elif name in lexicon.GREEK:
-            self._add("name", name.removeprefix("var"))  # varphi is another shape of the letter phi
+            self._add(kind, plain)
         elif name not in _IGNORED:
             raise UnreadableAnswer(f"unknown command \\{name}")
         return after
