@@ -14,9 +14,9 @@ _INVISIBLE = [
     *range(0x2060, 0x2070), 0xFE0F, 0xFEFF,
 ]  # fmt: skip
 _TABLE: dict[int, str | None] = {
-    **{ord(source): target for source, target in (NOTATION["characters"] | NOTATION["wide"]).items()},
-    **{zero + n: str(n) for zero in (0xFF10, 0x0660, 0x06F0, 0x0966) for n in range(10)},  # also Arabic, Persian, Hindi
-    **{0xFF21 + n: chr(65 + n) for n in range(26)},
+    **{ord(source): target for source, target in NOTATION["characters"].items()},
+    **{0xFEE0 + ord(char): char for char in NOTATION["wide"]},
+    **{zero + n: str(n) for zero in (0x0660, 0x06F0, 0x0966) for n in range(10)},  # Arabic, Persian, Hindi
     **{ord(source): f"\\frac{{{top}}}{{{bottom}}} " for source, (top, bottom) in _FRACTIONS},
     **dict.fromkeys(_INVISIBLE),
 }
