@@ -8,9 +8,9 @@ from fractions import Fraction
 from ansatz_verify.tables import NOTATION, WORDS
 
 
-def word_set(*names: str) -> frozenset[str]:
-    """Return the words of the named lists of `tables.py`."""
-    return frozenset(word for name in names for word in WORDS[name].split())
+def word_set(name: str) -> frozenset[str]:
+    """Return the words of a list of `tables.py`."""
+    return frozenset(WORDS[name].split())
 
 
 UNIT_OF: dict[str, str] = {
@@ -29,7 +29,6 @@ SINGLE_LETTER_UNITS = frozenset("mgshLNJWVAKCFlT")
 CURRENCIES = {"$": "dollar", "€": "euro", "£": "gbp", "¥": "yen", "₹": "rupee"}
 COMPOUND_UNITS = {"mph": (("mi", 1), ("h", -1)), "kph": (("km", 1), ("h", -1)), "kmh": (("km", 1), ("h", -1))}
 UNIT_RAISERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
-UNIT_GRAMMAR = frozenset({*UNIT_RAISERS, "per"})
 SCALES = {"hundred": 2, "thousand": 3, "million": 6, "millions": 6, "billion": 9, "billions": 9, "trillion": 12}
 
 FUNCTIONS: dict[str, str] = {**{name: name for name in NOTATION["functions"].split()}, **NOTATION["other_functions"]}
@@ -51,7 +50,7 @@ _ALTERING_SIGNS = "十百千万亿億兆半倍割成打"
 NEGATIONS = word_set("negations")
 CONDITION_WORDS = word_set("conditions")
 CONNECTIVES = HEDGES | word_set("connectives")
-GRAMMAR_WORDS = CONNECTIVES | UNIT_GRAMMAR | {*SCALES, *NUMBER_WORDS}
+GRAMMAR_WORDS = CONNECTIVES | {*UNIT_RAISERS, "per", *SCALES, *NUMBER_WORDS}
 KEPT_WORDS = {"or", "to", "no", "if", "of"} | {
     word for word in GRAMMAR_WORDS | NEGATIONS | ALTERING_WORDS if len(word) > 2
 }
