@@ -27,8 +27,8 @@ from ansatz.rewards.base import INJECTED, RewardRegistry
 from ansatz.rollout.engines import ENGINES
 from ansatz.teachers.settings import TeacherSettings
 from ansatz.train.optimizers import OPTIMIZERS
-from tools.pages import DOCS, heading_anchors, item, paragraph, replace_page, replace_part, setting_item
-from tools.setting_docs import describe_settings, split_docstring
+from tools.pages import DOCS, heading_anchors, item, paragraph, replace_page, replace_part
+from tools.setting_docs import setting_items, split_docstring
 
 NOTE = "This page is generated from the signatures by `make docs`; do not edit it."
 AS_WEIGHTS = ("penalty_weights", "likelihood_weights")
@@ -101,7 +101,7 @@ def _environments() -> list[str]:
         "What [recipe keys](config.md#environment) name under `environment`. [Environments](environments.md) explains "
         "turns, tools and environments of your own.",
     )
-    lines += ["## All environments", "", *_described(TurnSettings)[1], ""]
+    lines += ["## All environments", "", *setting_items(TurnSettings), ""]
     for name in environment_names():
         lines += _function(name, find_environment(name), without=settings_of(TurnSettings), level=2)
     return lines
@@ -176,17 +176,7 @@ def _described(
 ) -> tuple[list[str], list[str]]:
     """Return (paragraphs of the docstring, one item for each keyword-only parameter); level: depth of the items."""
     prose, _ = split_docstring(function.__doc__, list(settings_of(function)))
-    items = [
-        setting_item(
-            name,
-            annotation=setting.annotation,
-            default=setting.default,
-            meaning=setting.meaning,
-            level=level,
-        )
-        for name, setting in describe_settings(function, without=without).items()
-    ]
-    return prose, items
+    return prose, setting_items(function, without=without, level=level)
 
 
 def _formula(component: Callable[..., Any]) -> str:

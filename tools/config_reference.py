@@ -23,7 +23,7 @@ from ansatz.evaluate.selection import Selection
 from ansatz.objectives.presets import COMMON, KEYS
 from ansatz.rewards.base import RewardRegistry
 from tools.pages import item, paragraph, replace_page, setting_item, value_in_yaml
-from tools.setting_docs import describe_settings
+from tools.setting_docs import setting_items
 
 INTRODUCTION = """\
 # Recipe keys
@@ -138,7 +138,7 @@ def _section(name: str) -> list[str]:
     elif kind is not None:
         shared = SamplingOptions.model_fields if name == "reward_model" else ()
         lines += _fields(kind, prefix=f"{name}.", skip=lambda key: key in shared)
-        lines += [*_settings(Selection, prefix="rejection.")] if name == "rejection" else []
+        lines += setting_items(Selection, prefix="rejection.") if name == "rejection" else []
         lines += ["", _sampling_options()] if name in ("rejection", "reward_model") else [""]
     if name == "watchdog":
         lines += ["#### watchdog.rules", "", *_docstring(RuleSettings)]
@@ -175,14 +175,6 @@ def _fields(section: type[BaseModel], *, prefix: str, skip: Callable[[str], bool
             )
         )
     return lines
-
-
-def _settings(kind: Callable[..., Any], *, prefix: str) -> list[str]:
-    """Return one item for each setting of a section that a dataclass describes."""
-    return [
-        setting_item(prefix + name, annotation=setting.annotation, default=setting.default, meaning=setting.meaning)
-        for name, setting in describe_settings(kind).items()
-    ]
 
 
 def _sampling_options() -> str:

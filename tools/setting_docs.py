@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 from ansatz_verify.grade import verify
@@ -18,6 +17,7 @@ from ansatz.registry import settings_of
 from ansatz.rewards import sandbox
 from ansatz.rewards.chat_client import ChatClient
 from ansatz.train.optimizers import adamw
+from tools.pages import setting_item
 
 _FILES = ("csv", "hub", "json", "jsonl", "parquet")
 
@@ -36,31 +36,25 @@ ALSO_DESCRIBED: dict[str, tuple[Callable[..., Any], ...]] = {
 """Components that hand settings on: where the docstrings of these settings are."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """One setting of a component. annotation: None if it cannot be resolved. default: `inspect.Parameter.empty` if it
-    is required."""
-
-    annotation: Any
-    default: Any
-    meaning: str
-
-
-def describe_settings(function: Callable[..., Any], *, without: Iterable[str] = ()) -> dict[str, Setting]:
-    """Return the settings of a component by name, in the order of its signature."""
+def setting_items(
+    function: Callable[..., Any], *, without: Iterable[str] = (), prefix: str = "", level: int = 0
+) -> list[str]:
+    """Return one item of a page for each setting of a component, in the order of its signature."""
     parameters = {name: parameter for name, parameter in settings_of(function).items() if name not in without}
     meanings, hints = dict[str, str](), dict[str, Any]()
     for source in reversed([function, *ALSO_DESCRIBED.get(function.__name__, ())]):
         meanings |= split_docstring(source.__doc__, list(parameters))[1]
         hints |= _hints(source)
-    return {
-        name: Setting(
+    return [
+        setting_item(
+            prefix + name,
             annotation=hints.get(name) if isinstance(parameter.annotation, str) else parameter.annotation,
             default={} if repr(parameter.default) == "<factory>" else parameter.default,
             meaning=meanings.get(name, ""),
+            level=level,
         )
         for name, parameter in parameters.items()
-    }
+    ]
 
 
 def _hints(source: Callable[..., Any]) -> dict[str, Any]:
