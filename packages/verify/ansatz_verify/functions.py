@@ -42,8 +42,6 @@ def apply(name: str, arguments: tuple[Expr, ...], base: Expr | None) -> Expr:
     first = arguments[0]
     if name == "sqrt":
         return v.power(first, v.HALF)
-    if name == "cbrt":
-        return v.power(first, v.Num(Fraction(1, 3)))
     if name == "cis":
         return v.add(v.Apply("cos", arguments), v.multiply(v.Name("i"), v.Apply("sin", arguments)))
     if name == "exp":

@@ -69,7 +69,6 @@ _D, _SYMBOL, _ORDER = (
     r"(?:\^\s*\{?(\d)\}?)?\s*",
 )
 _DERIVATIVE = re.compile(rf"\\frac\s*\{{\s*{_D}{_ORDER}{_SYMBOL}\s*\}}\s*\{{\s*{_D}([A-Za-z])\s*{_ORDER}\}}")
-_PLAIN_DERIVATIVE = re.compile(r"d([A-Za-z])/d([A-Za-z])(?![A-Za-z])")
 _TEXT_COMMANDS, _IGNORED, _LATEX = (
     frozenset(lexicon.NOTATION[name].split()) for name in ("text_commands", "ignored", "commands")
 )
@@ -182,10 +181,6 @@ class Lexer:
             return match.end()
         match = (_UPRIGHT.match(text, position) if upright else None) or match
         run = match[0]
-        derivative = _PLAIN_DERIVATIVE.match(text, position) if not upright and len(run) == 2 else None
-        if derivative:
-            self._add("name", derivative[0])
-            return derivative.end()
         self._run(run, upright)
         return match.end() + (run in ("sq", "cu") and text.startswith(".", match.end()))
 

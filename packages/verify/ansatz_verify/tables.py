@@ -186,7 +186,7 @@ NOTATION: dict[str, Any] = {
     # Functions of their own name.
     "functions": (
         "sin cos tan cot sec csc arcsin arccos arctan arccot sinh cosh tanh coth arcsinh arccosh arctanh ln log "
-        "lg exp sqrt abs floor ceil max min gcd lcm det arg sgn Re Im cbrt cis diag"
+        "lg exp sqrt abs floor ceil max min gcd lcm det arg sgn Re Im cis diag"
     ),
     # Other names of functions.
     "other_functions": {
