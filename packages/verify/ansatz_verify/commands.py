@@ -161,9 +161,6 @@ class Commands(Grammar, ABC):
             self.expect_close(*closing)
             self.depth -= 1
             return value if is_condition(value) else bad("a set without a condition")
-        if opening in ("{", "(") and self.token.kind == "cmd" and self.token.text == "choose":
-            self.at += 1
-            value = binomial(expression(value), self.expr())
         close = self.expect_close(*closing)
         self.depth -= 1
         if opening in ("lfloor", "lceil"):

@@ -86,8 +86,6 @@ class Expressions(Commands):
         if kind == "num":
             previous = self.tokens[self.at - 1]
             return previous.kind in ("close", "name") or (previous.kind == "op" and previous.text in ("!", "'", "circ"))
-        if kind == "cmd" and text == "choose":
-            return False
         if kind == "cmd" and text == "frac" and self.tokens[self.at + 2].kind == "word":
             return False  # a unit such as m/s
         return kind in ("name", "func", "cmd") or (kind == "env" and text.startswith("begin"))
@@ -175,18 +173,11 @@ class Expressions(Commands):
     def _raised(self, base: Value) -> Value:
         if self.take_op("circ", "deg"):
             return self._in_degrees(base)
-        if self.token.kind == "open" and self.token.text == "{":
+        if self.token.text == "{" and self.tokens[self.at + 2].text == "}":
             inner = self.tokens[self.at + 1]
-            closes = self.tokens[self.at + 2].text == "}" if self.at + 2 < len(self.tokens) else False
-            if closes and inner.kind == "op" and inner.text in ("circ", "deg"):
+            if inner.kind == "op" and inner.text in ("circ", "deg"):
                 self.at += 3
                 return self._in_degrees(base)
-            if closes and inner.kind in ("word", "name") and inner.text in ("th", "st", "nd", "rd"):
-                self.at += 3
-                return base
-        if self.token.kind == "word" and self.token.text in ("th", "st", "nd", "rd"):
-            self.at += 1
-            return base
         if isinstance(base, v.Name) and base.name not in v.CONSTANTS:
             order = "".join(token.text for token in self.tokens[self.at : self.at + 5])
             if order[:2] + order[3:] == "{()}" and order[2].isdigit():  # the derivative y^{(3)}

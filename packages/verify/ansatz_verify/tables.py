@@ -180,7 +180,7 @@ NOTATION: dict[str, Any] = {
     ),
     # Commands with arguments.
     "commands": (
-        "frac sqrt binom overline bar hat vec tilde dot widehat choose sum prod int overrightarrow triangle "
+        "frac sqrt binom overline bar hat vec tilde dot widehat sum prod int overrightarrow triangle "
         "ddot"
     ),
     # Functions of their own name.
