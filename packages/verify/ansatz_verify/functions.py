@@ -112,7 +112,8 @@ def with_bounds(name: str, low: Value | None, high: Expr | None, body: Expr) -> 
     if not isinstance(low, v.Relation) or not isinstance(low.sides[0], v.Name):
         raise UnreadableAnswer(f"\\{name} has no variable")
     variable, start = low.sides[0], _expression(low.sides[1])
-    body = mapped(body, lambda part: _call_by_index(part, variable))
+    if any(variable.name in each.partition("_")[2] for each in v.names_in(body)):
+        raise UnreadableAnswer("a name has the index of a sum")
     body, variable = _with_index(body, variable)  # an index i is not the imaginary unit
     first, last = _int(start), _int(_expression(high))
     if first is not None and last is not None:
@@ -129,14 +130,6 @@ def _with_index(body: Expr, variable: v.Name) -> tuple[Expr, v.Name]:
     """Return a body and its bound variable under a name that does not depend on the letter: only the place counts."""
     index = v.Name(f"index {sum(name.startswith('index') for name in v.names_in(body))}")
     return mapped(body, lambda part: index if part == variable else part), index
-
-
-def _call_by_index(part: Expr, index: v.Name) -> Expr:
-    """Return `a_k` under a sum over k as a function of k."""
-    name, _, label = part.name.partition("_") if isinstance(part, v.Name) else ("", "", "")
-    if label != index.name and index.name in label:
-        raise UnreadableAnswer("a name has the index of a sum and others")
-    return v.Apply(name + "_", (index,)) if label == index.name else part
 
 
 def substitute(value: Expr, name: str, by: Expr) -> Expr:
