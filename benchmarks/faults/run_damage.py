@@ -30,7 +30,7 @@ def can_be_changed(run: Path) -> bool:
 
 def changes(run: Path, draw: random.Random) -> dict[str, Change]:
     """Damages by name, for the folder of this run or a copy of it."""
-    return {**_of_checkpoints(run), **_of_rows(draw), **_of_records(draw), **_of_finished_stages(run, draw), **_STRAYS}
+    return {**_of_checkpoints(run), **_of_rows(draw), **_of_records(), **_of_finished_stages(run, draw), **_STRAYS}
 
 
 def _of_checkpoints(run: Path) -> dict[str, Change]:
@@ -65,17 +65,16 @@ def _of_rows(draw: random.Random) -> dict[str, Change]:
         path = f"{STAGE}/{file}"
         named |= {
             f"{file}: last line cut": lambda run, path=path: _cut(run / path),
-            f"{file}: first line cut": lambda run, path=path: _replace_line(run / path, 0, lambda line: line[:20]),
-            f"{file}: binary line": lambda run, path=path: _replace_line(run / path, 0, lambda _: b"\xff\x00\x80"),
-            f"{file}: line without its keys": lambda run, path=path: _replace_line(run / path, 0, lambda _: b"{}"),
-            f"{file}: line of another kind": lambda run, path=path: _replace_line(run / path, 0, lambda _: b"[1]"),
-            f"{file}: a huge step": lambda run, path=path: _replace_line(
+            f"{file}: first line cut": lambda run, path=path: _replace_first(run / path, lambda line: line[:20]),
+            f"{file}: binary line": lambda run, path=path: _replace_first(run / path, lambda _: b"\xff\x00\x80"),
+            f"{file}: line without its keys": lambda run, path=path: _replace_first(run / path, lambda _: b"{}"),
+            f"{file}: line of another kind": lambda run, path=path: _replace_first(run / path, lambda _: b"[1]"),
+            f"{file}: a huge step": lambda run, path=path: _replace_first(
                 run / path,
-                0,
                 lambda line: line.replace(b'"step": ', b'"step": 1e400, "was": ').replace(b"1e400", b"9" * 5000),
             ),
-            f"{file}: a line twice": lambda run, path=path: _replace_line(
-                run / path, 0, lambda line: line + b"\n" + line
+            f"{file}: a line twice": lambda run, path=path: _replace_first(
+                run / path, lambda line: line + b"\n" + line
             ),
             f"{file}: a line missing": lambda run, path=path: _drop_line(run / path),
             f"{file}: empty": lambda run, path=path: (run / path).write_bytes(b""),
@@ -87,7 +86,7 @@ def _of_rows(draw: random.Random) -> dict[str, Change]:
     return named | {"events.jsonl: junk": lambda run: (run / STAGE / "events.jsonl").write_bytes(junk)}
 
 
-def _of_records(draw: random.Random) -> dict[str, Change]:
+def _of_records() -> dict[str, Change]:
     named = dict[str, Change]()
     for file in ("config.yaml", "run.json"):
         named |= {
@@ -158,9 +157,9 @@ def _empty(folder: Path) -> None:
     folder.mkdir()
 
 
-def _replace_line(file: Path, number: int, change: Callable[[bytes], bytes]) -> None:
+def _replace_first(file: Path, change: Callable[[bytes], bytes]) -> None:
     lines = file.read_bytes().split(b"\n")
-    lines[number] = change(lines[number])
+    lines[0] = change(lines[0])
     file.write_bytes(b"\n".join(lines))
 
 
