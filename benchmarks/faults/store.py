@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import platform
-import re
 import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -13,6 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from ansatz.models.arithmetic import processor_name
 
 from .adapters import WEIGHTS
 from .campaign import DisturbedRun
@@ -97,9 +97,8 @@ def processor() -> str:
     """Its name, and its widest vectors, which decide how sums are rounded."""
     path = Path("/proc/cpuinfo")
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    name = re.search(r"^model name\s*: (.*)$", text, flags=re.MULTILINE)
     vectors = next((f" with {title}" for flag, title in (("avx512f", "AVX-512"), ("avx2", "AVX2")) if flag in text), "")
-    return (name[1].strip() if name else platform.machine()) + vectors
+    return processor_name() + vectors
 
 
 def _git(*arguments: str) -> str:
