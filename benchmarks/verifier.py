@@ -13,9 +13,9 @@ import argparse
 import asyncio
 import json
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -177,22 +177,16 @@ def hostile(folder: Path, name: str, grade: Grade) -> None:
             return False
         return time.perf_counter() - begin < 1 and (case["expected"] is None or verdict == case["expected"])
 
-    def in_thread() -> list[bool]:
-        results: list[bool] = []
-        thread = threading.Thread(target=lambda: results.extend(map(clean, cases)))
-        thread.start()
-        thread.join()
-        return results
-
     async def in_asyncio() -> list[bool]:
         return [clean(case) for case in cases]
 
-    ways: Iterable[tuple[str, list[bool]]] = (
-        ("main thread", [clean(case) for case in cases]),
-        ("worker thread", in_thread()),
-        ("asyncio", asyncio.run(in_asyncio())),
-    )
-    for way, results in ways:
+    with ThreadPoolExecutor(1) as thread:
+        ways = {
+            "main thread": [clean(case) for case in cases],
+            "worker thread": list(thread.map(clean, cases)),
+            "asyncio": asyncio.run(in_asyncio()),
+        }
+    for way, results in ways.items():
         print(f"hostile, {way:13s} {name}: clean {sum(results)} of {len(cases)}")
 
 
