@@ -128,7 +128,7 @@ class Commands(Grammar, ABC):
         arguments = [self.expr()]
         while self.take_op(",", ";"):
             arguments.append(self.expr())
-        self.expect_close(*({"(": ")", "[": "]", "{": "}"}[opening],))
+        self.expect_close(_CLOSED_BY[opening][0])
         self.depth -= 1
         return tuple(arguments)
 
