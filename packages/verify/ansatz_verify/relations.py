@@ -38,20 +38,7 @@ def is_measure(value: Value) -> bool:
         known = value.function in ("abs", "sin", "cos", "tan")
         unknowns = _UNKNOWNS - {"z"}  # |z| is the modulus of a complex number
         return known and bool(names) and not names & (unknowns | v.CONSTANTS)
-    if isinstance(value, v.Product):
-        below = [factor for factor in value.factors if isinstance(factor, v.Power) and factor.exponent == v.MINUS_ONE]
-        above = [factor for factor in value.factors if factor not in below]
-        return (
-            bool(below and above) and all(map(_is_length, above)) and all(_is_length(factor.base) for factor in below)
-        )
     return False
-
-
-def _is_length(value: Value) -> bool:
-    """Return whether a factor is a name such as AB, V_1 or |AB|, and not an unknown."""
-    if isinstance(value, v.Apply):
-        return value.function == "abs" and _is_length(value.arguments[0])
-    return isinstance(value, v.Name) and value.name not in v.CONSTANTS | _UNKNOWNS
 
 
 def is_total(value: Value) -> bool:
