@@ -150,13 +150,7 @@ class Expressions(Commands):
     def _after_argument(self, at: int) -> int | None:
         """Return the place after a single number or name at `at`, None if there is something else."""
         at += self.tokens[at].kind == "op" and self.tokens[at].text in ("+", "-")
-        argument = self.tokens[at]
-        if argument.kind not in ("num", "name"):
-            return None
-        at += 1
-        if self.tokens[at].text == "_" or (argument.text == "0" and self.tokens[at].text == "^"):  # x(t_0), x(0^+)
-            at += 4 if self.tokens[at + 1].text == "{" else 2
-        return at if at < len(self.tokens) else None
+        return at + 1 if self.tokens[at].kind in ("num", "name") else None
 
     def _in_degrees(self, value: Value) -> Value:
         if isinstance(value, v.Name | v.Apply) and self.token.kind in ("name", "func"):
