@@ -96,10 +96,11 @@ def _leave_one_out(given: Rewards, **_: Any) -> Array:
 def _leave_one_out_std(given: Rewards, *, ddof: int = 1, eps: float = 1e-6) -> Array:
     out_N = np.zeros(len(given.reward_N))
     for row, group in enumerate(given.group_N):
-        others = given.reward_N[(given.group_N == group) & (np.arange(len(out_N)) != row)]
+        is_member_N = given.group_N == group
+        others = given.reward_N[is_member_N & (np.arange(len(out_N)) != row)]
         if len(others):
             std = np.sqrt(((others - others.mean()) ** 2).sum() / max(len(others) - ddof, 1))
-            even = np.ptp(others) <= 1e-6 * max(np.abs(others).max(), 1e-30)
+            even = np.ptp(others) <= 1e-6 * np.abs(given.reward_N[is_member_N]).max()
             out_N[row] = (given.reward_N[row] - others.mean()) / (1.0 if even else std + eps)
     return out_N
 

@@ -159,7 +159,7 @@ def leave_one_out_std(reward_N: Tensor, group_N: Tensor, *, ddof: int = 1, eps: 
     squares_N = segments.total(centered_N**2, index_N, num_groups)[index_N]
     mean_N = -centered_N / others_N.clamp(min=1)  # of the others' centred rewards: all of them sum to 0
     spread_N = squares_N - centered_N**2 - others_N * mean_N**2
-    uniform_N = _others_are_equal(reward_N, index_N, num_groups) | (spread_N <= 0)
+    uniform_N = _others_are_equal(reward_N, index_N, num_groups)
     std_N = (spread_N.clamp(min=0) / (others_N - ddof).clamp(min=1)).sqrt()
     advantage_N = (centered_N - mean_N) / torch.where(uniform_N, torch.ones_like(std_N), std_N + eps)
     return advantage_N.to(reward_N.dtype)
@@ -245,12 +245,8 @@ def best_gap(
     divide_by_std: by std + eps of the group.
     """
     index_N, num_groups = segments.renumbered(group_N)
-    best_N = segments.largest(reward_N, index_N, num_groups)[index_N]
-    is_best_N = reward_N == best_N
-    second_N = segments.largest(reward_N.masked_fill(is_best_N, -torch.inf), index_N, num_groups)[index_N]
-    winners_N = segments.total(is_best_N.to(reward_N.dtype), index_N, num_groups)[index_N]
-    is_only_best_N = is_best_N & (winners_N == 1) & second_N.isfinite()
-    gap_N = torch.where(is_only_best_N, reward_N - second_N, torch.zeros_like(reward_N))
+    other_N = _largest_other(reward_N, index_N, num_groups)
+    gap_N = torch.where(other_N.isfinite(), (reward_N - other_N).clamp(min=0), torch.zeros_like(reward_N))
     if not divide_by_std:
         return gap_N
     centered_N = segments.centered(reward_N, index_N, num_groups)
@@ -353,14 +349,18 @@ def _divided(value_N: Tensor, divisor_N: Tensor) -> Tensor:
 
 
 def _others_are_equal(reward_N: Tensor, index_N: Tensor, num_groups: int) -> Tensor:
-    """Tell for each rollout whether all others of its group have one reward: the group's highest or its lowest."""
-    others_N = segments.count(index_N, num_groups)[index_N] - 1
+    """Tell for each rollout whether the other rewards of its group are equal, up to the rounding of float32."""
+    largest_N, smallest_N = (sign * _largest_other(sign * reward_N, index_N, num_groups) for sign in (1, -1))
+    return largest_N - smallest_N <= 1e-6 * segments.largest(reward_N.abs(), index_N, num_groups)[index_N]
 
-    def are_largest(value_N: Tensor) -> Tensor:
-        is_largest_N = (value_N == segments.largest(value_N, index_N, num_groups)[index_N]).to(value_N.dtype)
-        return segments.total(is_largest_N, index_N, num_groups)[index_N] - is_largest_N == others_N
 
-    return are_largest(reward_N) | are_largest(-reward_N)
+def _largest_other(value_N: Tensor, index_N: Tensor, num_groups: int) -> Tensor:
+    """Return for each entry the largest value of the others of its group, -inf if there are none."""
+    largest_N = segments.largest(value_N, index_N, num_groups)[index_N]
+    is_largest_N = value_N == largest_N
+    second_N = segments.largest(value_N.masked_fill(is_largest_N, -torch.inf), index_N, num_groups)[index_N]
+    is_alone_N = is_largest_N & (segments.total(is_largest_N.long(), index_N, num_groups)[index_N] == 1)
+    return torch.where(is_alone_N, second_N, largest_N)
 
 
 def _batch_deviation(reward_N: Tensor, ddof: int) -> Tensor:

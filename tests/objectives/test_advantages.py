@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import objective_twin as twin
 import pytest
 import torch
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from token_batches import EXAMPLES
 from torch import Tensor
 
+from ansatz.audit.rules import RULES, Rewards
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.components import Component
 
@@ -99,12 +101,23 @@ def test_rounding_of_a_uniform_float32_group_is_not_blown_up_by_a_tiny_epsilon()
     assert result.abs().max() == 0
 
 
-@pytest.mark.parametrize("rewards", [[1.0] + [0.0] * 5, [0.1] + [1.1] * 7, [0.35, 1.0] + [0.35] * 6, [0.0, 1.0] * 8])
+@pytest.mark.parametrize(
+    "rewards",
+    [
+        *([1.0] + [0.0] * 5, [0.1] + [1.1] * 7, [0.35, 1.0] + [0.35] * 6, [0.0, 1.0] * 8),
+        # others that differ by rounding are equal
+        *([1.0, 0.3, 0.30000004, 0.3], [0.0, 1.0, 1.0000001, 1.0], [1.0, 0.0, 5e-9, 0.0]),
+        *([0.3, 0.30000004, 0.3, 0.3], [-1.0, -0.3, -0.30000004, -0.3]),
+    ],
+)
 def test_no_float32_advantage_is_divided_by_the_rounding_error_of_a_std(rewards: list[float]):
     reward_N = torch.tensor(rewards)
     result = component("leave_one_out_std")({"reward_N": reward_N, "group_N": torch.zeros_like(reward_N).long()})
     assert result.dtype == torch.float32
-    assert result.tolist() == pytest.approx(twin.leave_one_out_std(rewards, 1, 1e-6), rel=1e-5)
+    expected = pytest.approx(twin.leave_one_out_std([round(reward, 6) for reward in rewards], 1, 1e-6), 1e-5, 1e-6)
+    assert result.tolist() == expected
+    audited = Rewards(reward_N.double().numpy(), np.zeros(len(rewards)), *[np.zeros(0)] * 3)
+    assert RULES["leave_one_out_std"](audited).tolist() == expected
 
 
 def test_batch_zscore_has_mean_zero_and_variance_one_and_needs_no_group():
