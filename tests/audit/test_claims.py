@@ -35,6 +35,7 @@ def contradicted(bundle: Bundle) -> dict[str, str]:
         {"loss_type": "bnpo", "beta": 0.1},
         {"loss_type": "cispo", "epsilon_high": 2.0},
         {"loss_type": "sapo"},
+        {"loss_type": "grpo", "sapo_temperature_neg": 1.1, "vespo_k_pos": 1.0},  # of other losses
         {"importance_sampling_level": "sequence", "loss_type": "grpo"},
         {"num_iterations": 1},
     ],

@@ -37,9 +37,8 @@ def test_options_nest_by_their_dotted_names_and_merge_key_by_key():
 @pytest.mark.parametrize(
     ("project", "changes", "words"),
     [
-        ("trl", {"sapo_temperature_pos": 2.0}, "sapo_temperature_pos = 2.0 is refused, because with the other options"),
         ("trl", {"nonsense": 1}, "nonsense = 1 is refused, because the option is unknown"),
-        ("verl", {"tau_pos": 2.0}, "tau_pos = 2.0 is refused"),
+        ("verl", {"tau_pos": 2.0}, "tau_pos = 2.0 is refused, because with the other options"),
         (
             "verl",
             {"rollout_correction": {"bypass_mode": True}},
@@ -88,7 +87,11 @@ def _another(default: Any) -> Any:
 
 _IGNORED: dict[str, set[str]] = {
     # Options that each project itself ignores with its other options at their defaults.
-    "trl": {"vllm_importance_sampling_correction", "use_bias_correction_kl", "use_vllm", "num_iterations"},
+    "trl": {
+        *("vllm_importance_sampling_correction", "use_bias_correction_kl", "use_vllm", "num_iterations"),
+        *("sapo_temperature_pos", "sapo_temperature_neg"),
+        *("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"),
+    },
     "verl": {
         "adv.gamma",
         "adv.lam",

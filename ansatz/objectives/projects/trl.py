@@ -154,6 +154,10 @@ def _surrogate(options: Options) -> dict[str, Any]:
         options.ignore("delta")
     if loss_type in ("sapo", "vespo"):
         options.ignore("epsilon", "epsilon_high")
+    if loss_type != "sapo":
+        options.ignore(*(f"sapo_temperature_{side}" for side in _SIDES))
+    if loss_type != "vespo":
+        options.ignore(*(f"vespo_{setting}_{side}" for setting in ("k", "lambda") for side in _SIDES))
     if loss_type == "cispo":
         return {"name": "cispo", "floor": 0.0, "cap": _clip(options)["high"]}
     if loss_type == "sapo":
