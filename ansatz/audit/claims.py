@@ -72,7 +72,8 @@ def rewards_of(bundle: Bundle) -> Rewards | None:
 
 
 def advantages_of(bundle: Bundle) -> Array | None:
-    """Return one advantage per rollout; None where tokens of a rollout differ, or none of them counts in the loss."""
+    """Return one advantage per rollout, nan where none of its tokens counts in the loss; None if the tokens of a
+    rollout differ."""
     advantage_N, advantage_T = bundle.get("advantage_N"), bundle.get("advantage_T")
     mask_T = next((bundle.arrays[name] for name in ("mask_T", "sampled_mask_T") if name in bundle), None)
     if advantage_N is not None or advantage_T is None or mask_T is None:
@@ -80,8 +81,7 @@ def advantages_of(bundle: Bundle) -> Array | None:
     at_T = mask_T != 0
     segment_T, found_N = bundle.arrays["segment_T"][at_T], np.full(bundle.num_rollouts, np.nan)
     found_N[segment_T] = advantage_T[at_T]
-    is_known = not np.isnan(found_N).any() and np.allclose(found_N[segment_T], advantage_T[at_T])
-    return found_N if is_known else None
+    return found_N if np.allclose(found_N[segment_T], advantage_T[at_T]) else None
 
 
 def check_advantage(bundle: Bundle, promise: Promise | str) -> Claim:
@@ -89,9 +89,14 @@ def check_advantage(bundle: Bundle, promise: Promise | str) -> Claim:
     given, advantage_N = rewards_of(bundle), advantages_of(bundle)
     if given is None or advantage_N is None:
         return unknown("advantage", "Rewards, groups or advantages of rollouts are not in the bundle.")
-    if not np.isfinite(advantage_N).all() or not np.isfinite(given.reward_N).all():
-        row = int(np.flatnonzero(~np.isfinite(advantage_N + given.reward_N))[0])
-        return contradicts("advantage", "A reward or an advantage is not a finite number.", example=f"rollout {row}.")
+    lost_N = np.isnan(advantage_N) & ("advantage_N" not in bundle)
+    odd = np.flatnonzero(~np.isfinite(np.where(lost_N, 0, advantage_N) + given.reward_N))
+    if len(odd):
+        says = "A reward or an advantage is not a finite number."
+        return contradicts("advantage", says, example=f"rollout {odd[0]}.")
+    if lost_N.any():
+        says = f"{lost_N.sum()} of {len(lost_N)} rollouts have no token that counts in the loss"
+        return unknown("advantage", f"{says}, so their advantages are not known.")
     found = explanations(given, advantage_N)
     names = list(dict.fromkeys(rule.text() for rule in found))
     if isinstance(promise, str):
@@ -259,7 +264,8 @@ def waste(bundle: Bundle) -> list[str]:
     group_N = bundle.arrays.get("group_N")
     advantage_N = advantages_of(bundle) if "segment_T" in bundle else bundle.get("advantage_N")
     if group_N is not None and advantage_N is not None:
-        flat = [group for group in np.unique(group_N) if not np.abs(advantage_N[group_N == group]).max() > 1e-9]
+        size_N = np.abs(np.nan_to_num(advantage_N))
+        flat = [group for group in np.unique(group_N) if size_N[group_N == group].max() <= 1e-9]
         lines.append(f"{len(flat)} of {len(np.unique(group_N))} groups have no signal: all their advantages are 0.")
     if "mask_T" in bundle and "gradient_T" in bundle:
         idle_T = (bundle.arrays["mask_T"] != 0) & (bundle.arrays["gradient_T"] == 0)

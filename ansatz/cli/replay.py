@@ -71,7 +71,8 @@ def _from_logps(bundle: Any) -> dict[str, tuple[float, float]]:
     given, advantage_N = rewards_of(bundle), advantages_of(bundle)
     rule = None if given is None else promised_rule(bundle, promise, given)
     if given is not None and advantage_N is not None and isinstance(rule, Rule):
-        norms = (float(np.linalg.norm(advantage_N)), float(np.linalg.norm(rule(given))))
+        known_N = ~np.isnan(advantage_N) | ("advantage_N" in bundle)  # rollouts with tokens in the loss
+        norms = (float(np.linalg.norm(advantage_N[known_N])), float(np.linalg.norm(rule(given)[known_N])))
         found["norm of the advantages"] = norms
     if all(name in bundle for name in ("policy_logp_T", "advantage_T", "mask_T", "group_N")):
         loss = compute(bundle, promised(bundle, promise))

@@ -12,7 +12,7 @@ import pytest
 
 from ansatz.audit.bundle import Bundle
 from ansatz.audit.claim import Claim
-from ansatz.audit.claims import audit, check_rewards, waste
+from ansatz.audit.claims import audit, check_advantage, check_rewards, waste
 from ansatz.audit.promise import Promise, promise_of
 from ansatz.objectives.build import build_objective
 from tests.audit.made_bundle import made, with_arrays, with_loss
@@ -174,6 +174,16 @@ def test_a_token_without_loss_is_named_by_its_place_where_ids_are_unknown():
     line = contradicted(dataclasses.replace(bundle, arrays=arrays))["mask"]
     assert "8 without loss are the first tokens of responses" in line
     assert "token 0 of rollout 0 was sampled but has no loss" in line
+
+
+def test_the_advantage_of_a_rollout_without_loss_is_not_known_and_its_group_has_a_signal():
+    bundle = made()
+    left = {name: value for name, value in bundle.arrays.items() if name != "advantage_N"}
+    left["mask_T"] = bundle.arrays["mask_T"] & (bundle.arrays["segment_T"] != 3)
+    bundle = dataclasses.replace(bundle, arrays=left)
+    says = "1 of 8 rollouts have no token that counts in the loss, so their advantages are not known."
+    assert check_advantage(bundle, promise_of(bundle)).says == says
+    assert "0 of 2 groups have no signal: all their advantages are 0." in waste(bundle)
 
 
 def test_without_arrays_nothing_can_be_told():
