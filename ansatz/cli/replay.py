@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ansatz.cli.recipe import TrustCode
-from ansatz.errors import DataError, NonFiniteError
+from ansatz.errors import ConfigError, DataError, NonFiniteError
 from ansatz.trust import trusted
 from ansatz.visible import say
 
@@ -75,7 +75,11 @@ def _from_logps(bundle: Any) -> dict[str, tuple[float, float]]:
         norms = (float(np.linalg.norm(advantage_N[known_N])), float(np.linalg.norm(rule(given)[known_N])))
         found["norm of the advantages"] = norms
     if all(name in bundle for name in ("policy_logp_T", "advantage_T", "mask_T", "group_N")):
-        loss = compute(bundle, promised(bundle, promise))
+        try:
+            loss = compute(bundle, promised(bundle, promise))
+        except ConfigError as error:
+            say(f"The promised loss cannot be computed: {error}")
+            return found
         expected = bundle.expected.get("loss_of_microbatches") or [bundle.expected.get("loss")]
         if len(expected) == len(loss.loss_M) and all(isinstance(value, int | float) for value in expected):
             found |= {f"loss {place}": (value, float(loss.loss_M[place])) for place, value in enumerate(expected)}

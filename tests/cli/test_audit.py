@@ -95,6 +95,15 @@ def test_a_value_that_was_changed_differs_when_it_is_computed_again(tmp_path: Pa
     assert [line.partition(":")[0] for line in lines if "differs" in line] == ["loss 1"]
 
 
+def test_advantages_are_computed_again_where_the_loss_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    bundle = made()
+    write_bundle(tmp_path, dataclasses.replace(bundle, options={**bundle.options, "entropy_coef": 0.01}))
+    assert status(lambda: replay(tmp_path, tolerance=1e-3, trust_code=False)) == 0
+    loss, advantages = capsys.readouterr().out.splitlines()
+    assert loss.endswith("the loss needs entropy_T, which the bundle does not have.")
+    assert advantages.startswith("norm of the advantages: expected ")
+
+
 def test_an_audit_with_a_contradiction_ends_with_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     write_bundle(tmp_path, with_loss(made(), anchor="policy"))
     assert status(lambda: audit([tmp_path], demo=False, recompute=True, out=None, page=None)) == 1
