@@ -147,7 +147,7 @@ class Recorder(TrainerCallback):
                     group=len(self._rollouts) + groups.setdefault(key, len(groups)),
                     rewards=self._rewards[row].tolist(),
                     advantage=float(output["advantages"].reshape(len(names), -1)[row, 0]),
-                    texts={key: str(value) for key, value in known.items() if value is not None},
+                    texts={key: _plain(value) for key, value in known.items() if value is not None},
                     truncated=completions[row][-1] not in end,
                 )
             )
@@ -296,6 +296,11 @@ class Recorder(TrainerCallback):
 
 def _norm(values: Any) -> float:
     return float(sum(float(value.float().square().sum()) for value in values if value is not None)) ** 0.5
+
+
+def _plain(value: Any) -> str | list[str]:
+    """Return a value as text; a list, such as one of accepted answers, as a list of texts."""
+    return [str(each) for each in value] if isinstance(value, list) else str(value)
 
 
 def _text(completion: Any) -> str:

@@ -61,7 +61,8 @@ def test_a_step_is_recorded_without_the_scale_of_float16(scaler: Any, tmp_path: 
     monkeypatch.setattr(trl, "version", lambda name: "1.16.0")
     trainer = Trainer(scaler)
     Recorder(trainer, [1], folder=tmp_path, recompute=False)
-    trainer.training_step(trainer._generate_and_score_completions([{"prompt": "1+1="}, {"prompt": "1+1="}]))
+    row = {"prompt": "1+1=", "answer": ["2", 2.0]}
+    trainer.training_step(trainer._generate_and_score_completions([row, row]))
     trainer.state.global_step = 1
     trainer.callback.on_step_end(trainer.args, trainer.state, None)
     bundle = read_bundle(tmp_path / "step-000001")
@@ -69,3 +70,4 @@ def test_a_step_is_recorded_without_the_scale_of_float16(scaler: Any, tmp_path: 
     assert bundle.expected["grad_norm"] == pytest.approx(1.0)
     assert bundle.options["vllm_importance_sampling_clip_max"] is None  # no bound, which is not the default of 3
     assert "beta" not in bundle.options  # this trainer has no such option
+    assert bundle.rollouts[0]["answer"] == ["2", "2.0"]  # each of them is accepted
