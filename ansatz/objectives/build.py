@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -85,11 +86,9 @@ def build_objective(spec: Spec, *, max_response_tokens: int | None = None) -> Ob
     for key in ("preset", "defaults_of"):
         if not isinstance(spec.get(key), str | None):
             raise ConfigError(f"algorithm.{key} = {spec[key]!r:.60}, expected a name.")
-    row = resolved_row(spec.get("preset"), spec.get("defaults_of"))
-    for key, value in spec.items():
-        if key not in ("preset", "defaults_of"):
-            row[key] = _over(row[key], value)
-    fields = {key: _field(key, value, max_response_tokens) for key, value in row.items()}
+    below = resolved_row(spec.get("preset"), spec.get("defaults_of"))
+    row = below | {key: _over(below[key], spec[key]) for key in spec if key not in ("preset", "defaults_of")}
+    fields = {key: _field(key, value, below[key], max_response_tokens) for key, value in row.items()}
     objective = Objective(preset=_title(spec), **fields)
     _check_together(objective)
     return objective
@@ -292,15 +291,17 @@ def _over(base: Any, change: Any) -> Any:
     return cast(Any, change)
 
 
-def _field(key: str, value: Any, max_response_tokens: int | None) -> Any:
+def _field(key: str, value: Any, below: Any, max_response_tokens: int | None) -> Any:
+    """Return a field of the objective. below: the value of the preset or the project, for an error."""
     if key in LISTS:
         items = [] if value in (None, "none") else cast(list[Any], value) if isinstance(value, list) else [value]
         return tuple(_component(key, item, max_response_tokens) for item in items)
     if key in OPTIONAL and value in (None, "none"):
         return None
     if value is None:
+        default = json.dumps(COMMON[key] if below is None else below)
         raise ConfigError(
-            f"algorithm.{key} = null: expected a value. Leave the key out to keep that of the preset or the project."
+            f"algorithm.{key} = null: expected a value. Write {default} for the default of the preset or the project."
         )
     if key == "advantage_clip":
         return _interval(key, value)
