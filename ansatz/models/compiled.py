@@ -37,12 +37,21 @@ def load_kernels(source: Path, *flags: str) -> ctypes.CDLL | None:
     machine = _MACHINES.get(os.environ.get("ATEN_CPU_CAPABILITY", ""), "native")
     flags = (*_FLAGS, f"-march={machine}", f"-I{_HEADERS}", *flags)
     try:
-        with _LOCK:  # microbatches run in threads, and one of them compiles
-            made = _cache_folder() / f"{source.stem}-{_digest(compiler, source, flags)}.so"
-            if not made.is_file():
-                _compile(compiler, source, flags, made)
-            return ctypes.CDLL(str(made))
-    except (OSError, RuntimeError, subprocess.SubprocessError):  # RuntimeError: the user has no home folder
+        folder = _cache_folder()
+    except (OSError, RuntimeError):  # RuntimeError: the user has no home folder
+        return None
+    with _LOCK:  # microbatches run in threads: one of them compiles, and no other tries it again
+        return _load(compiler, source, flags, folder)
+
+
+@functools.cache
+def _load(compiler: str, source: Path, flags: tuple[str, ...], folder: Path) -> ctypes.CDLL | None:
+    try:
+        made = folder / f"{source.stem}-{_digest(compiler, source, flags)}.so"
+        if not made.is_file():
+            _compile(compiler, source, flags, made)
+        return ctypes.CDLL(str(made))
+    except (OSError, subprocess.SubprocessError):
         return None
 
 

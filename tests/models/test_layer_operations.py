@@ -6,6 +6,7 @@ import ctypes
 import functools
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -162,6 +163,20 @@ def test_without_a_compiler_torch_computes(monkeypatch: pytest.MonkeyPatch):
     assert layer_operations.library.__wrapped__() is None
     monkeypatch.setattr(layer_operations, "library", lambda: None)
     assert not layer_operations._has_kernel.__wrapped__(torch.float32, 8)
+
+
+def test_a_compilation_that_failed_in_a_thread_is_not_repeated_in_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    compiler, tried = tmp_path / "c++", tmp_path / "tried"
+    compiler.write_text(f"#!/bin/sh\n[ $1 = --version ] && exit\necho >> '{tried}'\nexit 1\n", encoding="utf-8")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: layer_operations.library.__wrapped__(), range(4)))
+    assert found == [None] * 4
+    assert tried.read_text(encoding="utf-8") == "\n"  # it was tried once
 
 
 def test_gates_are_left_to_torch_where_its_threads_end_within_a_register(monkeypatch: pytest.MonkeyPatch):

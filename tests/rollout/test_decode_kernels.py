@@ -21,6 +21,7 @@ from avx2 import load_for_avx2
 from tiny_models import some_prompts, tiny_policy
 from torch import Tensor, nn
 
+from ansatz.models.compiled import _load
 from ansatz.models.load import Policy, cast
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native import NativeSampler, cpu_kernels, equal_rows, fused, step_choice
@@ -309,6 +310,7 @@ def test_a_compiled_file_is_kept_and_a_folder_of_others_is_not_trusted(
     assert cpu_kernels.library.__wrapped__() is not None
     (made,) = folder.iterdir()
     before = made.stat().st_mtime_ns
+    _load.cache_clear()  # as in another process
     assert cpu_kernels.library.__wrapped__() is not None
     assert [path.stat().st_mtime_ns for path in folder.iterdir()] == [before]
     folder.chmod(0o777)
