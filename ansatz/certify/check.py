@@ -26,6 +26,7 @@ from ansatz.loop.start_checks import check_start
 from ansatz.models.layers import checkpointed_layers, configure_layers
 from ansatz.models.load import Policy, load_policy
 from ansatz.models.threads import set_threads
+from ansatz.objectives import ratios, surrogates
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
 from ansatz.rewards.base import Grader
@@ -44,9 +45,9 @@ from ansatz.types import Group, Prompt
 GRADIENT_TOLERANCE = 1e-4  # relative to the gradient's norm; float32 rounding gives about 1e-6
 LOGP_TOLERANCE = 1e-3  # nats, the largest gap of a token in float32
 _NOT_REINFORCE = {
-    "product": "the ratio of the whole response counts once for each token",
-    "clip_cov": "the surrogate drops tokens of high covariance at any ratio",
-    "opmd": "the gradient of the surrogate is 2 tau times as large",
+    ratios.product: "the ratio of the whole response counts once for each token",
+    surrogates.clip_cov: "the surrogate drops tokens of high covariance at any ratio",
+    surrogates.opmd: "the gradient of the surrogate is 2 tau times as large",
 }
 """Ratios and surrogates whose gradient differs from REINFORCE's where the policies are equal, and why."""
 
@@ -173,7 +174,7 @@ def _on_policy(gradients: Gradients, whole: TrainBatch, objective: Objective) ->
     plain = dataclasses.replace(
         objective, policy_coef=1.0, kl_coef=0.0, entropy_coef=0.0, likelihood_coef=0.0, correction=()
     )
-    note = _NOT_REINFORCE.get(plain.ratio.name) or _NOT_REINFORCE.get(plain.surrogate.name)
+    note = _NOT_REINFORCE.get(plain.ratio.function) or _NOT_REINFORCE.get(plain.surrogate.function)
     if note is not None:
         yield CheckResult(
             what="gradient: of equal policies is REINFORCE's", measured=None, tolerance=GRADIENT_TOLERANCE, note=note

@@ -77,6 +77,16 @@ def test_checks_that_do_not_apply_to_a_whole_minibatch_objective_are_named(tmp_p
     assert all("never cut" in note for note in absent.values())
 
 
+def test_the_name_of_a_users_surrogate_excuses_no_other_gradient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(check, "_invariances", lambda *_: ())
+    twice = "def clip_cov(log_ratio_T, advantage_T):\n    return -2 * log_ratio_T.exp() * advantage_T\n"
+    (tmp_path / "mine.py").write_text(twice, encoding="utf-8")
+    recipe = config(tmp_path, surrogate=f"{tmp_path / 'mine.py'}:clip_cov")
+    findings = list(check_recipe(recipe, tmp_path, num_prompts=2))
+    failed = [finding.what for finding in findings if not finding.passed]
+    assert failed == ["gradient: of equal policies is REINFORCE's"]
+
+
 def test_equal_policies_pass_where_the_ratio_is_to_the_sampler_and_with_a_likelihood_term(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
