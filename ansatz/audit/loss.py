@@ -28,6 +28,9 @@ from ansatz.objectives.policy_loss import TokenTensors
 TOLERANCE = 3e-4
 """Of the largest gradient at a token."""
 WEIGHTS = ("token_mean", "sequence_mean", "sequence_sum", "fixed_length", "token_sum")
+_REJECTING = ("ansatz", "verl")
+"""Projects that reject tokens after the ratio of a rollout to its sampler is taken over all of them. Elsewhere, the
+ratio is taken over the mask of the loss."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +95,8 @@ def _needed(objective: Objective, project: str) -> list[str]:
 def compute(bundle: Bundle, formula: Formula) -> Loss:
     """Compute the loss of each microbatch and its gradient at each token."""
     arrays = {name: bundle.get(name) for name in bundle.arrays} | dict(formula.arrays)
+    if bundle.project not in _REJECTING:
+        arrays.pop("sampled_mask_T", None)
     micro_N = arrays.get("microbatch_N")
     micro_N = np.zeros(bundle.num_rollouts, np.int64) if micro_N is None else micro_N
     micro_T = micro_N[arrays["segment_T"]]

@@ -13,6 +13,7 @@ import pytest
 from ansatz.audit.bundle import Bundle
 from ansatz.audit.claim import Claim
 from ansatz.audit.claims import audit, check_advantage, check_rewards, waste
+from ansatz.audit.loss import compute, promised
 from ansatz.audit.promise import Promise, promise_of
 from ansatz.objectives.build import build_objective
 from tests.audit.made_bundle import made, with_arrays, with_loss
@@ -111,6 +112,30 @@ def test_trl_masks_stale_negatives_where_an_update_can_see_samples_of_earlier_we
     assert isinstance(promise, Promise), promise
     assert [correction["name"] for correction in promise.spec["correction"]] == names
     assert promise.spec["anchor"] == ("old" if names else "policy")
+
+
+@pytest.mark.parametrize(
+    ("project", "options", "is_seen"),
+    [
+        ("trl", {"vllm_importance_sampling_mode": "sequence_truncate", "loss_type": "dapo"}, False),
+        ("verl", {"rollout_correction.rollout_is": "sequence"}, True),
+    ],
+)
+def test_a_token_outside_the_mask_is_in_the_ratio_to_the_sampler_where_tokens_are_rejected_later(
+    project: str, options: dict[str, Any], is_seen: bool
+):
+    arrays = made().arrays
+    sampled_T = arrays["sampled_mask_T"]
+    mask_T = sampled_T & np.roll(sampled_T, 1)  # without the first tokens of responses
+    gradients = []
+    for gap in (0.0, 1.0):
+        behavior_T = arrays["old_logp_T"] - gap * (sampled_T & ~mask_T)
+        more = {"mask_T": mask_T, "behavior_logp_T": behavior_T}
+        bundle = Bundle(project=project, version="1", step=1, arrays={**arrays, **more}, options=options)
+        promise = promise_of(bundle)
+        assert isinstance(promise, Promise), promise
+        gradients.append(compute(bundle, promised(bundle, promise)).gradient_T)
+    assert np.array_equal(*gradients) != is_seen
 
 
 def test_the_smallest_counterexample_of_a_mask_is_its_first_token():
