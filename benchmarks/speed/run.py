@@ -22,7 +22,6 @@ from work import Work
 
 from ansatz.config.layers import merge
 
-
 STATIC = {"cache_implementation": "static"}
 
 
