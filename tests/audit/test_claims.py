@@ -88,6 +88,7 @@ def test_a_loss_that_no_change_explains_is_still_contradicted():
         ("verl", {}, "the options of verl are not in the bundle"),
         ("verl", {"policy_loss.no_such_option": 1}, "policy_loss.no_such_option = 1 is refused"),
         ("skyrl", {"advantage_batch_normalize": True}, "its mean runs over padding"),
+        ("trl", {"loss_type": "new"}, "loss_type = 'new' is refused, because it has no counterpart here"),
     ],
 )
 def test_options_that_are_not_understood_promise_nothing(project: str, options: dict[str, Any], words: str):

@@ -35,6 +35,8 @@ def spec(options: Options, *, aligned: bool | None = None) -> dict[str, Any]:
     weights: Any = _WEIGHTS.get(loss_type)
     if loss_type == "dr_grpo":
         weights = {"name": "fixed_length", "max_tokens": options["max_completion_length"]}
+    if weights is None:
+        raise ConfigError(f"TRL: loss_type = {loss_type!r} is refused, because it has no counterpart here.")
     return {
         **_advantage(options),
         "anchor": "policy" if on_policy else "old",
