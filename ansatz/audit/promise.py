@@ -82,7 +82,7 @@ def _trl(bundle: Bundle, options: Options) -> Promise:
     accumulation = int(given.get("gradient_accumulation_steps", 1))
     whole = accumulation <= int(given.get("steps_per_generation", accumulation))
     spec = trl.spec(options, aligned=accumulation % max(every, 1) == 0)
-    if given.get("loss_type") not in _WHOLE_STEP:
+    if options["loss_type"] not in _WHOLE_STEP:
         return Promise(spec=spec, per_microbatch=True, whole=whole)
     mask_T, micro_N = bundle.arrays.get("mask_T"), bundle.arrays.get("microbatch_N")
     scale = 1.0

@@ -104,6 +104,12 @@ def test_options_are_read_by_their_dotted_names_and_next_to_those_of_the_run():
     assert promise.component("ratio")[0] == "sequence"
 
 
+def test_a_loss_type_that_a_bundle_leaves_out_is_the_default_of_trl():
+    bundle = made()
+    left = {name: value for name, value in bundle.options.items() if name != "loss_type"}
+    assert promise_of(dataclasses.replace(bundle, options=left)) == promise_of(bundle)
+
+
 @pytest.mark.parametrize(("steps_per_generation", "names"), [(2, []), (4, ["stale_negatives"])])
 def test_trl_masks_stale_negatives_where_an_update_can_see_samples_of_earlier_weights(
     steps_per_generation: int, names: list[str]
