@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast
 from ansatz.config.chat import AUTO, Template
 from ansatz.config.load import RECIPE_FILE, load_recipe, load_run
 from ansatz.config.schema import REWARD_MODEL, Config
+from ansatz.config.stage_list import stage_entries
 from ansatz.errors import ConfigError
 from ansatz.hub import local_folder, pinned
 from ansatz.loop.own_reward_model import LEARNED
@@ -26,7 +27,8 @@ class ModelRecipe(NamedTuple):
 
 
 def recipe_of(model: Path, *, option: str, trust_code: bool | None = None) -> ModelRecipe | None:
-    """Return the recipe of the run that wrote this checkpoint, or the recipe that was exported with the model.
+    """Return the recipe of the run that wrote this checkpoint, with the prompt template of its stage, or the recipe
+    that was exported with the model.
 
     None without either, and if the exported file belongs to another program. option: the option to give on the command
     line if the run's recipe cannot be read, for the ConfigError. trust_code: whether the recipe may name code; None: it
@@ -34,8 +36,9 @@ def recipe_of(model: Path, *, option: str, trust_code: bool | None = None) -> Mo
     """
     for folder in model.resolve().parents:
         if is_run_folder(folder) and (folder / "config.yaml").is_file():
+            stage = folder / model.resolve().relative_to(folder).parts[0]
             try:
-                return ModelRecipe(load_run(folder, trust_code=trust_code), f"the run {folder.name}")
+                return _recipe_of_stage(folder, stage, trust_code=trust_code)
             except ConfigError as error:
                 raise ConfigError(
                     f"{model} belongs to the run {folder}, whose {option.removeprefix('--')} cannot be read: {error} "
@@ -50,6 +53,21 @@ def recipe_of(model: Path, *, option: str, trust_code: bool | None = None) -> Mo
         )
     except ConfigError:
         return None
+
+
+def _recipe_of_stage(run: Path, stage: Path, *, trust_code: bool | None) -> ModelRecipe:
+    """Return the recipe of a run with the prompt template of a stage: an entry of `stages` can have its own."""
+    config, where = load_run(run, trust_code=trust_code), f"the run {run.name}"
+    if config.stages is None or not (stage / "config.yaml").is_file():
+        return ModelRecipe(config, where)
+    template = load_run(stage, trust_code=trust_code).data.template
+    if config.found_in is None:  # then its texts are the user's, which the stage's are not if it spells out defaults
+        given = [entry.config.data.template for entry in stage_entries(config)]
+        template = next((each for each in given if each == template), template)
+    if template == config.data.template:
+        return ModelRecipe(config, where)
+    data = config.data.model_copy(update={"template": template})
+    return ModelRecipe(config.model_copy(update={"data": data}), f"the stage {stage.name} of {where}")
 
 
 def with_template(config: Config) -> tuple[Config, str]:

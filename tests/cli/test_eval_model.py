@@ -8,10 +8,13 @@ import pytest
 from fake_vllm import FakeEngine, FakePublisher
 from toy_runs import toy_config
 
+from ansatz.config.chat import FewShotTemplate
 from ansatz.config.load import dump
+from ansatz.config.stage_list import stage_entries
 from ansatz.errors import ConfigError
 from ansatz.locks import folder_lock
 from ansatz.loop.model_recipe import choose_template
+from ansatz.loop.run_folder import write_config
 from ansatz.loop.run_record import record_of
 from ansatz.rollout import engines
 from ansatz.rollout.vllm.sampler import VllmSampler
@@ -104,6 +107,23 @@ def test_the_template_is_that_of_the_run_of_a_checkpoint(tmp_path):
     (tmp_path / "run" / "config.yaml").write_text("train: {stepz: 3}")
     with pytest.raises(ConfigError, match=r"whose template cannot be read: .*stepz.* Give --template"):
         choose_template(checkpoint, has_chat_template=True)
+
+
+def test_the_template_is_that_of_the_entry_of_stages_that_made_a_checkpoint(tmp_path):
+    own = {"name": "gsm8k", "shots": str(tmp_path / "few.jsonl")}
+    (tmp_path / "few.jsonl").touch()
+    config = toy_config(tmp_path, {"stages": ["rl", {"stage": "rl", "data": {"template": own}}]})
+    for entry in stage_entries(config):
+        (tmp_path / "run" / entry.title / "checkpoints" / "step-000003").mkdir(parents=True)
+        write_config(entry.config, tmp_path / "run" / entry.title)
+    write_config(config, tmp_path / "run")
+    record_of(config).write(tmp_path / "run")
+    for stage, chosen in {
+        "rl": ("tiny", "as in the run run"),
+        "rl_2": (FewShotTemplate.model_validate(own), "as in the stage rl_2 of the run run"),
+    }.items():
+        checkpoint = tmp_path / "run" / stage / "checkpoints" / "step-000003"
+        assert choose_template(checkpoint, has_chat_template=True, evaluates=True) == chosen
 
 
 @pytest.fixture
