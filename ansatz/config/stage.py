@@ -39,6 +39,8 @@ class StageDeclaration:
     learns_from_given: whether the section's mapping makes the stage learn from given responses alone, so that no
         response is sampled.
     variants: by a key of the recipe, the class that runs the stage if the key is given.
+    reads: the sections besides its own, and single keys such as data.sft, that an entry of the stage can change with
+        effect. None: not known.
     metrics: the table of its metrics (`track.metrics`), for a stage in a user's file.
     Example: `StageDeclaration(name="best_response", section=BestResponseSection, caps={"steps": 3})`.
     """
@@ -55,6 +57,7 @@ class StageDeclaration:
     models: Sequence[str] = ()
     learns_from_given: Callable[[Mapping[str, Any]], bool] | None = None
     variants: Mapping[str, str] = field(default_factory=dict[str, str])
+    reads: Sequence[str] | None = None
     metrics: Path | None = None
 
     def __post_init__(self) -> None:

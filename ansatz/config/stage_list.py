@@ -21,6 +21,7 @@ from ansatz.config.chat import AUTO
 from ansatz.config.fields import as_mapping
 from ansatz.config.layers import laid_over
 from ansatz.config.load import check
+from ansatz.config.recipe import recipe_keys, suggest_keys
 from ansatz.config.schema import FIRST_STAGES, Config
 from ansatz.errors import ConfigError, UntrustedCodeError
 from ansatz.registry import suggest
@@ -71,6 +72,25 @@ def stage_entries(config: Config) -> list[StageEntry]:
     if config.stages is not None:
         _check_unused(config, count)
     return entries
+
+
+def unread_keys(config: Config) -> list[str]:
+    """Return a sentence about each key that an entry changes although its stage does not read it."""
+    sentences, names = list[str](), config.stage_names[len(FIRST_STAGES) :]
+    for place, (name, entry) in enumerate(zip(names, config.stages or names, strict=True), start=1):
+        reads = config.declaration(name).reads
+        if isinstance(entry, str) or reads is None:
+            continue
+        read = ("stage", name, *reads)
+        known = [key for section in read for key in recipe_keys(section)]
+        for section, value in entry.items():
+            keys = [f"{section}.{key}" for key in as_mapping(value)] or [section]
+            for key in [] if section in read else keys:
+                if key not in read:
+                    advice = suggest_keys(key.rpartition(".")[2], known) or " Leave it out."
+                    what = f"{key} has no effect, because the stage does not read it."
+                    sentences.append(f"stages, entry {place} ({name}): {what}{advice}")
+    return sentences
 
 
 def derived_seed(seed: int, name: str, number: int) -> int:

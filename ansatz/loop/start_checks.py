@@ -13,6 +13,7 @@ from functools import partial
 from itertools import chain
 
 from ansatz.config.schema import Config
+from ansatz.config.stage_list import unread_keys
 from ansatz.environments.base import bind_environment
 from ansatz.errors import (
     AnsatzError,
@@ -96,14 +97,15 @@ def check_start(
     full. The recipe of the sources becomes the one that a run uses: its template is named.
 
     Return notes for the user: a sentence about that template, unless the recipe names it, and sentences about the
-    problems; and errors of the kinds `may_miss`, for checks that could not be made. has_space: the disk need not be
-    checked.
+    problems and the entries of `stages`; and errors of the kinds `may_miss`, for checks that could not be made.
+    has_space: the disk need not be checked.
     """
     missing, note, config = list[str](), "", sources.config
     of_machine = [] if has_space else [partial(check_run_space, config)]
     for check in chain(recipe_checks(config), input_checks(sources), of_machine):
         with _collecting(missing, may_miss):
             check()
+    sources.notes += unread_keys(config)
     with _collecting(missing, may_miss):
         sources.config, note = with_template(config)
         for check in text_checks(sources):

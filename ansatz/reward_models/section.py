@@ -11,6 +11,7 @@ from ansatz.config.fields import Count, FractionBelowOne, Int, LearningRate, Pos
 from ansatz.config.sampling import AsRollout, SamplingOptions
 from ansatz.config.schema import REWARD_MODEL
 from ansatz.config.stage import StageDeclaration, is_missing
+from ansatz.config.stages.core import UPDATES
 
 PROCESS_ONLY = ("step_end", "labels", "step_rollouts", "slips")
 SAMPLED_ONLY = ("labels", "step_rollouts")
@@ -144,4 +145,5 @@ DECLARATION = StageDeclaration(
     own_model={"lr": 1e-5, "extra_layers": 0},
     models=("path",),
     learns_from_given=_learns_from_given,
+    reads=("data.train", "data.template", "rollout", "rewards", *UPDATES),
 )

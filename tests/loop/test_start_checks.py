@@ -311,6 +311,17 @@ def test_only_an_installed_recipe_may_miss_its_files_its_models_and_the_disk_spa
     assert any(" GB " in note for note in sources.notes)
 
 
+def test_a_key_that_the_stage_of_an_entry_does_not_read_is_named(tmp_path: Path) -> None:
+    sft = {"stage": "sft", "train": {"lr": 0.1, "max_grad_norm": 2.0}, "rewards": {"format": {}}, "sft": {"lr": 0.1}}
+    rl = {"stage": "rl", "train": {"lr": 0.1}, "sft": {"steps": 9}}
+    sources, _ = explained(load_recipe(toy_recipe(tmp_path, {"stages": [sft, rl]})), elsewhere=False)
+    assert [note for note in sources.notes if note.startswith("stages")] == [
+        "stages, entry 1 (sft): train.lr has no effect, because the stage does not read it. Did you mean sft.lr?",
+        "stages, entry 1 (sft): rewards.format has no effect, because the stage does not read it. Leave it out.",
+        "stages, entry 2 (rl): sft.steps has no effect, because the stage does not read it. Did you mean train.steps?",
+    ]
+
+
 def test_a_file_that_stands_for_a_section_of_data_is_of_the_split_of_its_key(tmp_path: Path) -> None:
     path = rows(tmp_path / "mine.jsonl", *[{"question": f"{n} + 1?", "answer": str(n + 1)} for n in range(9)])
     overrides = {"data.train": path, "data.heldout": path}

@@ -54,6 +54,8 @@ class SftSection(ScheduleSection):
         return self.model_copy(update={"steps": -(-self.epochs * num_demonstrations // self.batch_size)})
 
 
+UPDATES = ("train.decay", "train.optimizer", "train.max_grad_norm", "train.tokens_per_microbatch")
+"""The keys of `train` that stages besides RL read."""
 SFT_CAPS = {"steps": 3, "epochs": 0, "heldout_every": 0, "batch_size": 8, "warmup_steps": 1, "decay_steps": 1}
 """The caps also apply to the fine-tuning of other stages."""
 
@@ -76,6 +78,7 @@ SFT = StageDeclaration(
     caps=SFT_CAPS,
     own_model={"lr": 1e-5},
     learns_from_given=_always,
+    reads=("data.sft", "data.template", "rollout", *UPDATES),
 )
 
 
@@ -91,4 +94,8 @@ RL = StageDeclaration(
     works=_has_rl,
     needs="train.steps above 0",
     variants={"teacher": "ansatz.teachers.stage:TaughtRlStage"},
+    reads=(
+        *("data.train", "data.template", "data.curriculum"),
+        *("rollout", "algorithm", "teacher", "train", "rewards", "watchdog"),
+    ),
 )

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from ansatz.config.fields import Count, LearningRate, Positive, Section, as_mapping
 from ansatz.config.stage import SAMPLING_CAPS, StageDeclaration, is_missing, over_caps
-from ansatz.config.stages.core import SftSection
+from ansatz.config.stages.core import UPDATES, SftSection
 
 POLICY = "policy"
 """The source of pairs that are sampled from the policy at the start of the stage."""
@@ -84,4 +84,5 @@ PREFERENCE = StageDeclaration(
     caps={"steps": 3, "epochs": 1, "batch_size": 8, "warmup_steps": 1, "decay_steps": 1},
     toy=_toy,
     learns_from_given=_learns_from_given,
+    reads=("data.train", "data.template", "rollout", "rewards", *UPDATES),
 )

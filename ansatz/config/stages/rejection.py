@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from ansatz.config.fields import Count, Positive, Section
 from ansatz.config.stage import SAMPLING_CAPS, StageDeclaration, over_caps
-from ansatz.config.stages.core import SFT_CAPS
+from ansatz.config.stages.core import SFT_CAPS, UPDATES
 
 
 class RejectionSection(Section):
@@ -66,4 +66,5 @@ REJECTION = StageDeclaration(
     caps={"rounds": 2, **SAMPLING_CAPS},
     toy=_toy,
     models=("teacher",),
+    reads=("sft", "data.train", "data.template", "rollout", "rewards", *UPDATES),
 )
