@@ -2,8 +2,8 @@
 responses.
 
 The standard input is a line of JSON, and then nothing until the viewer ends: then this process ends too, as it does
-after its seconds. A response is a line of JSON among the messages that are printed on the way. No code of a recipe's
-own is run, and nobody else is asked: rewards that would are left out.
+after its seconds. A response is a line of JSON among the messages that are printed on the way. Rewards and environments
+of a recipe's own are not run, and nobody else is asked: rewards that would are left out.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 from ansatz.cli.ask import sample_responses
 from ansatz.cli.sampling_options import ModelSampling
+from ansatz.config.chat import AUTO
 from ansatz.config.sampling import SamplingOptions
 from ansatz.errors import AnsatzError, ConfigError
 from ansatz.types import Problem, problem_from_json
@@ -50,7 +51,7 @@ def respond(model: Path, problem: Problem, beginning: str, samples: int, seed: i
     """Yield the responses of a checkpoint, sampled and graded as in its run, with the log-prob of each token that
     follows the beginning, and its end after that. A problem that is only a question and an answer is graded by the
     verifier alone."""
-    from ansatz.loop.model_recipe import recipe_of
+    from ansatz.loop.model_recipe import choose_template, recipe_of
     from ansatz.rewards.base import rewards
     from ansatz.rewards.grader import build_grader
     from ansatz.special_tokens import special_tokens
@@ -62,9 +63,15 @@ def respond(model: Path, problem: Problem, beginning: str, samples: int, seed: i
         raise ConfigError(f"{model}: its recipe is missing, or has an environment of its own, whose code is not run.")
     if beginning and recipe.config.environment is not None:
         raise ConfigError("a response in an environment cannot be given a beginning. Leave it empty.")
+    template = AUTO
+    if getattr(recipe.config.data.template, "shots", None) is not None:  # a file, which is read of one's own run only
+        template, _ = choose_template(model, has_chat_template=True, option="ansatz ask --template")
     options = {name: getattr(recipe.config.rollout, name) for name in SamplingOptions.model_fields}
     sampling = ModelSampling(
-        options=SamplingOptions(**{**options, "samples_per_prompt": samples}), trust_code=False, seed=seed
+        options=SamplingOptions(**{**options, "samples_per_prompt": samples}),
+        template=str(template),
+        trust_code=False,
+        seed=seed,
     )
     rollouts, tokenizer = sample_responses(model, problem, sampling, beginning=beginning)
     whole = [replace(each, text=beginning + each.text) for each in rollouts]

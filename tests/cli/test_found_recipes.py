@@ -403,9 +403,14 @@ def test_worked_problems_of_a_run_are_shown_if_it_is_ones_own_or_they_are_repeat
     code, out, err = ansatz(*ask)
     assert (code, err) == (0, "")
     assert f"template: {template} (as in the run run)" in out
+    checkpoint = run / "rl" / "checkpoints" / "step-000004"
+    problem = Problem(id="1", question="1 + 1?", answers=("2",), source="here", split="all")
+    assert len(list(answer_viewer.respond(checkpoint, problem, "", 1, 0))) == 1
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "somebody"))
     code, _, err = ansatz(*ask)
     assert (code, f"then give --template '{template}'." in err) == (2, True)
+    with pytest.raises(ConfigError, match="then give ansatz ask --template"):
+        list(answer_viewer.respond(checkpoint, problem, "", 1, 0))
     for given in (("--template", template), ("--trust-code",)):
         code, _, err = ansatz(*ask, *given)
         assert (code, err) == (0, "")
