@@ -118,7 +118,7 @@ _settings_lock = threading.Lock()
 _open_blocks: list[dict[str, Any]] = []
 """For each block of `keep_settings` that has not ended, the values that it will put back, by setting."""
 _changes: dict[str, bool] = {}
-"""The sentences about changes that were undone, and whether each has been taken."""
+"""The sentences about changes that were undone, and other notes, and whether each has been taken."""
 
 
 @contextmanager
@@ -148,8 +148,14 @@ def keep_settings(code: str) -> Generator[None]:
                 _changes.setdefault(f"{code} changed {name} from {was} to {now}, and it was put back.", False)
 
 
+def note(sentence: str) -> None:
+    """Leave a sentence for the user, from code that has no console, to `take_changes`."""
+    with _settings_lock:
+        _changes.setdefault(sentence, False)
+
+
 def take_changes() -> list[str]:
-    """Return a sentence for each change that `keep_settings` has undone and that has not been taken yet."""
+    """Return a sentence for each change that `keep_settings` has undone, and each `note`, unless it has been taken."""
     with _settings_lock:
         sentences = [sentence for sentence, taken in _changes.items() if not taken]
         _changes.update(dict.fromkeys(sentences, True))

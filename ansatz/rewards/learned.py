@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 
 from ansatz.config.fields import Positive
 from ansatz.errors import ConfigError, ModelError
+from ansatz.process import note
 from ansatz.registry import load_attribute
 from ansatz.rewards.base import RewardResult
 from ansatz.rewards.classifiers import Classifier
@@ -65,12 +66,21 @@ class SequenceClassifier:
     def __init__(self, folder: str, *, form: str, max_tokens: int, batch_size: int, device: str) -> None:
         key = "rewards.learned.model"
         self._classifier = Classifier(folder, key=key, by_token=False, batch_size=batch_size, device=device)
-        self._form, self._max_tokens = form, max_tokens
+        self._form, self._max_tokens, self._has_cut = form, max_tokens, False
         if form == "chat" and not self._classifier.tokenizer.chat_template:
             raise ModelError(f"{key} = {folder!r} has no chat template. Set form: text.")
 
     def score(self, rollouts: Sequence[Rollout]) -> list[float]:
-        return self._classifier.logits([self._encode(rollout) for rollout in rollouts])
+        rows, limit = [self._encode(rollout) for rollout in rollouts], self._max_tokens
+        num_cut = sum(len(row) > limit for row in rows)
+        if num_cut and not self._has_cut:
+            self._has_cut = True
+            note(
+                f"rewards.learned.max_tokens = {limit}: with the prompt, {num_cut} of {len(rows)} responses to problem "
+                f"{rollouts[0].prompt.problem.id!r} have more tokens, up to {max(map(len, rows))}. Of these and all "
+                f"others like them, the model reads the last {limit}. Raise max_tokens."
+            )
+        return self._classifier.logits([row[-limit:] for row in rows])
 
     def _encode(self, rollout: Rollout) -> list[int]:
         tokenizer, special = self._classifier.tokenizer, special_tokens(self._classifier.tokenizer)
@@ -79,11 +89,9 @@ class SequenceClassifier:
             turns = [("user", problem.question), ("assistant", rollout.text)]
             messages = [*problem.earlier_turns, *({"role": role, "content": content} for role, content in turns)]
             text = tokenizer.apply_chat_template(list(map(special.hide_turn, messages)), tokenize=False)
-            ids = special.encode(text)
-        else:
-            text = special.hide_prompt(rollout.prompt) + special.hide_response(rollout.text)
-            ids = special.encode(text, add_special_tokens=True)
-        return ids[-self._max_tokens :]
+            return special.encode(text)
+        text = special.hide_prompt(rollout.prompt) + special.hide_response(rollout.text)
+        return special.encode(text, add_special_tokens=True)
 
 
 def checked_model(reward: str, model: str | None) -> str:
