@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ansatz.track.rollouts import without_folders
 from ansatz.track.sweep_rows import t_quantile
 from ansatz.types import ScoredRollout, Verdict
 
@@ -312,7 +313,7 @@ def _mean_rewards(results: Sequence[ProblemResult]) -> dict[str, Any]:
     interval = {}
     if not any(result.is_graded for result in results):
         interval = {"reward_interval": list(bootstrap_interval(mean_P[""], seed=0))}
-    means = {name: fmean(mean_P[name]) for name in names if mean_P[name]}
+    means = {shown: fmean(mean_P[name]) for name, shown in without_folders(names).items() if mean_P[name]}
     return {"reward": means.pop(""), **interval, "rewards": means}
 
 

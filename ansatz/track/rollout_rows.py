@@ -34,6 +34,7 @@ from typing import Any
 from ansatz.errors import DataError
 from ansatz.ngrams import repeated_frac
 from ansatz.track.jsonl import Row, read_jsonl
+from ansatz.track.rollouts import without_folders
 from ansatz.track.token_file import TokenFacts
 from ansatz.types import Finish, Group, Reason, ScoredRollout, Verdict
 
@@ -133,7 +134,7 @@ def _row(scored: ScoredRollout, name: str, more: Row) -> Row:
         "seed": rollout.seed,
         **more,
         "reward": round_number(score.value),
-        "parts": {name: round_number(value) for name, value in score.parts.items()},
+        "parts": {shown: round_number(score.parts[name]) for name, shown in without_folders(score.parts).items()},
         "correct": score.verdict.correct,
         "reason": score.verdict.reason.value,
         "extracted": score.verdict.extracted,

@@ -82,15 +82,14 @@ def _measure_single_rewards(groups: Sequence[Group]) -> dict[str, Measurement]:
     for group in groups:
         for member in group.members:
             for name, value in member.score.parts.items():
-                if not math.isnan(value):
-                    values.setdefault(name, []).append(value)
-    shown = _without_folders(values)
-    return {f"reward/{shown[name]}": mean_of(values[name]) for name in sorted(values)}
+                values.setdefault(name, []).extend(() if math.isnan(value) else (value,))
+    shown = without_folders(values)
+    return {f"reward/{shown[name]}": mean_of(values[name]) for name in sorted(values) if values[name]}
 
 
-def _without_folders(names: Collection[str]) -> dict[str, str]:
-    """Return the names of rewards for metrics: of `folder/file.py:function` only file.py:function, unless two would be
-    alike."""
+def without_folders(names: Collection[str]) -> dict[str, str]:
+    """Return the names of rewards as they are stored and shown: of `folder/file.py:function` only file.py:function,
+    unless two would be alike. names: all rewards of the recipe, also those that apply to no response."""
     short = {name: name.rpartition("/")[2] if ".py:" in name else name for name in names}
     counts = Counter(short.values())
     return {name: text if counts[text] == 1 else name for name, text in short.items()}
@@ -150,7 +149,7 @@ def describe_abstentions(groups: Sequence[Group]) -> str | None:
     counts = Counter(name for member in members for name, value in member.score.parts.items() if math.isnan(value))
     if not counts:
         return None
-    shown = _without_folders(counts)
+    shown = without_folders({name for member in members for name in member.score.parts})
     listed = ", ".join(f"{shown[name]} to {count}" for name, count in sorted(counts.items()))
     without = sum(not member.score.applies for member in members)
     left_out = f" {without} have no reward at all and are left out of their groups." if without else ""
@@ -176,7 +175,8 @@ def _describe_cancelled(groups: Sequence[Group]) -> str | None:
     for group in groups:
         parts = [member.score.parts for member in group.learned]
         values = {name: {part.get(name, math.nan) for part in parts} for name in parts[0]}
-        differing = [name for name, found in values.items() if len({each for each in found if each == each}) > 1]
+        shown = without_folders(values)
+        differing = [shown[name] for name, found in values.items() if len({each for each in found if each == each}) > 1]
         if len(differing) > 1:
             return (
                 f"The rewards {' and '.join(differing)} differ between the responses to a problem, but cancel each "

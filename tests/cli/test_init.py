@@ -11,6 +11,7 @@ import ansatz
 from ansatz.cli.init import init
 from ansatz.errors import ConfigError
 from ansatz.rewards.grader import check_golds
+from ansatz.track.rollout_table import read_all
 from ansatz.types import Problem
 
 
@@ -30,6 +31,7 @@ def test_the_project_trains_from_another_folder_with_its_own_reward(tmp_path, mo
     rows = [json.loads(line) for line in (run.folder / "rl" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [1, 2]
     assert "reward/rewards.py:brief" in rows[0]
+    assert all(row["parts"].keys() == {"math_answer", "rewards.py:brief"} for row in read_all(run.folder))
     report = (run.folder / "report.html").read_text(encoding="utf-8")
     assert "10 of 10 questions are also in data.sft and data.train, so the score is how well they are" in report
     assert "never trained on" not in report

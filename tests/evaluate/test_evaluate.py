@@ -174,7 +174,7 @@ class OwnReward(TextGrader):
     def _score(self, rollout: Rollout) -> Score:
         value = 0.4 if rollout.text == "5" else 0.1
         verdict = Verdict(correct=value > 0, reason=Reason.EQUAL, stage="grader")
-        return Score(value=value, parts={"mine": value}, verdict=verdict)
+        return Score(value=value, parts={"/home/me/rewards.py:mine": value}, verdict=verdict)
 
 
 def test_without_a_grader_there_is_no_pass_at_1_but_the_mean_of_each_reward() -> None:
@@ -182,7 +182,7 @@ def test_without_a_grader_there_is_no_pass_at_1_but_the_mean_of_each_reward() ->
     row = dataclasses.replace(evaluator, grader=OwnReward()).run(sampler, stage="rl", step=4).row
     # Responses that are exactly "5": 1 of 4, 1 of 4 and 4 of 4, so 6 of 12 get 0.4 and 6 get 0.1.
     assert row["reward"] == pytest.approx(0.25)
-    assert row["rewards"] == {"mine": pytest.approx(0.25)}
+    assert row["rewards"] == {"rewards.py:mine": pytest.approx(0.25)}
     low, high = row["reward_interval"]
     assert 0.1 < low < 0.25 < high < 0.41
     assert [row[name] for name in ("pass@1", "pass@1_interval", "greedy", "pass@k", "maj@k")] == [None] * 5

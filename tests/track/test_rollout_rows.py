@@ -41,6 +41,12 @@ def test_the_mean_of_log_probs_is_over_the_tokens_that_the_policy_sampled():
     assert row(dataclasses.replace(of, rollout=rollout))["mean_logp"] == -2.0
 
 
+def test_a_reward_is_stored_under_the_name_that_it_has_in_the_metrics():
+    parts = {"/home/me/p/rewards.py:brief": 1.0, "a/rewards.py:long": 0.5, "b/rewards.py:long": math.nan, "math": 0.0}
+    stored = row(scored(parts=parts))["parts"]
+    assert stored == {"rewards.py:brief": 1.0, "a/rewards.py:long": 0.5, "b/rewards.py:long": None, "math": 0.0}
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_number_that_json_does_not_have_is_stored_as_null(value: float):
     of = scored(reward=value)

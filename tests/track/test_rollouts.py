@@ -47,13 +47,11 @@ def test_reward_parts_are_means_over_the_rollouts_that_have_them():
 
 def test_rewards_of_a_file_are_named_without_its_folder_unless_two_would_be_alike():
     names = ("/home/me/p/rewards.py:brief", "a/rewards.py:long", "b/rewards.py:long", "math_answer")
-    found = rollout_metrics([group([scored(parts=dict.fromkeys(names, 1.0))])])
-    assert {name for name in found if name.startswith("reward/")} == {
-        "reward/rewards.py:brief",
-        "reward/a/rewards.py:long",
-        "reward/b/rewards.py:long",
-        "reward/math_answer",
-    }
+    shown = {f"reward/{name}" for name in ("rewards.py:brief", *names[1:])}
+    parts = dict.fromkeys(names, 1.0)
+    for of_step, expected in ((parts, shown), ({**parts, names[2]: math.nan}, shown - {f"reward/{names[2]}"})):
+        found = rollout_metrics([group([scored(parts=of_step)])])
+        assert {name for name in found if name.startswith("reward/")} == expected
 
 
 def test_verdict_shares_add_up_to_one():
