@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import sys
@@ -80,10 +81,12 @@ def select_responses(
 
     if not run.is_dir():
         raise ConfigError(f"{str(run)!r} is not a folder. Give a run, such as runs/NAME.")
-    query = parse_filter(where, KINDS, graders=MODES)
+    read = functools.cache(lambda: read_all(run))
+    parts = functools.cache(lambda: {name for row in read() for name in row["parts"]})
+    query = parse_filter(where, KINDS, graders=MODES, parts=parts)
     if sort:
-        query = query._replace(sort=check_sort(sort.split(","), KINDS))
-    rows, labels = read_all(run), read_notes(run).labels if labels is None else labels
+        query = query._replace(sort=check_sort(sort.split(","), KINDS, parts=parts))
+    rows, labels = read(), read_notes(run).labels if labels is None else labels
     for row in rows:
         row["label"] = " ".join(labels.get(row["id"], ()))
     query = query._replace(tree=resolve_labels(query.tree, labels))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from operator import itemgetter
@@ -25,6 +25,8 @@ from ansatz.errors import ConfigError
 Kind = Literal["number", "text", "flag", "word"]
 """word: a response can have several, and a test holds if any of them passes it."""
 Row = Mapping[str, Any]
+ReadParts = Callable[[], Collection[str]]
+"""Reads the names of the rewards that stored responses have. It is only called for a filter with parts.NAME."""
 AnyRow = TypeVar("AnyRow", bound=Row)
 MAX_CHARACTERS, MAX_DEPTH = 2000, 30
 PARTS = "parts."
@@ -141,22 +143,24 @@ class _Token(NamedTuple):
     at: int
 
 
-def parse_filter(text: str, fields: Mapping[str, Kind], *, graders: Sequence[str] = ()) -> Query:
-    """Read a filter. fields: the names that rows have besides parts.NAME. Raise FilterError, which names the place and
-    the expected text, for a filter that is not one."""
+def parse_filter(
+    text: str, fields: Mapping[str, Kind], *, graders: Sequence[str] = (), parts: ReadParts | None = None
+) -> Query:
+    """Read a filter. fields: the names that rows have besides parts.NAME. parts: None if any NAME may come. Raise
+    FilterError, which names the place and the expected text, for a filter that is not one."""
     if len(text) > MAX_CHARACTERS:
         raise FilterError(text, MAX_CHARACTERS, f"it has {len(text)} characters, at most {MAX_CHARACTERS} are read.")
-    return _Parser(text, fields, graders).read()
+    return _Parser(text, fields, graders, parts).read()
 
 
-def check_sort(names: Iterable[str], fields: Mapping[str, Kind]) -> tuple[str, ...]:
+def check_sort(names: Iterable[str], fields: Mapping[str, Kind], *, parts: ReadParts | None = None) -> tuple[str, ...]:
     """Return the names as a query's sort. Raise FilterError for one that is not a field."""
-    return tuple(_Parser(name.strip(), fields, ()).check_sort(name.strip(), 0) for name in names)
+    return tuple(_Parser(name.strip(), fields, (), parts).check_sort(name.strip(), 0) for name in names)
 
 
 class _Parser:
-    def __init__(self, text: str, fields: Mapping[str, Kind], graders: Sequence[str]) -> None:
-        self.text, self.fields, self.graders = text, fields, graders
+    def __init__(self, text: str, fields: Mapping[str, Kind], graders: Sequence[str], parts: ReadParts | None) -> None:
+        self.text, self.fields, self.graders, self.parts = text, fields, graders, parts
         self.tokens, self.index, self.depth = list(self._split()), 0, 0
 
     def _split(self) -> Iterator[_Token]:
@@ -314,6 +318,10 @@ class _Parser:
         if name not in self.fields and not (name.startswith(PARTS) and name != PARTS):
             near = get_close_matches(name, list(self.fields), n=1)
             raise FilterError(self.text, at, self._describe_unknown(name, near))
+        part = name.removeprefix(PARTS)
+        if part != name and self.parts is not None and part not in (known := self.parts()):
+            listed = f"the rewards are {', '.join(sorted(known))}" if known else "none has a reward"
+            raise FilterError(self.text, at, f"no response has the reward {part!r}; {listed}.")
         return name
 
     def check_sort(self, name: str, at: int) -> str:

@@ -270,6 +270,10 @@ class RolloutIndex:
         column, values = column_of(wanted.field)
         return self._all(f"select quantile_cont({column}, {wanted.percent / 100}) from rollouts", values)[0][0]
 
+    def find_parts(self) -> list[str]:
+        """Return the names of the rewards that responses have."""
+        return [name for (name,) in self._all("select distinct unnest(map_keys(parts)) from rollouts")]
+
     def count(self, tree: Tree = All(())) -> int:
         """Return how many responses the tree selects."""
         condition, values = compile_sql(tree)

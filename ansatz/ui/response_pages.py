@@ -7,7 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from markupsafe import Markup
@@ -24,6 +24,9 @@ from ansatz.types import gold_value
 from ansatz.ui.open_run import NotFound, OpenRun, Page
 from ansatz.ui.response import COLOURS, GRADERS, WORDS, explain_verdict, grade_row, read_strip
 from ansatz.visible import write_csv
+
+if TYPE_CHECKING:
+    from ansatz.ui.index import RolloutIndex
 
 PAGE_ROWS = 100
 MAX_EXPORTED = 200_000
@@ -44,7 +47,7 @@ def list_rollouts(at: OpenRun, query: Mapping[str, str]) -> Page:
     notes = read_notes(at.path)
     labels = notes.labels
     try:
-        wanted = _read_query(query, labels)
+        wanted = _read_query(index, query, labels)
     except FilterError as error:
         wanted, context["error"] = Query(Compare("step", "<", -1)), str(error)
     tree = index.resolve(wanted.tree, grade_row)
@@ -76,7 +79,7 @@ def export_rollouts(at: OpenRun, kind: str, query: Mapping[str, str]) -> Respons
     index, labels = at.index, read_notes(at.path).labels
     if index.waiting:
         raise at.still_reading(index.waiting)
-    wanted = _read_query(query, labels)
+    wanted = _read_query(index, query, labels)
     tree = index.resolve(wanted.tree, grade_row)
     if (total := index.count(tree)) > MAX_EXPORTED:
         raise DataError(
@@ -213,11 +216,12 @@ RESPONSE_PAGES: Mapping[str, Callable[..., Page | Response]] = {
 """The functions that make these pages, by address. at: the run. query: the parameters of the address."""
 
 
-def _read_query(query: Mapping[str, str], labels: Mapping[str, Sequence[str]]) -> Query:
-    wanted = parse_filter(query.get("q", ""), KINDS, graders=tuple(GRADERS))
+def _read_query(index: RolloutIndex, query: Mapping[str, str], labels: Mapping[str, Sequence[str]]) -> Query:
+    parts = None if index.waiting else index.find_parts
+    wanted = parse_filter(query.get("q", ""), KINDS, graders=tuple(GRADERS), parts=parts)
     wanted = wanted._replace(tree=resolve_labels(wanted.tree, labels))
     sort = [name for name in query.get("sort", "").split(",") if name]
-    return wanted._replace(sort=check_sort(sort, KINDS)) if sort else wanted
+    return wanted._replace(sort=check_sort(sort, KINDS, parts=parts)) if sort else wanted
 
 
 def group_place(row: Mapping[str, Any]) -> str:

@@ -85,6 +85,9 @@ def test_a_filter_that_is_not_understood_is_one_sentence(run: Path):
     assert done.returncode == 2
     assert "did you mean 'truncated'" in done.stderr
     assert "Traceback" not in done.stderr
+    assert rollouts(run, "--where", "parts.accuracy = 1", "--sort=-parts.accuracy").returncode == 0
+    for arguments in (("--where", "parts.units < 1"), ("--sort=-parts.units",)):
+        assert "no response has the reward 'units'; the rewards are accuracy" in rollouts(run, *arguments).stderr
 
 
 def test_no_torch_is_imported(run: Path):

@@ -121,6 +121,25 @@ def test_an_error_names_the_place_and_what_was_expected(text: str, position: int
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("parts.unit = 1", 0),
+        ("abs(parts.unit) > 0", 4),
+        ("step > parts.unit + 1", 7),
+        ("step < p5(parts.unit)", 10),
+        ("sort:-parts.unit", 0),
+    ],
+)
+def test_a_reward_that_no_response_has_is_refused_wherever_it_stands(text: str, position: int):
+    parse_filter(text, KINDS, parts=lambda: {"unit", "math_answer"})
+    with pytest.raises(FilterError, match="no response has the reward 'unit'; the rewards are math, units") as caught:
+        parse_filter(text, KINDS, parts=lambda: {"units", "math"})
+    assert caught.value.position == position
+    with pytest.raises(FilterError, match="no response has the reward 'unit'; none has a reward"):
+        check_sort(["parts.unit"], KINDS, parts=list)
+
+
 def test_a_percentile_of_nothing_selects_nothing():
     tree = resolve_percentiles(parse_filter("tokens > p5(advantage) or correct", KINDS).tree, lambda wanted: None)
     assert [row["id"] for row in filter(compile_predicate(tree), ROWS)] == ["a", "c"]

@@ -209,6 +209,10 @@ def test_a_wrong_filter_is_explained_on_the_page(viewer: TestClient):
     answer = viewer.get("/run/whole/rollouts?q=trunctaed")
     assert answer.status_code == 200
     assert "did you mean 'truncated'" in unescape(answer.text)
+    refused = "no response has the reward 'units'; the rewards are accuracy"
+    for query in ("q=parts.units+%3D+1", "sort=-parts.units"):
+        assert refused in unescape(viewer.get(f"/run/whole/rollouts?{query}").text)
+    assert "no response has" not in viewer.get("/run/whole/rollouts?q=parts.accuracy+%3D+1&sort=-parts.accuracy").text
     assert viewer.get("/run/whole/rollouts?q=text+~+%22(%3F%3D4)%22").status_code == 400
     assert "No response passes" in viewer.get("/run/whole/rollouts?q=tokens+%3C+0&page=9").text
 
