@@ -58,10 +58,10 @@ def test_every_reward_gives_one_finite_value_a_rollout_and_its_part_is_kept_apar
 
 @pytest.mark.parametrize("name", rewards.names())
 def test_every_reward_is_explained_and_each_of_its_settings_is_listed(name):
-    assert re.search(rf"^## {name}\n", PAGE, re.MULTILINE)
-    assert f"](#{name})" in PAGE
+    assert re.search(rf"^## {name}\n", PAGE, re.MULTILINE), f"docs/rewards.md needs a section '## {name}'"
+    assert f"](#{name})" in PAGE, f"the table of docs/rewards.md needs the row [{name}](#{name})"
     section = re.search(rf"^## {name}\n(.*?)(?=^## |\Z)", SETTINGS, re.DOTALL | re.MULTILINE)
-    assert section is not None
+    assert section is not None, f"docs/settings_rewards.md lacks {name}; run `make docs`"
     settings = settings_of(rewards.get(name)).keys() - set(INJECTED)
     assert [setting for setting in sorted(settings) if f"- `{setting}`: " not in section[1]] == []
 
