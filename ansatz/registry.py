@@ -202,7 +202,9 @@ def find_in_package(package: str, name: str, *, kind: str) -> Any:
         return load_attribute(name, kind=kind)
     found = _find_namesake(package, name) if name.isidentifier() else None
     if found is None:
-        raise ConfigError(f"{kind} {name!r} is unknown.{suggest(name, names_in_package(package))}")
+        module = f"{package}.{name}"
+        lacks = f": {module} has no function or class {name!r}" if module in sys.modules else ""
+        raise ConfigError(f"{kind} {name!r} is unknown{lacks}.{suggest(name, names_in_package(package))}")
     return found
 
 

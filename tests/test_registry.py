@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 
 from ansatz.errors import ConfigError
-from ansatz.registry import Registry, bind, describe_missing_file, load_attribute, settings_of, suggest
+from ansatz.registry import Registry, bind, describe_missing_file, find_in_package, load_attribute, settings_of, suggest
 from ansatz.trust import TrustedText
 
 
@@ -37,6 +37,17 @@ def test_an_unknown_name_gets_the_nearest_one_or_the_list():
     with pytest.raises(ConfigError, match=r"Known: box, circle, square\.$"):
         make().get("xyzzy")
     assert suggest("lr", ["lr_rate"]) == " Known: lr_rate."
+
+
+def test_a_module_that_lacks_the_function_of_its_name_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "shapes_of_a_test").mkdir()
+    for name, code in (("__init__", ""), ("unit", "def units(): ..."), ("circle", "def circle(): ...")):
+        (tmp_path / "shapes_of_a_test" / f"{name}.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    lacks = r"^shape 'unit' is unknown: shapes_of_a_test\.unit has no function or class 'unit'\. Known: circle\.$"
+    for name, sentence in (("unit", lacks), ("circel", r"^shape 'circel' is unknown\. Did you mean 'circle'\?$")):
+        with pytest.raises(ConfigError, match=sentence):
+            find_in_package("shapes_of_a_test", name, kind="shape")
 
 
 def test_a_name_cannot_be_registered_twice():
