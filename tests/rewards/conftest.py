@@ -22,17 +22,18 @@ def rollout() -> MakeRollout:
         tokens: int = 3,
         finish: Finish = Finish.STOP,
         sample: int = 0,
+        question: str = "?",
         prompt: str = "?",
         source: str = "test",
         meta: Mapping[str, Any] | None = None,
         token_ids: Sequence[int] | None = None,
     ) -> Rollout:
-        question = Problem(
-            id=problem, question="?", answers=golds_of(gold), source=source, split="train", meta=meta or {}
+        asked = Problem(
+            id=problem, question=question, answers=golds_of(gold), source=source, split="train", meta=meta or {}
         )
         ids = tuple(range(tokens)) if token_ids is None else tuple(token_ids)
         return Rollout(
-            prompt=Prompt(problem=question, text=prompt, token_ids=(1,)),
+            prompt=Prompt(problem=asked, text=prompt, token_ids=(1,)),
             sample=sample,
             token_ids=ids,
             behavior_logps=(-1.0,) * len(ids),
