@@ -1,7 +1,7 @@
 """Compares RL with more SFT of the same time, with pretrained weights: smollm2_135m_word_problems_cpu and its control.
 
     python benchmarks/word_problems.py --model SmolLM2-135M-Instruct.Q4_1.gguf --asdiv asdiv.jsonl --svamp svamp.jsonl
-        --work DIR [--seeds 0 1 2] [--rates 5e-5 2e-5] [--control-steps 135]
+        --work DIR [--seeds 0 1 2] [--rates 5e-5 2e-5] [--control-steps 110]
 
 For each seed the recipe is trained, and its SFT then goes on from the checkpoint before RL, on the same demonstrations,
 for --control-steps steps, which should take as long as RL. The first seed tries each of --rates; the others take the
@@ -22,7 +22,7 @@ from typing import Any
 from ansatz.track.jsonl import read_jsonl
 
 RECIPE = "smollm2_135m_word_problems_cpu"
-NUM_TRAINED, NUM_DEMONSTRATIONS = 1900, 300
+NUM_TRAINED, NUM_DEMONSTRATIONS = 1900, 600
 SCORES = {"pass@1": "pass@1", "greedy": "greedy", "maj@k": "maj@8", "pass@k": "pass@8"}
 
 
@@ -82,7 +82,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=lambda text: Path(text).resolve(), required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--rates", nargs="+", default=["5e-5", "2e-5"])
-    parser.add_argument("--control-steps", type=int, default=135)
+    parser.add_argument("--control-steps", type=int, default=110)
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
     rows: dict[str, list[dict[str, Any]]] = {"after SFT": [], "RL": [], "more SFT": []}
