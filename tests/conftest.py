@@ -14,8 +14,14 @@ from pathlib import Path
 os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="ansatz-tests-")  # no key in the home of who runs the tests
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read once, when torch starts its threads
 
+gc.disable()  # until all tests are collected: what is loaded stays, and each search for garbage would look at all of it
+
 import pytest
 import torch
+from known_tokenizers import try_each_once
+
+try_each_once()  # before what imports the trial
+
 from idle_workers import start_workers_when_needed
 
 torch.set_num_threads(2)
@@ -85,6 +91,7 @@ def pytest_collection_finish() -> None:
     """Leave what has been loaded out of each later search for garbage."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture
