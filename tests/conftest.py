@@ -14,18 +14,15 @@ from pathlib import Path
 os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="ansatz-tests-")  # no key in the home of who runs the tests
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read once, when torch starts its threads
 
-gc.disable()  # until all tests are collected: what is loaded stays, and each search for garbage would look at all of it
-
 import pytest
 import torch
+from idle_workers import start_workers_when_needed
 from known_tokenizers import try_each_once
 
-try_each_once()  # before what imports the trial
-
-from idle_workers import start_workers_when_needed
-
+gc.disable()  # until all tests are collected: what is loaded stays, and each search for garbage would look at all of it
 torch.set_num_threads(2)
 start_workers_when_needed()
+try_each_once()
 os.fsync = os.fstat  # no test cuts the power, and a toy run waits for a disk for a quarter of its time
 
 # A shell that starts the tests in the background lets them ignore these signals, and all processes that they start.
