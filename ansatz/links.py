@@ -187,14 +187,18 @@ def check_no_links(path: Path, *, inner: bool = False, apart: str = "") -> None:
 
 def _root_of(path: Path) -> str | None:
     """Return the held folder that the path is in, the topmost one; None if there is none."""
-    place = Path(os.path.abspath(path))
-    return next((text for each in reversed(place.parents) if (text := str(each)) in _held), None)
+    place, root = os.path.abspath(path), None
+    while (above := os.path.dirname(place)) != place:  # texts, because paths take ten times as long
+        place = above
+        if place in _held:
+            root = place
+    return root
 
 
 def open_folder(folder: Path, *, make: bool = False) -> int:
     """Open a folder and return its descriptor. make: make it, and those above it, where they are missing."""
     root = _root_of(folder)
-    names = () if root is None else Path(os.path.abspath(folder)).relative_to(root).parts
+    names = [] if root is None else os.path.abspath(folder)[len(root) :].strip(os.sep).split(os.sep)
     place = folder if root is None else Path(root)
     if make:
         place.mkdir(parents=True, exist_ok=True)
