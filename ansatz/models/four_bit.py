@@ -29,14 +29,16 @@ LEAST_ERROR = 0.08
 that it changes less were made from 4-bit values. Of a change of 2 % on top of such weights, 98 % is lost."""
 
 
-def bitsandbytes(*, advice: str) -> Any:
-    """Import the package bitsandbytes. Raise MissingExtraError, with the advice, if it is not installed."""
-    # It warns about missing kernels for inference, which are not used here.
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+def bitsandbytes(*, advice: str, extra: str) -> Any:
+    """Import the package bitsandbytes. Raise MissingExtraError if it is not installed, with the advice, which the
+    command that installs the extra follows. Quick enough for every layer of a forward pass."""
+    logger = logging.getLogger("bitsandbytes")
+    if logger.level != logging.ERROR:  # it warns about missing kernels for inference, which are not used here
+        logger.setLevel(logging.ERROR)
     try:
         import bitsandbytes as package  # pyright: ignore[reportMissingTypeStubs, reportMissingImports]
     except ModuleNotFoundError as error:
-        raise MissingExtraError(advice) from error
+        raise MissingExtraError(f"{advice} {install_command(extra)}") from error
     return package
 
 
@@ -192,5 +194,6 @@ def _check_share(model: nn.Module, linears: dict[str, nn.Linear], *, head: nn.Mo
 def _package() -> Any:
     return bitsandbytes(
         advice="model.quantize = nf4 needs the package bitsandbytes, which is not installed. Leave model.quantize "
-        f"out, or install it with: {install_command('qlora')}"
+        "out, or install it with:",
+        extra="qlora",
     )

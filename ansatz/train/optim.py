@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ansatz.config.schema import DecaySection
-from ansatz.errors import CheckpointError, NonFiniteError, install_command
+from ansatz.errors import CheckpointError, NonFiniteError
 from ansatz.models.four_bit import bitsandbytes
 
 BLOCK, SMALLEST = 256, 4096
@@ -66,7 +66,8 @@ def _levels(signed: bool) -> Tensor:
 def _functional() -> Any:
     bitsandbytes(
         advice="the checkpoint or the recipe has moments of 8 bits, which need the package bitsandbytes. Install "
-        f"it with: {install_command('adamw8bit')}"
+        "it with:",
+        extra="adamw8bit",
     )
     import bitsandbytes.functional as functional  # pyright: ignore[reportMissingImports]
 

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from ansatz.config.fields import FractionBelowOne, Rate
-from ansatz.errors import install_command
 from ansatz.models.four_bit import bitsandbytes
 from ansatz.registry import Registry, check_result
 from ansatz.train.optim import MasterAdamW, moments_of_8_bits
@@ -102,7 +101,8 @@ def package() -> Any:
     """Return the package bitsandbytes. Raise MissingExtraError if it is not installed."""
     return bitsandbytes(
         advice="train.optimizer = adamw_8bit needs the package bitsandbytes, which is not installed. Use "
-        f"adamw_offload, which needs no package, or install it with: {install_command('adamw8bit')}"
+        "adamw_offload, which needs no package, or install it with:",
+        extra="adamw8bit",
     )
 
 
