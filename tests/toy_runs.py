@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 import signal
 import subprocess
 import sys
@@ -87,6 +88,19 @@ def command(*arguments: str | Path, timeout_s: float = 240, workers: bool = Fals
     finally:
         process.kill()
     return process.wait(), out, err
+
+
+def cut_off(run: Path, folder: Path, *, stage: str, step: int) -> Path:
+    """A copy of a finished run under `folder`, as if it had been killed after the checkpoint of a step of its last
+    stage and before the next one: rows of later steps are there."""
+    copied = Path(shutil.copytree(run, folder / run.name))
+    later = [path for path in (copied / stage / "checkpoints").glob("step-*") if int(path.name[5:]) > step]
+    assert later
+    for path in later:
+        shutil.rmtree(path)
+    for name in (f"{stage}/done.json", "summary.json"):
+        (copied / name).unlink()
+    return copied
 
 
 def different_results(left: Path, right: Path) -> list[str]:
