@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from rank_processes import on_ranks
 from tiny_models import prompt, some_sequences, tiny_policy
 
 from ansatz.models.load import Policy, load_policy
@@ -101,7 +100,7 @@ def test_the_probability_of_a_response_is_how_often_it_is_sampled(temperature: f
         assert abs(times - count * p) < 5 * math.sqrt(count * p * (1 - p)) + 1
 
 
-def measured(placement: Placement, folder: Path, samples: list[TrainSample]) -> list[list[float]]:
+def logps_on(placement: Placement, folder: Path, samples: list[TrainSample]) -> list[list[float]]:
     policy = load_policy(folder, device="cpu")
     return response_logps(
         placement.policy(policy, torch.float32),
@@ -110,14 +109,3 @@ def measured(placement: Placement, folder: Path, samples: list[TrainSample]) -> 
         tokens_per_microbatch=20,
         ranks=placement.ranks,
     )
-
-
-def test_ranks_agree_with_one_process_in_the_order_of_the_samples(tmp_path: Path) -> None:
-    policy = tiny_policy()
-    policy.model.save_pretrained(tmp_path)
-    policy.tokenizer.save_pretrained(tmp_path)
-    samples = some_samples()
-    expected = logps_of(policy, samples, TEMPERATURES)
-    found = on_ranks(2, measured, tmp_path, samples)
-    for logps, alone in zip(found, expected, strict=True):
-        assert logps == pytest.approx(alone, rel=1e-5, abs=1e-5)

@@ -13,6 +13,7 @@ from fake_weight_store import FakeWeightStore
 from preset_lists import WITHOUT_TEACHER as PRESETS
 from rank_processes import make_trainer, model_folder, on_ranks, train, weights_of
 from test_local import samples_with_gap
+from test_response_logps import TEMPERATURES, logps_of, logps_on, some_samples
 
 from ansatz.errors import AlignmentError
 from ansatz.models.load import load_policy
@@ -119,6 +120,14 @@ def test_ranks_compare_a_lagging_sampler_with_the_weights_that_it_had(model: Pat
     assert found["0.0"]["align/max_gap"] < 1e-5
     assert found["0.3"].startswith("step 2: sampler and trainer disagree about log-probs")
     assert found["kept"]
+
+
+def test_ranks_measure_responses_as_one_process_does_and_in_the_order_of_the_samples(model: Path) -> None:
+    samples = some_samples()
+    expected = logps_of(load_policy(model, device="cpu"), samples, TEMPERATURES)
+    found = on_ranks(2, logps_on, model, samples)
+    for logps, alone in zip(found, expected, strict=True):
+        assert logps == pytest.approx(alone, rel=1e-5, abs=1e-5)
 
 
 @pytest.mark.cluster
