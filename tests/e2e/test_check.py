@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.multiprocessing.spawn import start_processes
 from toy_runs import toy_config
 
-from ansatz.certify import check
+from ansatz.certify import check, gradients
 from ansatz.certify.check import check_recipe
 from ansatz.config.schema import Config
 from ansatz.rollout.base import Sampling
@@ -30,7 +33,10 @@ def config(folder: Path, **algorithm: object) -> Config:
         pytest.param({"kl": "full", "kl_coef": 0.1, "kl_in": "reward"}, marks=pytest.mark.slow),
     ],
 )
-def test_every_row_passes_on_a_sound_recipe(tmp_path: Path, algorithm: dict[str, Any]):
+def test_every_row_passes_on_a_sound_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: dict[str, Any]):
+    if not algorithm:  # ranks that are forks of one process load torch once; those of the slow cases load it each
+        multiprocessing.set_forkserver_preload(["ansatz.certify.check"])
+        monkeypatch.setattr(gradients, "spawn", partial(start_processes, start_method="forkserver"))
     findings = list(check_recipe(config(tmp_path, **algorithm), tmp_path, num_prompts=2))
     assert [finding.what for finding in findings if not finding.passed] == []
     assert sum(finding.what.startswith("gradient: ") for finding in findings) == 9
