@@ -77,6 +77,10 @@ class WarmCommand:
             (self._folder / name).touch()
         self.pid = server.start(arguments, self._folder, workers)
 
+    def printed(self) -> str:
+        """What the command has written on its standard output so far."""
+        return (self._folder / "out").read_text(encoding="utf-8", errors="replace")
+
     def poll(self) -> int | None:
         if self.returncode is None and (self._folder / "code").exists():
             self.returncode = int((self._folder / "code").read_text())

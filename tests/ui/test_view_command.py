@@ -19,7 +19,8 @@ import pytest
 for _package in ("duckdb", "starlette", "uvicorn"):
     pytest.importorskip(_package, reason="a package of the viewer is not installed")
 
-from toy_runs import start_anew, toy_recipe  # noqa: E402
+from toy_runs import start, toy_recipe  # noqa: E402
+from warm_commands import WarmCommand  # noqa: E402
 
 from ansatz.cli.view import _prepare, viewing  # noqa: E402
 from ansatz.ui.demo import DemoRun  # noqa: E402
@@ -113,14 +114,19 @@ def test_a_viewer_ends_even_if_its_run_is_killed(tmp_path: Path):
 
 def test_train_prints_the_address_of_a_viewer_that_ends_with_the_run(tmp_path: Path):
     recipe = toy_recipe(tmp_path, {"sft": {"steps": 1}, "train": {"steps": 1}, "evaluate": {"every": 1}})
-    with ended(start_anew("train", recipe, "--view")) as training:
-        assert training.stdout is not None
-        assert training.stdout.readline().startswith("toy: loads PyTorch")
-        address = training.stdout.readline().rpartition(" ")[2].strip()
+    training = start("train", recipe, "--view")
+    assert isinstance(training, WarmCommand)
+    try:
+        wait_until(lambda: training.printed().count("\n") >= 2)
+        first, second = training.printed().splitlines()[:2]
+        assert first.startswith("toy: loads PyTorch")
+        address = second.rpartition(" ")[2].strip()
         assert address.startswith("http://localhost:")
         wait_until(lambda: is_served(address))
         out, err = training.communicate(timeout=240)
         assert training.returncode == 0, out + err
+    finally:
+        training.kill()
     assert not is_served(address)
     assert f"ansatz view {tmp_path / 'runs' / 'toy'}" in out
 
