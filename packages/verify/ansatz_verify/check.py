@@ -36,6 +36,7 @@ _MARK = re.compile("@(.*?)@")
 _CODE = ("__import__('os').mkdir('RAN')", "open('RAN', 'w').close()")
 _ODD: tuple[str | None, ...] = (None, "", " \n", "\x00\ud800", "\\boxed{", "\\boxed{}", "<answer>")
 _PROBES = (("24", "57"), ("B", "A"))
+_THREADS_S = 0.7
 RUNS = "runs what the response says"
 RANDOM, TIME, CALLS, THREADS = "random numbers", "the time", "earlier calls", "other threads"
 BATCH, LENGTH = "other responses of the batch", "wrong number of rewards"
@@ -289,7 +290,7 @@ def _in_threads(
 ) -> str:
     """Return the first difference that calls from eight threads show. Each thread begins with another pair."""
     sys.setswitchinterval(1e-5)
-    differences, end = list[str](), time.monotonic() + 0.7
+    differences, end = list[str](), time.monotonic() + _THREADS_S
 
     def run(place: int) -> None:
         while time.monotonic() < end and not differences:
