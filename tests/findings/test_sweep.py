@@ -14,6 +14,7 @@ from slow_verdicts import rows_of
 from slow_verdicts import verdicts as slow_verdicts
 from toy_runs import command, start, toy
 
+from ansatz.config.layers import merge
 from ansatz.errors import ConfigError
 from ansatz.findings.cells import Cells, check_cells
 from ansatz.findings.sweep_file import read_sweep
@@ -35,7 +36,8 @@ GRID: dict[str, Any] = {
 def write_sweep(folder: Path, sweep: dict[str, Any], changes: dict[str, Any] | None = None, **more: Any) -> Path:
     """A sweep file of the toy recipe, next to it."""
     recipe = folder / "toy.yaml"
-    recipe.write_text(yaml.safe_dump({**toy(folder, {"train": {"steps": 2}, "sft": {"steps": 2}, **(changes or {})})}))
+    small = {"data": {"sft": {"count": 40}, "train": {"count": 40}}, "train": {"steps": 2}, "sft": {"steps": 2}}
+    recipe.write_text(yaml.safe_dump(toy(folder, merge(small, changes or {}))))
     path = folder / "mine.yaml"
     path.write_text(yaml.safe_dump({"recipe": str(recipe), **sweep, **more}, sort_keys=False))
     return path
