@@ -120,12 +120,14 @@ def start_warm(arguments: list[str], environment: dict[str, str], *, workers: bo
 
 def serve() -> None:
     """Fork for each request on standard input, and return in the new process. The server itself never returns."""
+    gc.disable()  # as in conftest.py
     importlib.import_module("known_tokenizers").try_each_once()  # before what imports the trial
     for name in ("idle_workers", *LOADED):
         importlib.import_module(name)
     sys.path.remove(str(HERE))
     gc.collect()
     gc.freeze()
+    gc.enable()
     folders: dict[int, Path] = {}
     while True:
         while folders and (ended := os.waitpid(-1, os.WNOHANG))[0]:
