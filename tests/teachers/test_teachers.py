@@ -180,6 +180,7 @@ def test_the_advantage_is_the_log_ratio_of_teacher_and_policy_at_each_token(prom
 
 
 OPD = {"preset": "opd"}
+SHORT = {"evaluate": {"problems": 2, "every": 0}, "save": {"tensorboard": False}}  # teachers have no part in these
 HINT = "{question}\n\nWorked solution: {solution}\n\nIn short: {answer}"
 
 
@@ -195,13 +196,14 @@ def same(left: dict[str, Tensor], right: dict[str, Tensor]) -> bool:
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checkpoint of a toy run without RL."""
-    run = run_pipeline(toy_config(tmp_path_factory.mktemp("teacher"), {"train": {"steps": 0}, "sft": {"steps": 6}}))
+    changes = {**SHORT, "train": {"steps": 0}, "sft": {"steps": 6}}
+    run = run_pipeline(toy_config(tmp_path_factory.mktemp("teacher"), changes))
     return max((run / "sft" / "checkpoints").glob("step-*"))
 
 
 def taught(folder: Path, teacher: Any, algorithm: Any = None, **changes: Any) -> Path:
     recipe = {"algorithm": algorithm or OPD, "teacher": teacher, "sft": {"steps": 1}, **changes}
-    return run_pipeline(toy_config(folder, recipe))
+    return run_pipeline(toy_config(folder, {**SHORT, **recipe}))
 
 
 @pytest.mark.parametrize(
