@@ -117,8 +117,8 @@ def forget_safe_start() -> None:
 _settings_lock = threading.Lock()
 _open_blocks: list[dict[str, Any]] = []
 """For each block of `keep_settings` that has not ended, the values that it will put back, by setting."""
-_changes: dict[str, bool] = {}
-"""The sentences about changes that were undone, and other notes, and whether each has been taken."""
+_notes: dict[str, bool] = {}
+"""Sentences for the user, such as about changes that were undone, and whether each has been taken."""
 
 
 @contextmanager
@@ -126,7 +126,7 @@ def keep_settings(code: str) -> Generator[None]:
     """Put back settings of the whole process that the user's code within the block leaves changed: the current folder,
     and torch's default type, precision of products, and choice of deterministic algorithms.
 
-    code: names the user's code in the sentence that `take_changes` gives once. Blocks of several threads may overlap: a
+    code: names the user's code in the sentence that `take_notes` gives once. Blocks of several threads may overlap: a
     value that another one has left, and that was put back meanwhile, is not put back again.
     """
     with _settings_lock:
@@ -145,20 +145,20 @@ def keep_settings(code: str) -> Generator[None]:
                 for block in _open_blocks:
                     if block.get(name) == now:
                         block[name] = was
-                _changes.setdefault(f"{code} changed {name} from {was} to {now}, and it was put back.", False)
+                _notes.setdefault(f"{code} changed {name} from {was} to {now}, and it was put back.", False)
 
 
 def note(sentence: str) -> None:
-    """Leave a sentence for the user, from code that has no console, to `take_changes`."""
+    """Leave a sentence for the user, from code that has no console, to `take_notes`."""
     with _settings_lock:
-        _changes.setdefault(sentence, False)
+        _notes.setdefault(sentence, False)
 
 
-def take_changes() -> list[str]:
+def take_notes() -> list[str]:
     """Return a sentence for each change that `keep_settings` has undone, and each `note`, unless it has been taken."""
     with _settings_lock:
-        sentences = [sentence for sentence, taken in _changes.items() if not taken]
-        _changes.update(dict.fromkeys(sentences, True))
+        sentences = [sentence for sentence, taken in _notes.items() if not taken]
+        _notes.update(dict.fromkeys(sentences, True))
     return sentences
 
 

@@ -9,7 +9,7 @@ import threading
 
 import torch
 
-from ansatz.process import keep_settings, report_exits, take_changes
+from ansatz.process import keep_settings, report_exits, take_notes
 
 SCRIPT = """
 import os
@@ -49,7 +49,7 @@ def test_blocks_that_overlap_put_back_what_was_there_before_all_of_them(tmp_path
     os.chdir(tmp_path / "two")
     second.__exit__(None, None, None)
     assert os.getcwd() == str(tmp_path)
-    assert [sentence.split(" changed ")[0] for sentence in take_changes()] == ["the first", "the second"]
+    assert [sentence.split(" changed ")[0] for sentence in take_notes()] == ["the first", "the second"]
 
 
 def test_a_block_that_never_ends_does_not_hold_the_process_to_what_it_began_with(tmp_path, monkeypatch):
@@ -67,8 +67,8 @@ def test_a_block_that_never_ends_does_not_hold_the_process_to_what_it_began_with
     with keep_settings("another"):
         torch.set_default_dtype(torch.float64)
     assert (os.getcwd(), torch.get_default_dtype()) == (str(tmp_path), torch.float32)
-    assert [sentence.split(" changed ")[0] for sentence in take_changes()] == ["another"]
+    assert [sentence.split(" changed ")[0] for sentence in take_notes()] == ["another"]
     monkeypatch.undo()
     go.set()
     thread.join()
-    assert take_changes() == []
+    assert take_notes() == []

@@ -78,7 +78,7 @@ def main() -> None:
         )
         sys.exit(2)
     finally:
-        for sentence in process.take_changes():
+        for sentence in process.take_notes():
             _say(sentence)
 
 

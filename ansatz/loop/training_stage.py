@@ -101,7 +101,7 @@ class TrainingStage(Generic[AnyTrainer]):
         for seconds in own_clock.take_stops():
             text = f"The process was stopped for {seconds:.1f} s (SIGSTOP, a pause), which no limit on time counts."
             self.tracker.event(step, "paused", text, seconds=round(seconds, 1))
-        for sentence in process.take_changes():
+        for sentence in process.take_notes():
             self.tracker.event(step, "settings", sentence)
         if self.watch is None:
             self.edges.end_step(step, stage_state, stage_files)

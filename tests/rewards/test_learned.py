@@ -11,7 +11,7 @@ import pytest
 from given import build_grader
 
 from ansatz.errors import ConfigError, ModelError
-from ansatz.process import take_changes
+from ansatz.process import take_notes
 from ansatz.rewards.learned import learned
 
 WORDS = ["<pad>", "<unk>", "what", "is", "one", "plus", "two", "three", "so", "it", "five", "user", "assistant"]
@@ -85,11 +85,11 @@ def test_the_chat_form_shows_question_and_response_in_the_models_template(folder
 
 def test_only_the_last_tokens_are_kept_and_that_is_said_once(folder, rollout):
     long, short = rollout("so it is three", prompt=""), rollout("is three", prompt="")
-    take_changes()  # of other tests
+    take_notes()  # of other tests
     for _ in range(2):
         cut, whole = values(learned([long, short], model=folder, max_tokens=2))
         assert cut == pytest.approx(whole, abs=1e-6)
-    (sentence,) = take_changes()
+    (sentence,) = take_notes()
     assert "max_tokens = 2: with the prompt, 1 of 2 responses to problem" in sentence
     assert "have more tokens, up to 4." in sentence
     assert values(learned([long], model=folder)) != values(learned([short], model=folder))
