@@ -88,11 +88,15 @@ def _measure_single_rewards(groups: Sequence[Group]) -> dict[str, Measurement]:
 
 
 def without_folders(names: Collection[str]) -> dict[str, str]:
-    """Return the names of rewards as they are stored and shown: of `folder/file.py:function` only file.py:function,
-    unless two would be alike. names: all rewards of the recipe, also those that apply to no response."""
-    short = {name: name.rpartition("/")[2] if ".py:" in name else name for name in names}
-    counts = Counter(short.values())
-    return {name: text if counts[text] == 1 else name for name, text in short.items()}
+    """Return the names of rewards as they are stored and shown: of `folder/file.py:function` the shortest end that no
+    other reward shares. names: all rewards of the recipe, also those that apply to no response."""
+
+    def shorten(name: str) -> str:
+        places = name.split("/") if ".py:" in name else [name]
+        ends = ("/".join(places[-count:]) for count in range(1, len(places)))
+        return next((end for end in ends if sum(f"/{other}".endswith(f"/{end}") for other in names) == 1), name)
+
+    return {name: shorten(name) for name in names}
 
 
 _MOST = 0.9

@@ -45,9 +45,9 @@ def test_reward_parts_are_means_over_the_rollouts_that_have_them():
     assert found["reward/format"] == 1.0
 
 
-def test_rewards_of_a_file_are_named_without_its_folder_unless_two_would_be_alike():
-    names = ("/home/me/p/rewards.py:brief", "a/rewards.py:long", "b/rewards.py:long", "math_answer")
-    shown = {f"reward/{name}" for name in ("rewards.py:brief", *names[1:])}
+def test_rewards_of_a_file_are_named_by_the_shortest_end_that_no_other_shares():
+    names = ("/home/me/p/rewards.py:brief", "/home/me/a/rewards.py:long", "b/rewards.py:long", "math_answer")
+    shown = {f"reward/{name}" for name in ("rewards.py:brief", "a/rewards.py:long", *names[2:])}
     parts = dict.fromkeys(names, 1.0)
     for of_step, expected in ((parts, shown), ({**parts, names[2]: math.nan}, shown - {f"reward/{names[2]}"})):
         found = rollout_metrics([group([scored(parts=of_step)])])
