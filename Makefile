@@ -35,14 +35,6 @@ test-gpu: env
 	$(BIN)/python -m pytest -m gpu
 	$(BIN)/python -m pytest tests/rollout/test_decode_kernels.py
 
-# The Triton kernels in Triton's interpreter, which needs no GPU. Its loops fail with newer versions of numpy.
-.venv-triton/.ready: env
-	$(BIN)/python -m pip install --quiet --no-deps --target .venv-triton triton==3.6.0 numpy==2.3.5
-	touch $@
-
-test-kernels: .venv-triton/.ready
-	TRITON_INTERPRET=1 PYTHONPATH=.venv-triton $(BIN)/python -m pytest tests/rollout/test_decode_kernels.py
-
 # vLLM for CPUs, in an environment of its own; the three packages taken out are built for another torch than its own.
 .venv-vllm/.ready: pyproject.toml
 	$(PYTHON) -m venv .venv-vllm
@@ -79,12 +71,16 @@ test-peers: env .venv-peers/.ready
 # Packages that Ansatz takes tasks from or reports to, and what the notebooks need. None of the tests needs a network.
 .venv-foreign/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-foreign
-	.venv-foreign/bin/python -m pip install --quiet --constraint constraints.txt --editable packages/verify --editable '.[lora,mlflow,openenv,reasoning-gym,trackio,wandb]' nbclient ipykernel matplotlib pytest hypothesis
+	.venv-foreign/bin/python -m pip install --quiet --constraint constraints.txt --editable packages/verify --editable '.[lora,mlflow,openenv,reasoning-gym,trackio,wandb]' nbclient ipykernel matplotlib triton pytest hypothesis
 	touch $@
 
 test-foreign: .venv-foreign/.ready
 	.venv-foreign/bin/python -m pytest tests/environments/test_openenv.py tests/data/test_reasoning_gym.py tests/track/test_real_trackers.py
 	.venv-foreign/bin/python -m pytest -m slow tests/test_notebooks.py
+
+# The Triton kernels in Triton's interpreter, which needs no GPU.
+test-kernels: .venv-foreign/.ready
+	TRITON_INTERPRET=1 .venv-foreign/bin/python -m pytest tests/rollout/test_decode_kernels.py
 
 bench-graders: .venv-peers/.ready
 	.venv-peers/bin/python packages/verify/benchmarks/graders/run.py all --out docs/graders.json --page docs/graders.md
