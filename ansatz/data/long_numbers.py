@@ -56,7 +56,7 @@ def _problem(problems: LazyProblems, index: int, *, max_steps: int, digits: int,
             break
     answer, calls = str(equations[-1][1]), rng.uniform() < call_rate
     by_hand = "".join(f"{line}\n" for line in lines)
-    work, observations = _write_calls(equations) if calls else (by_hand, list[list[int]]())
+    work, observations = write_calls(equations) if calls else (by_hand, list[list[int]]())
     return Problem(
         id=problems.id_of(index),
         question=" ".join(sentences),
@@ -85,8 +85,8 @@ def _story(rng: KeyedRandom, *, num_steps: int, digits: int) -> tuple[list[tuple
     return equations, [*sentences, f"How many {thing}s does {person} have?"]
 
 
-def _write_calls(equations: Sequence[tuple[str, int]]) -> tuple[str, list[list[int]]]:
-    """Return the equations as calls of the calculator, and the places of its answers."""
+def write_calls(equations: Sequence[tuple[str, object]]) -> tuple[str, list[list[int]]]:
+    """Return equations (expression, value) as calls of the calculator, and the places of its answers."""
     text, observations = "", list[list[int]]()
     for expression, value in equations:
         text += f"<calc>{expression}</calc>"

@@ -9,18 +9,22 @@ computed becomes its variable, so that the program follows the reasoning and not
     print(b)
 
     sft: {source: programs, split: train, of: {source: jsonl, path: gsm8k_train.jsonl, answer_from: "####"}}
+
+With `form: calculator`, each becomes a call of the calculator (`environments/calculator.py`).
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 from string import ascii_lowercase
-from typing import Any
+from typing import Any, Literal
 
+from ansatz.data.long_numbers import write_calls
 from ansatz.data.mapped import inner_source
 from ansatz.errors import DataError
 from ansatz.types import Problem
@@ -33,45 +37,79 @@ _LONGEST_EXPRESSION = 200  # characters
 _MOST_LINES = len(ascii_lowercase)
 
 
-def programs(*, split: str, of: Mapping[str, Any]) -> Sequence[Problem]:
-    """Return the problems of another source, each with a Python program as its solution.
+def programs(
+    *,
+    split: str,
+    of: Mapping[str, Any],
+    count: int | None = None,
+    form: Literal["program", "calculator"] = "program",
+) -> Sequence[Problem]:
+    """Return the problems of another source, each with a Python program, or calls of the calculator, as its solution.
 
     of: {source, ...settings of that source}. Problems whose calculations cannot be read, or do not end with the gold
-    answer, are left out. Raise DataError if none remains.
+    answer, are left out. count: how many to keep, spread evenly over the source; null keeps all.
+    form: "program" writes a Python program, "calculator" a call for each calculation, and the answer in a box.
+
+    Raise DataError if none remains, or fewer than `count`.
     """
     inner = inner_source(of, split=split, named="programs: of.source")
-    made = ((problem, program_of(problem.solution or "", problem.answer)) for problem in inner)
-    kept = [replace(problem, solution=f"```python\n{source}\n```") for problem, source in made if source is not None]
+    read = ((problem, _calculations(problem.solution or "", problem.answer)) for problem in inner)
+    kept = [(problem, calculations) for problem, calculations in read if calculations]
     if not kept:
         raise DataError(
             f"programs: none of the {len(inner)} solutions has calculations that end with the gold answer. Use a "
             "source with GSM8K's annotations (<<48/2=24>>), or with lines such as 48/2 = 24."
         )
-    return kept
+    size = len(kept) if count is None else count
+    if not 1 <= size <= len(kept):
+        raise DataError(f"programs: count = {size}, expected 1 to {len(kept)}, which the source has.")
+    chosen = (kept[index * len(kept) // size] for index in range(size))
+    if form == "program":
+        return [
+            replace(problem, solution=f"```python\n{_program(calculations)}\n```") for problem, calculations in chosen
+        ]
+    return [_with_calls(problem, calculations) for problem, calculations in chosen]
 
 
 def program_of(solution: str, answer: str) -> str | None:
     """Return the program that computes the answer as the solution does; None if there is no such program."""
-    gold = _number(answer)
+    calculations = _calculations(solution, answer)
+    return _program(calculations) if calculations else None
+
+
+def _program(calculations: Sequence[tuple[str, Fraction]]) -> str:
     lines: list[str] = []
     names: dict[Fraction, str] = {}
-    value = None
-    for expression, result in _calculations(solution):
-        value = _value(expression)
-        if value is None or value != _number(result) or len(lines) == _MOST_LINES:
-            return None
-        name = ascii_lowercase[len(lines)]
+    for name, (expression, value) in zip(ascii_lowercase, calculations, strict=False):
         lines.append(f"{name} = {_NUMBER.sub(lambda match: names.get(Fraction(match[0]), match[0]), expression)}")
         names[value] = name
-    if value is None or value != gold:
-        return None
     return "\n".join([*lines, f"print({ascii_lowercase[len(lines) - 1]})"])
 
 
-def _calculations(solution: str) -> Iterator[tuple[str, str]]:
-    """Return expression and result of each calculation, in order."""
+def _with_calls(problem: Problem, calculations: Sequence[tuple[str, Fraction]]) -> Problem:
+    work, observations = write_calls([(expression, _written(value)) for expression, value in calculations])
+    solution = f"{work}\\boxed{{{problem.answer}}}"
+    return replace(problem, solution=solution, meta={**problem.meta, "observations": observations})
+
+
+def _written(value: Fraction) -> str:
+    """Write a value as the calculator does."""
+    if value.denominator == 1 or 10**12 % value.denominator:
+        return str(value)
+    return f"{Decimal(value.numerator) / value.denominator:f}"
+
+
+def _calculations(solution: str, answer: str) -> list[tuple[str, Fraction]]:
+    """Return expression and value of each calculation, in order; none if one does not hold, or the last value is not
+    the answer."""
     pattern = _ANNOTATION if _ANNOTATION.search(solution) else _EQUATION
-    return ((expression.strip(), result.strip()) for expression, result in pattern.findall(solution))
+    found: list[tuple[str, Fraction]] = []
+    for expression, result in pattern.findall(solution):
+        value = _value(expression.strip())
+        if value is None or value != _number(result) or len(found) == _MOST_LINES:
+            return []
+        found.append((expression.strip(), value))
+    return found if found and found[-1][1] == _number(answer) else []
 
 
 def _number(text: str) -> Fraction | None:
