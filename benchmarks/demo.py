@@ -14,15 +14,25 @@ from statistics import fmean
 from typing import Any
 
 from ansatz.track.jsonl import read_jsonl
-from ansatz.track.svg import Chart, Point, Series, figure
+from ansatz.track.svg import Chart, Series, figure
 
 
-def scores(runs: list[Path], name: str) -> list[Point]:
-    """Return the mean over runs of a score after SFT (step 0) and at each evaluation of RL that all have."""
-    return [(step, fmean(values)) for step, values in _by_step(runs, name)]
+def line_of(runs: list[Path], name: str, label: str, *, colour: int, dashed: bool = False) -> Series:
+    """Return the mean over runs of a score after SFT (step 0) and at each evaluation of RL, with a band that goes from
+    the lowest to the highest."""
+    steps = _by_step(runs, name)
+    return Series(
+        name=label,
+        points=[(step, fmean(values)) for step, values in steps],
+        band=[(step, min(values), max(values)) for step, values in steps],
+        dots=True,
+        dashed=dashed,
+        colour=colour,
+    )
 
 
 def _by_step(runs: list[Path], name: str) -> list[tuple[float, list[float]]]:
+    """Return the values of all runs after SFT, and at each evaluation of RL that all of them have."""
     curves = [
         {
             row["step"] if stage == "rl" else 0: _score(row, name)
@@ -47,14 +57,8 @@ def main() -> None:
     chart = Chart(
         title="RL teaches a model to work problems out",
         series=[
-            Series(
-                name=label,
-                points=scores(runs, name),
-                band=[(step, min(values), max(values)) for step, values in _by_step(runs, name)],
-                dots=True,
-                dashed="level" in name,
-            )
-            for name, label in names.items()
+            line_of(runs, name, label, colour=index, dashed="level" in name)
+            for index, (name, label) in enumerate(names.items())
         ],
         x_label="step of RL",
         is_fraction=True,

@@ -1,12 +1,13 @@
 """Compares RL with more SFT of the same time, with pretrained weights: smollm2_135m_word_problems_cpu and its control.
 
     python benchmarks/word_problems.py --model SmolLM2-135M-Instruct.Q4_1.gguf --asdiv asdiv.jsonl --svamp svamp.jsonl
-        --work DIR [--seeds 0 1 2] [--rates 5e-5 2e-5] [--control-steps 110]
+        --work DIR [--seeds 0 1 2] [--rates 5e-5 2e-5] [--control-steps 110] [--figure docs/figures/smollm2.svg]
 
 For each seed the recipe is trained, and its SFT then goes on from the checkpoint before RL, on the same demonstrations,
-for --control-steps steps, which should take as long as RL. The first seed tries each of --rates; the others take the
-one with the highest pass@1 on problems of ASDiv that neither side trains on (from the 1,901st on). All scores that are
-printed are those of SVAMP. A run that is there is resumed or not run again, so the script can be stopped at any time.
+for --control-steps steps, which should take as long as RL. The first seed tries each of --rates, the others the better
+one. The control is the model with the highest pass@1 on problems of ASDiv that neither side trains on (from the 1,901st
+on), and may be the one before these steps. All scores that are printed are those of SVAMP. A run that is there is
+resumed or not run again, so the script can be stopped at any time.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from demo import line_of
+
 from ansatz.track.jsonl import read_jsonl
+from ansatz.track.svg import Chart, Series, figure
 
 RECIPE = "smollm2_135m_word_problems_cpu"
-NUM_TRAINED, NUM_DEMONSTRATIONS = 1900, 600
+NUM_TRAINED = 1900
 SCORES = {"pass@1": "pass@1", "greedy": "greedy", "maj@k": "maj@8", "pass@k": "pass@8"}
 
 
@@ -33,7 +37,7 @@ def train(options: argparse.Namespace, name: str, settings: dict[str, Any]) -> P
         ["--resume", str(run)] if (run / "run.json").exists() else [RECIPE, "--out", str(options.work), "--name", name]
     )
     data = {
-        "data.sft.of": {"source": "jsonl", "path": str(options.asdiv), "limit": NUM_DEMONSTRATIONS},
+        "data.sft.of": {"source": "jsonl", "path": str(options.asdiv), "limit": NUM_TRAINED},
         "data.train": {"source": "jsonl", "split": "train", "path": str(options.asdiv), "limit": NUM_TRAINED},
     }
     given = {} if begin[0] == "--resume" else {**data, **settings}
@@ -76,6 +80,18 @@ def report(rows: dict[str, list[dict[str, Any]]]) -> None:
         print(f"RL - more SFT, {label}: {fmean(gains):+.1f}{error} points")
 
 
+def draw(runs: list[Path], rows: dict[str, list[dict[str, Any]]]) -> str:
+    """Return the figure: the scores of RL over its steps, and the control, dashed, over the same CPU time."""
+    lines = list[Series]()
+    for colour, (key, label) in enumerate({"pass@k": "pass@8", "greedy": "greedy", "pass@1": "pass@1"}.items()):
+        line = line_of(runs, key, label, colour=colour)
+        ends = fmean(row[key] for row in rows["after SFT"]), fmean(row[key] for row in rows["more SFT"])
+        points = list(zip((line.points[0][0], line.points[-1][0]), ends, strict=True))
+        lines += [line, Series(name=f"{label}, more SFT", points=points, dashed=True, colour=colour)]
+    title = "SmolLM2-135M on SVAMP: RL, and more SFT of the same time"
+    return figure(Chart(title=title, series=lines, x_label="step of RL", is_fraction=True, y_range=(0, 0.5)))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("model", "asdiv", "svamp", "work"):
@@ -83,20 +99,25 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--rates", nargs="+", default=["5e-5", "2e-5"])
     parser.add_argument("--control-steps", type=int, default=110)
+    parser.add_argument("--figure", type=Path)
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
     rows: dict[str, list[dict[str, Any]]] = {"after SFT": [], "RL": [], "more SFT": []}
-    rates = options.rates
+    rates, runs = options.rates, list[Path]()
     for seed in options.seeds:
         heldout = {"source": "jsonl", "split": "heldout", "path": str(options.svamp)}
         run = train(options, f"seed_{seed}", {"seed": seed, "model.path": str(options.model), "data.heldout": heldout})
         start = max((run / "sft" / "checkpoints").glob("step-*"))
         controls = {rate: control(options, seed, rate, start) for rate in rates}
         rates = [max(rates, key=lambda rate: rows_of(controls[rate], "sft")["asdiv"]["pass@1"])]
+        stages = [rows_of(controls[rates[0]], stage) for stage in ("model", "sft")]
+        runs.append(run)
         rows["after SFT"] += [rows_of(run, "sft")["heldout"]]
         rows["RL"] += [rows_of(run, "rl")["heldout"]]
-        rows["more SFT"] += [rows_of(controls[rates[0]], "sft")["svamp"]]
+        rows["more SFT"] += [max(stages, key=lambda of_set: of_set["asdiv"]["pass@1"])["svamp"]]
         report(rows)
+    if options.figure:
+        options.figure.write_text(draw(runs, rows), encoding="utf-8")
 
 
 if __name__ == "__main__":
