@@ -194,7 +194,7 @@ def test_an_unfinished_run_is_refused(ansatz, run, tmp_path):
     assert not (tmp_path / "model").exists()
 
 
-def test_what_is_not_a_run_or_not_an_empty_folder_is_refused(ansatz, run, tmp_path):
+def test_what_is_not_a_run_or_not_an_empty_folder_is_refused(ansatz, run, tmp_path, monkeypatch):
     code, _, err = ansatz("export", tmp_path, tmp_path / "model")
     assert (code, "is not a run folder (run.json is missing)" in err) == (2, True)
     (tmp_path / "full").mkdir()
@@ -202,6 +202,10 @@ def test_what_is_not_a_run_or_not_an_empty_folder_is_refused(ansatz, run, tmp_pa
     code, _, err = ansatz("export", run, tmp_path / "full")
     assert (code, "is not an empty folder" in err) == (2, True)
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["file"]
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    code, _, err = ansatz("export", run, ".")
+    assert (code, "is the current one" in err) == (2, True)
     (tmp_path / "link").symlink_to(run)
     for out in (run / "model-to-share", run / "rl" / ".." / "deep" / "model", tmp_path / "link" / "model-to-share"):
         code, _, err = ansatz("export", run, out)
@@ -300,6 +304,8 @@ def test_best_exports_the_checkpoint_with_the_best_held_out_score(ansatz, tmp_pa
     assert "checkpoint of step 2 of 4. It had the best score" in card
     assert ansatz("export", kept.parent, tmp_path / "chosen")[0] == 0
     assert "checkpoint of step 2 of 4.\n" in (tmp_path / "chosen" / "README.md").read_text()
+    code, _, err = ansatz("export", kept.parent, tmp_path / "none", "--best")
+    assert (code, f"--best chooses a checkpoint of {folder}" in err) == (2, True)
     path.write_text("")
     code, _, err = ansatz("export", folder, tmp_path / "none", "--best")
     assert code == 2
