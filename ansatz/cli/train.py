@@ -101,6 +101,8 @@ def train(
         from ansatz.loop.run_folder import resume_config
 
         config = resume_config(resume, overrides, trust_code=trusts)
+    elif allow_changes:
+        raise ConfigError("--allow-changes has no effect without --resume RUN. Leave it out.")
     elif recipe is None:
         raise ConfigError(
             "no recipe given; name one, such as tiny_arithmetic_think_cpu (see `ansatz recipes`), or --resume RUN."
