@@ -117,8 +117,7 @@ def train(
         say(f"{config.name}: loads PyTorch, checks recipe and data, and writes to {config.run_dir}", flush=True)
         check_bundles(steps, config, resume=resume is not None)
         with following(config.run_dir, track or []), _viewing(config.run_dir) if view else nullcontext():
-            options = {"resume": resume is not None, "fresh": fresh, "allow_changes": allow_changes}
-            _run(config, steps, **options)
+            _run(config, steps, resume=resume is not None, fresh=fresh, allow_changes=allow_changes)
 
 
 @contextmanager
