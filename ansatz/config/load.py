@@ -340,4 +340,4 @@ def _sentence(detail: ErrorDetails, recipe: type[Config] | None) -> str:
     if detail["type"] == "string_type" and isinstance(detail["input"], bool | int | float):
         return f"{name} = {detail['input']!r}: it should be a text, which YAML does not read here. Put it in quotes."
     message = detail["msg"].removeprefix("Input ").removeprefix("String ").removeprefix("Value error, ")
-    return f"{name} = {detail['input']!r}: it {message}."
+    return f"{name} = {detail['input']!r}: it {message.replace('valid tuple', 'list, such as [A, B]')}."
