@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -181,6 +182,16 @@ def test_the_model_card_of_a_checkpoint_leaves_out_the_stages_after_it(ansatz, r
     assert "(stages: sft), from" in card
     assert "| sft | 2 |" in card
     assert "| rl | 1 |" not in card
+
+
+def test_the_card_names_the_model_of_the_hub_that_the_run_began_with(ansatz, run, tmp_path):
+    """A run's recipe has the commit too, which the hub does not take there."""
+    copy = shutil.copytree(run, tmp_path / "copy")
+    recipe = yaml.safe_load((copy / "config.yaml").read_text())
+    recipe["model"] |= {"path": "Some/Model@0123abc", "toy": False}
+    (copy / "config.yaml").write_text(yaml.safe_dump(recipe))
+    assert ansatz("export", copy, tmp_path / "model", "--trust-code")[0] == 0
+    assert "\nbase_model: Some/Model\n---\n" in (tmp_path / "model" / "README.md").read_text()
 
 
 def test_an_unfinished_run_is_refused(ansatz, run, tmp_path):
