@@ -134,7 +134,7 @@ def check_required(function: Callable[..., Any], given: Collection[str], *, what
     """Raise ConfigError if a setting of the function has no default and is not given."""
     for key, parameter in settings_of(function).items():
         if parameter.default is inspect.Parameter.empty and key not in given:
-            raise ConfigError(f"{what} needs the setting {key!r}. Give it in the recipe.")
+            raise ConfigError(f"{what} needs the setting {key!r}, which has no default. Give it too.")
 
 
 def _typed(value: Any, parameter: inspect.Parameter, what: str) -> Any:

@@ -33,9 +33,11 @@ def check(
     from rich.table import Table
 
     from ansatz.certify.check import check_recipe
+    from ansatz.objectives.build import build_objective
     from ansatz.track.console import SafeConsole
 
-    table = Table(title=f"{config.name}: {config.algorithm.get('preset', 'grpo')}", title_justify="left")
+    objective = build_objective(config.algorithm, max_response_tokens=config.rollout.max_response_tokens)
+    table = Table(title=f"{config.name}: {objective.preset}", title_justify="left")
     for column in ("", "property", "measured", "limit", "how"):
         table.add_column(column)
     failed = 0

@@ -42,7 +42,7 @@ def compare(
         raise ConfigError(f"{paths[0]} alone: a comparison needs two. Give another run or evaluation too.")
     for path in paths:
         check_ordinary_files(path)
-    check_outputs([out], inputs=[file for path in paths for file in ([path] if path.is_file() else path.rglob("*"))])
+    check_outputs([out], inputs=paths)
     from ansatz.evaluate.comparisons import compare_sides
 
     found = compare_sides(paths, mode=mode, num_changed=num_changed)

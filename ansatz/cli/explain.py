@@ -66,7 +66,7 @@ def explain(
     memory_text, fits = memory_arithmetic(config, objective, hardware, run)
     by_part = full or memory is not None or run is not None
     parts = {
-        "Arithmetic of a step": step_arithmetic(config),
+        "Arithmetic of a step": arithmetic_of_stages(config),
         "Memory": memory_text if by_part else _without(PARTS, memory_text),
         "Objective": objectives_of_stages(config, full=full),
         **({"Recipe": dump(config).rstrip()} if full else {}),
@@ -157,9 +157,19 @@ def measured_memory(run: Path) -> str:
     return f"measured by {run.name}: {max(peaks) * 1e9 / 2**30:.2f} GiB peak (perf/peak_memory_gb)"
 
 
+def arithmetic_of_stages(config: Config) -> str:
+    """Return the arithmetic of each stage of RL, under its name if there are several."""
+    from ansatz.loop.stages.plan import planned_stages
+
+    stages = [entry for entry in planned_stages(config) if entry.stage.name == "rl"]
+    names = [f"Stage {entry.title}:\n" if len(stages) > 1 else "" for entry in stages]
+    texts = [f"{name}{step_arithmetic(entry.config)}" for name, entry in zip(names, stages, strict=True)]
+    return "\n\n".join(texts) or "The recipe has no stage of RL."
+
+
 def step_arithmetic(config: Config) -> str:
     """Return prompts x samples = rollouts, the largest number of tokens, optimizer steps; for a step and for the whole
-    run."""
+    stage."""
     rollout, train = config.rollout, config.train
     responses = rollout.rollouts_per_step * rollout.max_response_tokens
     prompts = rollout.prompts_per_step * rollout.max_prompt_tokens

@@ -48,8 +48,10 @@ def export(
         raise ConfigError(
             f"{str(given)!r} is not a checkpoint. Give {run}, or a folder STAGE/checkpoints/step-N of it."
         )
-    if out.exists() and (not out.is_dir() or list_folder(out)):
-        raise ConfigError(f"{str(out)!r} exists and is not an empty folder. Choose another folder to write.")
+    if best and given != run:
+        raise ConfigError(f"--best chooses a checkpoint of {run}, and {given} is one. Leave one of the two out.")
+    if out.exists() and (not out.is_dir() or list_folder(out) or out.samefile(".")):  # which it would replace
+        raise ConfigError(f"{str(out)!r} is not an empty folder, or is the current one. Choose another folder.")
     if out.resolve().is_relative_to(run.resolve()):
         raise ConfigError(f"{str(out)!r} lies in the run folder, to which nothing is added. Choose a folder elsewhere.")
     config = load_run(run, trust_code=trust_code or None)
@@ -70,8 +72,8 @@ def export(
     write_generation_config(draft, config)
     write_chat_template(draft, config.data.template)
     copy_card(run, draft)
-    recipe, is_best = _with_own_files(config, draft), best and given == run
-    write_card(draft, run, recipe, checkpoint=model.absolute(), template=config.data.template, is_best=is_best)
+    recipe, template = _with_own_files(config, draft), config.data.template
+    write_card(draft, run, recipe, checkpoint=model.absolute(), template=template, is_best=best)
     rename(draft, out)
     part = read_object(out / "config.json", error=ModelError, advice="Export it again.").get(TEXT_PART_OF)
     say(f"Model: {out}" + (f" (the text part of a {part} model, without the weights for images)" if part else ""))

@@ -110,7 +110,7 @@ def select(
     from ansatz.data.hygiene.select import selection_counts
     from ansatz.evaluate.selection import read_responses, taught_rows
 
-    check_outputs([out], inputs=[responses, *responses.glob("*")], reports=True)
+    check_outputs([out], inputs=[responses], reports=True)
     stored = read_responses(responses, question_key=question_key, count_tokens=_counter(tokenizer))
     if (selection.drop_longer_than or selection.pick == "shortest") and not all(response.tokens for response in stored):
         raise ConfigError(

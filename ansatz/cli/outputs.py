@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from glob import glob, has_magic
 from pathlib import Path
 
@@ -13,11 +13,12 @@ from ansatz.errors import ConfigError
 def check_outputs(
     outputs: Sequence[Path | None], *, inputs: Sequence[Path] = (), reports: bool = False, own: str = ""
 ) -> None:
-    """Raise ConfigError if a file to write is a folder, cannot be written, is an input under whatever name, or lies in
-    the folder of a run.
+    """Raise ConfigError if a file to write is a folder, cannot be written, is an input or another output under whatever
+    name, or lies in the folder of a run.
 
-    Outputs that are None are not written. inputs can be patterns such as "part-*.jsonl". reports: a report is written
-    next to each output. own: the file of a run that the verb itself writes.
+    Outputs that are None are not written. inputs can be folders, with all files in them, and patterns such as
+    "part-*.jsonl". reports: a report is written next to each output. own: the file of a run that the verb itself
+    writes.
     """
     from ansatz.data.hygiene.report import report_path
 
@@ -25,7 +26,8 @@ def check_outputs(
     for out in files:
         if not out.name:
             raise ConfigError(f"{str(out)!r} is a folder, expected the name of a file to write.")
-    for out in files + [report_path(out) for out in files if reports]:
+    written = files + [report_path(out) for out in files if reports]
+    for out in written:
         try:
             if out.exists() and any(_is_same(out, file) for file in _files(inputs)):
                 raise ConfigError(f"{out} is both read and written. Choose another name for the output.")
@@ -34,17 +36,15 @@ def check_outputs(
             problem = str(error)
         if problem:
             raise ConfigError(f"{str(out)[:200]!r} cannot be written: {problem}. Choose another name for the output.")
+    if len(set(map(os.path.realpath, written))) < len(written):
+        raise ConfigError(f"two outputs, or their reports, would be the file {files[0]}. Choose different names.")
 
 
-def _files(inputs: Sequence[Path]) -> list[Path]:
-    """Return the inputs, with patterns replaced by the files that match."""
-    return [
-        file
-        for path in inputs
-        for file in (
-            map(Path, glob(str(path), recursive=True)) if has_magic(str(path)) and not path.exists() else [path]
-        )
-    ]
+def _files(inputs: Sequence[Path]) -> Iterator[Path]:
+    """Yield the inputs, with the files that match instead of a pattern, and with those in a folder."""
+    for path in inputs:
+        is_pattern = has_magic(str(path)) and not path.exists()
+        yield from map(Path, glob(str(path), recursive=True)) if is_pattern else (path, *path.rglob("*"))
 
 
 def _is_same(out: Path, file: Path) -> bool:

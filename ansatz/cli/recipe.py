@@ -93,7 +93,7 @@ def check_assignments(command: Any, words: Sequence[str]) -> None:
     """Raise ConfigError for a word such as `train.lr=3e-4`, as other programs take it, with the option to write
     instead."""
     parameters = [parameter for parameter in command.params if parameter.param_type_name == "option"]
-    flags = {name for parameter in parameters if parameter.is_flag for name in parameter.opts}
+    flags = {name for each in parameters if each.is_flag for name in (*each.opts, *each.secondary_opts)}
     options = {name for parameter in parameters for name in parameter.opts}
     for before, word in pairwise(["", *words]):
         match = _ASSIGNMENT.fullmatch(word)
@@ -106,7 +106,8 @@ def check_assignments(command: Any, words: Sequence[str]) -> None:
                 continue
             check_section(key)
             option = f"--{key}"
-        raise ConfigError(f"{word}: options begin with two hyphens. Write {option} {value or 'VALUE'}.")
+        setting = ", which takes no value" if option in flags else f" {value or 'VALUE'}"
+        raise ConfigError(f"{word}: options begin with two hyphens. Write {option}{setting}.")
 
 
 def note(sentence: str) -> None:

@@ -43,10 +43,11 @@ def repeat(
     restrict_instructions(config.model.dtype)
     span = None
     if steps:
-        if (match := _STEPS.fullmatch(steps)) is None or (match[3] and not 1 <= int(match[2]) <= int(match[3])):
+        match = _STEPS.fullmatch(steps)
+        if match is None or not 1 <= int(match[2]) <= int(match[3] or match[2]):
             raise ConfigError(f"--steps {steps!r:.40}: expected A:B, such as 1:4 or sft/1:20, with 1 <= A <= B.")
         stage = match[1] or next(reversed(read.stages), "")
-        span = Span(stage=stage, first=max(1, int(match[2])), last=int(match[3]) if match[3] else None)
+        span = Span(stage=stage, first=int(match[2]), last=int(match[3]) if match[3] else None)
     say(f"{card}: the chain {read.chain}, made with Ansatz {read.ansatz}; repeated in {config.run_dir}", flush=True)
     if read.changes:
         say(read.changes, flush=True)

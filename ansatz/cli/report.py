@@ -75,7 +75,7 @@ def _write_responses(run: Path, where: str, limit: int, out: Path | None) -> Pat
     from ansatz.track.report_of_runs import default_path
 
     path = out or default_path([Path(f"{run.resolve().name}-responses")])
-    check_outputs([path], inputs=list(run.rglob("*")))
+    check_outputs([path], inputs=[run])
     _, chosen = select_responses(run, where)
     write_page(path, chosen[:limit], run, where, total=len(chosen))
     return path
@@ -87,7 +87,7 @@ def _write_report_of_runs(runs: Sequence[Path], out: Path | None) -> Path:
     from ansatz.track.runs import read_pipeline
 
     path = out or default_path(runs)
-    check_outputs([path], inputs=[file for run in runs for file in run.rglob("*")])
+    check_outputs([path], inputs=runs)
     read = [read_pipeline(run) for run in runs]
     write_text(path, fill("compare.html", **describe_runs(read, run_names(read), comparisons=compare_runs(runs))))
     return path

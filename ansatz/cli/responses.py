@@ -116,6 +116,7 @@ def _settings(
     template = opened.template if isinstance(opened.template, str) else opened.template.model_dump()
     templates = [template, *(prompt.problem.template for prompt in prompts)]
     files = file_digests({"template": templates, "rewards": about.get("rewards"), "environment": opened.environment})
+    begin_in_thoughts = all(prompt.text.rstrip().endswith(THOUGHT_START) for prompt in prompts)
     return {
         **about,
         "num_problems": len(prompts),
@@ -126,7 +127,7 @@ def _settings(
         "seed": sampling.seed,
         "batch": sampling.batch,
         **opened.settings(),
-        **({"opening": THOUGHT_START} if _opens_thoughts(prompts) else {}),
+        **({"opening": THOUGHT_START} if begin_in_thoughts else {}),
         **({"min_thinking_budget": least, "wait": sampling.wait} if (least := sampling.min_thinking_budget) else {}),
         **({"files": files} if files else {}),
     }
@@ -183,11 +184,6 @@ def _check_budget(thinking_budget: int, limit: int, closing_tokens: int) -> None
             f"a thinking budget of {thinking_budget} and the {closing_tokens} tokens of --closing leave no room "
             f"for an answer within --max-response-tokens {limit}. Lower the budget or raise the limit."
         )
-
-
-def _opens_thoughts(prompts: Sequence[Prompt]) -> bool:
-    """Return whether every prompt ends in <think>, so that responses begin within a thought."""
-    return all(prompt.text.rstrip().endswith(THOUGHT_START) for prompt in prompts)
 
 
 def model_digest(model: Path) -> str:

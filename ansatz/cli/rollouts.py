@@ -48,7 +48,8 @@ def rollouts(
     from ansatz.cli.outputs import check_outputs
     from ansatz.track.notes import read_notes
 
-    check_outputs([csv_out, jsonl_out, html_out])
+    files = [csv_out, jsonl_out, html_out]
+    check_outputs(files, inputs=[run])
     notes = read_notes(run)
     for notice in notes.notices:
         say(notice, file=sys.stderr)
@@ -65,9 +66,9 @@ def rollouts(
     if as_verifier_cases:
         _print_cases(run, chosen, notes.by_rollout)
         return
-    if not any((csv_out, jsonl_out, html_out)):
+    if is_shown := not any(files):
         _print(chosen[:limit])
-    say(f"{len(chosen)} of {len(rows)} responses" + (f", {limit} shown" if len(chosen) > limit else ""))
+    say(f"{len(chosen)} of {len(rows)} responses" + (f", {limit} shown" if is_shown and len(chosen) > limit else ""))
 
 
 def select_responses(

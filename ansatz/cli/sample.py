@@ -34,11 +34,12 @@ def sample(
     The same command resumes an interrupted run and ends with the same bytes. `ansatz data select OUT` then chooses the
     responses to teach.
     """
+    from ansatz.data.files import name_of_file
     from ansatz.evaluate.response_store import ResponseStore
 
     problems = [problem for _, problem in rows_of(data, fields)]
     for model, name in zip(models, model_names(models, trust_code=sampling.trust_code), strict=True):
-        default = Path("samples") / name / data.name.partition(".")[0]
+        default = Path("samples") / name / name_of_file(data)
         folder = ResponseStore(default if out is None else out if len(models) == 1 else out / name)
         sample_into(folder, model, problems, sampling, source=str(data))
         say(summary(folder))

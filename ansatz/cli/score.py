@@ -83,7 +83,7 @@ def default_out(files: Sequence[Path]) -> Path:
 
 def score_file(
     files: Sequence[Path],
-    out: Path | None,
+    out: Path,
     *,
     gold_key: str | None = None,
     answer_from: str = "auto",
@@ -91,8 +91,8 @@ def score_file(
     mode: str = "strict",
     workers: int = 1,
 ) -> Counter[str]:
-    """Write one row per response to `out` (FILE.scored.jsonl if None), which is replaced at once: the fields of its
-    row, the text as `response`, and the `verdict` with the gold answer. A list of responses becomes several rows.
+    """Write one row per response to `out`, which is replaced at once: the fields of its row, the text as `response`,
+    and the `verdict` with the gold answer. A list of responses becomes several rows.
 
     Return the number of verdicts by reason. Raise DataError for a file or row that cannot be read, ConfigError for an
     unknown mode, a gold answer that comes from the response itself, or a file that cannot be written.
@@ -111,7 +111,6 @@ def score_file(
     settings = RowSettings(answer_key=gold_key, answer_from=answer_from)
     paths = problem_files(files, expected=f"a {', '.join(FORMATS)} file with responses")
     opened = [open_rows(path) for path in paths]
-    out = out or default_out(paths)
     check_outputs([out], inputs=files)
     counts: Counter[str] = Counter()
     with closing(WorkerPool(ALGEBRA_TARGET, workers=workers)) as pool, replacing(out) as written:

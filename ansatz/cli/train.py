@@ -15,6 +15,7 @@ import typer
 
 from ansatz import process
 from ansatz.cli.recipe import Overlays, TrustCode, note
+from ansatz.cli.view import viewing
 from ansatz.config import load_recipe
 from ansatz.config.schema import Config
 from ansatz.errors import ClusterLost, ConfigError, DataError, RunInterrupted
@@ -101,6 +102,8 @@ def train(
         from ansatz.loop.run_folder import resume_config
 
         config = resume_config(resume, overrides, trust_code=trusts)
+    elif allow_changes:
+        raise ConfigError("--allow-changes has no effect without --resume RUN. Leave it out.")
     elif recipe is None:
         raise ConfigError(
             "no recipe given; name one, such as tiny_arithmetic_think_cpu (see `ansatz recipes`), or --resume RUN."
@@ -114,18 +117,10 @@ def train(
         # At once: to import PyTorch and transformers takes seconds, and to look at the data too.
         say(f"{config.name}: loads PyTorch, checks recipe and data, and writes to {config.run_dir}", flush=True)
         check_bundles(steps, config, resume=resume is not None)
-        with following(config.run_dir, track or []), _viewing(config.run_dir) if view else nullcontext():
-            options = {"resume": resume is not None, "fresh": fresh, "allow_changes": allow_changes}
-            _run(config, steps, **options)
-
-
-@contextmanager
-def _viewing(run: Path) -> Iterator[None]:
-    from ansatz.cli.view import viewing
-
-    with viewing(run) as address:
-        say(f"To look at the run while it trains: {address}", flush=True)
-        yield
+        with following(config.run_dir, track or []), viewing(config.run_dir) if view else nullcontext() as address:
+            if address is not None:
+                say(f"To look at the run while it trains: {address}", flush=True)
+            _run(config, steps, resume=resume is not None, fresh=fresh, allow_changes=allow_changes)
 
 
 @contextmanager

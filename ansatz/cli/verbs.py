@@ -36,11 +36,9 @@ class Verbs(TyperGroup):
         name, command, rest = super().resolve_command(ctx, args)
         if name is None or command is None:  # while a command line is completed
             return name, command, rest
-        if ctx.resilient_parsing:
-            return name, load_verb(name), rest
         loaded = load_verb(name)
         inner = loaded.commands.get(rest[0]) if rest and isinstance(loaded, TyperGroup) else loaded
-        if inner is not None:
+        if inner is not None and not ctx.resilient_parsing:
             check_assignments(inner, rest)
         return name, loaded, rest
 

@@ -43,8 +43,9 @@ def view(
     --notes-in-run, and nothing leaves the machine. From another machine: ssh -L 7790:localhost:7790 HOST, then open the
     printed address.
     """
-    if demo and folders:
-        raise ConfigError(f"--demo shows made-up runs alone; leave out {folders[0]}.")
+    if demo and (folders or asks_models):
+        left_out = folders[0] if folders else "--try, since they have no checkpoints"
+        raise ConfigError(f"--demo shows made-up runs alone; leave out {left_out}.")
     folders = folders or [Path("runs")]
     for folder in folders if not demo else []:
         if not folder.is_dir():

@@ -57,16 +57,17 @@ REMOVED: dict[str, tuple[Any, str]] = {
 class _Loader(yaml.SafeLoader):
     """SafeLoader that reads floats as YAML 1.2 does and refuses duplicate keys."""
 
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Check the keys as they are written: later, a mapping also has those that it merges (<<)."""
+        node, seen = super().compose_mapping_node(anchor), set[str]()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                at = key.start_mark.line + 1
+                raise ConfigError(f"duplicate key {key.value!r} (second occurrence on line {at}). Remove one of them.")
+            seen.add(key.value)
+        return node
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    line = key.start_mark.line + 1
-                    raise ConfigError(
-                        f"duplicate key {key.value!r} (second occurrence on line {line}). Remove one of them."
-                    )
-                seen.add(key.value)
         values = super().construct_mapping(node, deep)
         for key in values:
             if not isinstance(key, str):
@@ -339,4 +340,4 @@ def _sentence(detail: ErrorDetails, recipe: type[Config] | None) -> str:
     if detail["type"] == "string_type" and isinstance(detail["input"], bool | int | float):
         return f"{name} = {detail['input']!r}: it should be a text, which YAML does not read here. Put it in quotes."
     message = detail["msg"].removeprefix("Input ").removeprefix("String ").removeprefix("Value error, ")
-    return f"{name} = {detail['input']!r}: it {message}."
+    return f"{name} = {detail['input']!r}: it {message.replace('valid tuple', 'list, such as [A, B]')}."

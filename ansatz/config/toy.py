@@ -41,8 +41,8 @@ def toy_layer(config: Config) -> dict[str, Any]:
         if section == "rollout" and has_demonstrations:  # they must fit
             over.pop("max_response_tokens", None)
         if section == "evaluate":  # an option that follows rollout gets the cap of rollout
-            rollout = values["rollout"]
-            over = {key: cap for key, cap in over.items() if not _follows(key, values["evaluate"], rollout)}
+            follows = {key for key in EvaluateSection.AS_ROLLOUT if values[section][key] == values["rollout"][key]}
+            over = {key: cap for key, cap in over.items() if key not in follows}
         if over:
             layer[section] = over
     for stage in config.declarations:
@@ -99,11 +99,6 @@ def _generator(config: Config) -> dict[str, Any]:
     if "countdown" in config.rewards:
         return {"source": "countdown", "max_level": 2}
     return {"source": "word_problems", "wording": "plain", "max_steps": 3, "max_value": 50}
-
-
-def _follows(key: str, evaluate: Mapping[str, Any], rollout: Mapping[str, Any]) -> bool:
-    """Tell whether an option of evaluation is as in `rollout`."""
-    return key in EvaluateSection.AS_ROLLOUT and evaluate[key] == rollout[key]
 
 
 def _of_stage(stage: StageDeclaration, settings: Any) -> dict[str, Any]:

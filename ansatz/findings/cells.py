@@ -143,7 +143,7 @@ class Cells:
     def _number(self, key: str) -> int:
         value = self._flat.get(key, 0)
         if not isinstance(value, int):
-            raise ConfigError(f"blocks.vary has {key}, whose value is {value!r}; expected a key with a whole number.")
+            raise ConfigError(f"{key} = {value!r}: expected a whole number, to which blocks.vary or {key}+ adds.")
         return value
 
 

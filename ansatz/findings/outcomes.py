@@ -20,7 +20,7 @@ from ansatz.config.load import parse_yaml
 from ansatz.data.store import read_problems
 from ansatz.errors import DataError
 from ansatz.evaluate.estimators import pass_at_k_exactly
-from ansatz.registry import Registry
+from ansatz.registry import Registry, check_required
 from ansatz.track.base import EVALUATION_NUMBERS, EXACT
 from ansatz.track.jsonl import Row, read_jsonl
 from ansatz.track.rollout_rows import SOLUTION_LOGPS, read_responses
@@ -85,7 +85,8 @@ def sampled_pass(run: PipelineRun, *, step: int | None = None) -> float | None:
 @outcomes.register()
 def gain_by_level(run: PipelineRun, *, level: str, number: str = EXACT) -> float | None:
     """Return by how much a number of the evaluations has risen on the problems of a level."""
-    values = [float(by[level][number]) for _, row in _evaluations(run) if level in (by := row.get("by_level", {}))]
+    found = [row.get("by_level", {}).get(level, {}).get(number) for _, row in _evaluations(run)]
+    values = [float(value) for value in found if value is not None]
     return values[-1] - values[0] if values else None
 
 
@@ -174,8 +175,12 @@ def lucky_answers(run: PipelineRun, *, step: int | None = None) -> float | None:
 
 
 def bind_outcome(settings: Mapping[str, Any]) -> Outcome:
-    """Return the function of {name: NAME, SETTING: VALUE, ...}. Raise ConfigError for an unknown name or setting."""
-    return outcomes.bind(settings.get("name"), {key: value for key, value in settings.items() if key != "name"})
+    """Return the function of {name: NAME, SETTING: VALUE, ...}. Raise ConfigError for an unknown name or setting, and
+    for a missing one."""
+    name, given = settings.get("name"), {key: value for key, value in settings.items() if key != "name"}
+    bound = outcomes.bind(name, given)
+    check_required(outcomes.get(name), given, what=f"outcome {name!r}")
+    return bound
 
 
 def bind_guard(name: str) -> Outcome:

@@ -203,7 +203,7 @@ class SweepFile(Section):
 
     @property
     def control(self) -> str:
-        """The arm that the guards look at: the second of the first rule's difference; otherwise the first arm."""
+        """The arm that the guards look at: the last of the first rule's difference; otherwise the first arm."""
         sides = self.rule[0].difference if self.rule else ()
         last = sides[-1] if sides else ""
         return last if isinstance(last, str) and last else next(iter(self.all_arms))

@@ -90,8 +90,8 @@ def read_done(folder: Path) -> dict[str, Any] | None:
         steps = done.get("steps")
         if steps is not None and type(steps) is not int:
             raise ValueError(f"steps = {steps!r:.60}")
-        output = folder / str(done["output"])
-        if not output.exists() or ".." in output.parts or folder not in (output, *output.parents):
+        output = folder / (name := str(done["output"]))
+        if not output.exists() or ".." in Path(name).parts or folder not in (output, *output.parents):
             raise ValueError(f"output = {done['output']!r:.60}, which does not exist in this folder")
         check_no_links(output)
         return {"output": str(done["output"]), "seconds": float(done["seconds"]), "steps": steps}

@@ -117,12 +117,9 @@ def repeat_run(card: Card, config: Config, comparison: Comparison, *, console: C
     Raise ConfigError if the card lacks a step of the span, and RunInterrupted if a signal ends the run.
     """
     span = comparison.span
-    newest = 0 if span is None else max(card.steps_of(span.stage), default=0)
-    if span is not None and (span.last or span.first) > newest:
-        raise ConfigError(
-            f"--steps: the card has no step {span.last or span.first} of the stage {span.stage!r}. It has "
-            f"{', '.join(_list_steps(card))}."
-        )
+    if span is not None and (last := span.last or span.first) > max(card.steps_of(span.stage), default=0):
+        known = ", ".join(_list_steps(card)) or "no steps"
+        raise ConfigError(f"--steps: the card has no step {last} of the stage {span.stage!r}. It has {known}.")
     try:
         with listening(comparison.observe):
             run_pipeline(config, console=console, fresh=fresh)

@@ -24,13 +24,14 @@ _PART: dict[str, Any] = {  # the type of a field, and ... if every row has the f
 }
 
 
-def _rows_with(**fields: Any) -> TypeAdapter[Any]:
+def rows_with(**fields: Any) -> TypeAdapter[Any]:
+    """Return the check of rows that have these fields, among others. fields: type and default, or ... without one."""
     return TypeAdapter(create_model("Row", **fields))
 
 
-_STEP_ROW = _rows_with(step=(_Step, ...))
-_METRICS_ROW = _rows_with(step=(_Step, ...), seconds=(_Number, ...))
-_EVENT_ROW = _rows_with(step=(_Step, ...), kind=(str, ...), text=(str, ...))
+_STEP_ROW = rows_with(step=(_Step, ...))
+_METRICS_ROW = rows_with(step=(_Step, ...), seconds=(_Number, ...))
+_EVENT_ROW = rows_with(step=(_Step, ...), kind=(str, ...), text=(str, ...))
 _NUMBERS = TypeAdapter(dict[str, _Number])
 _EVALUATION: dict[str, Any] = {
     **_PART,
@@ -42,7 +43,7 @@ _EVALUATION: dict[str, Any] = {
     "split": (str, ...),
     "best_by": (str, None),
 }
-_EVALUATION_ROW = _rows_with(**_EVALUATION)
+_EVALUATION_ROW = rows_with(**_EVALUATION)
 
 
 def read_metrics(path: Path) -> list[Row]:
@@ -69,8 +70,8 @@ def metrics_rows(rows: list[Row], path: Path) -> list[Row]:
     """Return the rows of metrics.jsonl. Raise DataError unless each is a step with finite numbers, and the steps
     rise."""
     for number, row in enumerate(rows, start=1):
-        _check(_METRICS_ROW, row, f"{path}, line {number}")
-        _check(_NUMBERS, row, f"{path}, line {number}")
+        check_row(_METRICS_ROW, row, f"{path}, line {number}")
+        check_row(_NUMBERS, row, f"{path}, line {number}")
     for number, (before, row) in enumerate(pairwise(rows), start=2):
         if row["step"] <= before["step"]:
             raise DataError(
@@ -85,7 +86,7 @@ def evaluation_rows(rows: Any, path: Path) -> list[Row]:
     if not isinstance(rows, list):
         raise DataError(f"{path}: evaluations is {rows!r:.60}, expected a list. Restore the file.")
     for number, row in enumerate(cast("list[Row]", rows), start=1):
-        _check(_EVALUATION_ROW, row, f"{path}, evaluation {number}")
+        check_row(_EVALUATION_ROW, row, f"{path}, evaluation {number}")
         if row.get("best_by", "") not in ("", *row.get("by_source", {})):
             raise _wrong(f"{path}, evaluation {number}", "best_by", row["best_by"])
     return cast("list[Row]", rows)
@@ -94,11 +95,12 @@ def evaluation_rows(rows: Any, path: Path) -> list[Row]:
 def _read(kind: TypeAdapter[Any], path: Path) -> list[Row]:
     rows = read_jsonl(path)
     for number, row in enumerate(rows, start=1):
-        _check(kind, row, f"{path}, line {number}")
+        check_row(kind, row, f"{path}, line {number}")
     return rows
 
 
-def _check(kind: TypeAdapter[Any], row: Row, place: str) -> None:
+def check_row(kind: TypeAdapter[Any], row: Row, place: str) -> None:
+    """Raise DataError, which begins with the place, for a row that is not of this kind."""
     try:
         kind.validate_python(row)
     except ValidationError as error:

@@ -309,7 +309,7 @@ def results_table(evaluations: Sequence[Evaluation]) -> Group:
     heads = ("step", "pass@1 [95 % interval]", "greedy", f"pass@{k}", f"maj@{k}", "length", "truncated")
     overall = _table("Held-out problems, %", heads)
     for row in evaluations:
-        low, high = row["pass@1_interval"] or (None, None)
+        low, high = row.get("pass@1_interval") or (None, None)
         overall.add_row(
             Text(str(row["stage"])),
             str(row["step"]),

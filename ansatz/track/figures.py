@@ -171,7 +171,7 @@ def _series(
     return Series(
         name=legend,
         points=[(x, float(row[name])) for x, row in measured],
-        band=[(x, *row[f"{name}_interval"]) for x, row in measured] if band else (),
+        band=[(x, *ends) for x, row in measured if (ends := row.get(f"{name}_interval"))] if band else (),
         labels=[f"{row['stage']}, step {row['step']}" for _, row in measured],
         dashed=dashed,
         dots=dots,

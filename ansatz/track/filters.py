@@ -224,17 +224,16 @@ class _Parser:
         name = self._pop("a field") if absolute else token
         if absolute:
             self._expect(")")
-        following = self._next()
+        following, is_field = self._next(), name.text in self.fields or name.text.startswith(PARTS)
         compares = following is not None and (
-            following.text in (*COMPARISONS, "~", "in", "IN")
-            or (following.kind == "number" and name.text in self.fields)
+            following.text in (*COMPARISONS, "~", "in", "IN") or (following.kind == "number" and is_field)
         )
         if absolute or compares:
             return self._compare(self.check(name.text, name.at), name, absolute)
-        if token.text in self.fields:
-            if self.fields[token.text] == "flag":
+        if is_field:
+            if (kind := self.kind(self.check(token.text, token.at))) == "flag":
                 return Flag(token.text)
-            raise self._error(token, f"{token.text} is a {self.fields[token.text]}; expected a comparison after it")
+            raise self._error(token, f"{token.text} is a {kind}; expected a comparison after it")
         if near := get_close_matches(token.text, list(self.fields), n=1, cutoff=0.75):
             raise FilterError(self.text, token.at, self._describe_unknown(token.text, near))
         return Contains(token.text)
@@ -262,6 +261,8 @@ class _Parser:
             while self._take(","):
                 values.append(self._read_plain(kind))
             self._expect(")")
+            if absolute:
+                return Either(tuple(Compare(field, "=", value, absolute) for value in values))
             return Within(field, tuple(values))
         if sign.text == "~":
             return self._pattern(field, kind)

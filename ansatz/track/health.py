@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from statistics import fmean
 
 from pydantic import ValidationError
@@ -39,9 +40,12 @@ def section_of(config_text: str) -> WatchdogSection:
 
 
 def checks_of(run: PipelineRun) -> dict[str, list[HealthCheck]]:
-    """Return the checks of each stage that has logged a step, by its name."""
-    section = section_of(run.config_text)
-    return {stage.name: health_checks(stage, section) for stage in run.stages if stage.metrics}
+    """Return the checks of each stage that has logged a step, by its name. A stage can have rules of its own."""
+    return {
+        stage.name: health_checks(stage, section_of(stage.config_text or run.config_text))
+        for stage in run.stages
+        if stage.metrics
+    }
 
 
 def health_checks(stage: StageRun, section: WatchdogSection) -> list[HealthCheck]:
@@ -78,8 +82,10 @@ def _check(rule: Rule, curve: Sequence[tuple[float, float]], findings: Sequence[
     alarms = [finding for finding in findings if not finding.is_over]
     if rule.window == 1:
         fine = not alarms
-        step, worst = max(curve, key=lambda point: point[1] if rule.condition != "below" else -point[1])
-        text = f"at most {worst:.4g} (step {step}; alarm: {rule.description()})." if worst else "none."
+        falls = rule.condition in ("below", "falls_by", "falls_to")
+        step, worst = (min if falls else max)(curve, key=itemgetter(1))
+        least = f"at {'least' if falls else 'most'} {worst:.4g} (step {step}; alarm: {rule.description()})."
+        text = least if worst or falls else "none."
     else:
         fine = not findings or findings[-1].is_over
         values = [value for _, value in curve]

@@ -10,10 +10,10 @@ A rollback takes effect when its record is written. The files of the stage then 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import get_type_hints
 
 from ansatz.errors import CheckpointError
 from ansatz.files import write_text
@@ -55,21 +55,11 @@ def read_rollbacks(folder: Path) -> tuple[Rollback, ...]:
     if not path.is_file():
         return ()
     advice = "Restore the file from a backup, or start the stage anew by removing its folder."
-    content = read_object(path, error=CheckpointError, advice=advice)
+    content, kinds = read_object(path, error=CheckpointError, advice=advice), get_type_hints(Rollback)
     try:
-        return tuple(_rollback(row) for row in content["rollbacks"])
+        return tuple(Rollback(**{key: kind(row[key]) for key, kind in kinds.items()}) for row in content["rollbacks"])
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged ({type(error).__name__}: {error}). {advice}") from error
-
-
-def _rollback(row: Mapping[str, Any]) -> Rollback:
-    return Rollback(
-        from_step=int(row["from_step"]),
-        to_step=int(row["to_step"]),
-        rule=str(row["rule"]),
-        lr_scale=float(row["lr_scale"]),
-        attempts=int(row["attempts"]),
-    )
 
 
 def write_rollbacks(folder: Path, rollbacks: Sequence[Rollback]) -> None:

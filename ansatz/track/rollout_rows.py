@@ -29,10 +29,13 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from statistics import pstdev
-from typing import Any
+from typing import Annotated
+
+from pydantic import Strict, StrictBool, StrictFloat, StrictInt, StrictStr
 
 from ansatz.errors import DataError
 from ansatz.ngrams import repeated_frac
+from ansatz.track.checked_rows import check_row, rows_with
 from ansatz.track.jsonl import Row, read_jsonl
 from ansatz.track.rollouts import without_folders
 from ansatz.track.token_file import TokenFacts
@@ -159,26 +162,17 @@ def read_responses(path: Path) -> list[StoredResponse]:
     return [_response(row, f"{path}, line {number}") for number, row in enumerate(read_jsonl(path), start=1)]
 
 
-_KINDS: Mapping[str, tuple[type, ...]] = {
-    "problem": (str,),
-    "sample": (int,),
-    "seed": (int,),
-    "noise_step": (int,),
-    "temperature": (int, float),
-    "correct": (bool,),
-    "reason": (str,),
-    "extracted": (str, type(None)),
-    "tokens": (int,),
-    "finish": (str,),
-    "text": (str,),
-}
+_RESPONSE_ROW = rows_with(
+    **dict.fromkeys(("problem", "reason", "finish", "text"), (StrictStr, ...)),
+    **dict.fromkeys(("sample", "seed", "noise_step", "tokens"), (StrictInt, ...)),
+    temperature=(StrictFloat, ...),
+    correct=(StrictBool, ...),
+    extracted=(Annotated[str | None, Strict()], ...),
+)
 
 
-def _response(row: Mapping[str, Any], place: str) -> StoredResponse:
-    for key, kinds in _KINDS.items():
-        value = row.get(key, "missing")
-        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            raise DataError(f"{place}: {key!r} is {value!r:.60}, which no run writes. Restore the file, or remove it.")
+def _response(row: Row, place: str) -> StoredResponse:
+    check_row(_RESPONSE_ROW, row, place)
     try:
         stage = str(row.get("grader_stage") or "")
         verdict = Verdict(correct=row["correct"], reason=Reason(row["reason"]), extracted=row["extracted"], stage=stage)

@@ -34,6 +34,10 @@ class StageRun:
     events: tuple[Event, ...] = ()
 
     @property
+    def config_text(self) -> str:
+        return _text(self.folder / "config.yaml")
+
+    @property
     def last_step(self) -> int:
         """Return the last step with metrics or an evaluation; 0 for a stage without steps."""
         return max((int(row["step"]) for row in (*self.metrics, *self.evaluations)), default=0)
@@ -42,9 +46,7 @@ class StageRun:
     def total_steps(self) -> int:
         """Return the steps that the stage's recipe asks for; 0 if that depends on its data."""
         kind = re.sub(r"_\d+$", "", self.name)
-        recipe = re.search(
-            rf"^{'train' if kind == 'rl' else kind}:\n((?:  .*\n)*)", _text(self.folder / "config.yaml"), re.M
-        )
+        recipe = re.search(rf"^{'train' if kind == 'rl' else kind}:\n((?:  .*\n)*)", self.config_text, re.M)
         asked = dict(re.findall(r"^  (steps|epochs): (\d+)$", recipe[1], re.M)) if recipe else {}
         return int(asked.get("steps", 0)) if kind == "rl" or asked.get("epochs", "0") == "0" else 0
 

@@ -194,14 +194,12 @@ class _Box:
         for series in self.series:
             labels = series.labels or [f"{self.chart.x_label} {axis_number(x)}".strip() for x, _ in series.points]
             kept = thin(list(zip(series.points, labels, strict=True)), value=lambda item: item[0][1])
-            points = [[round(self.x(x), 1), text, self._write_exact(y)] for (x, y), text in kept]
+            scale, exact = (100, "{:.1f} %") if self.chart.is_fraction else (1, "{:.4g}")
+            points = [[round(self.x(x), 1), text, exact.format(scale * y)] for (x, y), text in kept]
             lines.append([series.name, points])
         return json.dumps(
             {"top": round(self.top, 1), "bottom": round(self.bottom, 1), "series": lines}, separators=(",", ":")
         )
-
-    def _write_exact(self, value: float) -> str:
-        return f"{100 * value:.1f} %" if self.chart.is_fraction else f"{value:.4g}"
 
 
 def _line(box: _Box, series: Series, colour: int) -> str:
@@ -294,12 +292,11 @@ def running_mean(points: Sequence[Point]) -> list[Point]:
     return out
 
 
-def thin(items: Sequence[Item], *, value: Callable[[Item], float], limit: int = MAX_POINTS) -> Sequence[Item]:
-    """Return at most `limit` items in order: the smallest and the largest of limit / 2 equal parts, so that spikes
-    stay."""
-    if len(items) <= limit:
+def thin(items: Sequence[Item], *, value: Callable[[Item], float]) -> Sequence[Item]:
+    """Return at most MAX_POINTS items in order: the smallest and the largest of equal parts, so that spikes stay."""
+    if len(items) <= MAX_POINTS:
         return items
-    parts = limit // 2
+    parts = MAX_POINTS // 2
     out: list[Item] = []
     for part in range(parts):
         start, stop = part * len(items) // parts, (part + 1) * len(items) // parts

@@ -246,6 +246,11 @@ def test_resume_takes_no_recipe(ansatz, tmp_path):
         assert "takes its recipe from that folder; leave the other arguments out." in err
 
 
+def test_only_a_resume_allows_changes(ansatz):
+    code, _, err = ansatz("train", "nowhere.yaml", "--allow-changes")
+    assert (code, "--allow-changes has no effect without --resume RUN." in err) == (2, True)
+
+
 def test_no_recipe_at_all(ansatz):
     code, _, err = ansatz("train")
     assert code == 2

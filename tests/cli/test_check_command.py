@@ -27,6 +27,7 @@ def test_the_table_ends_with_how_many_properties_hold(ansatz, tmp_path, monkeypa
     measured = {"one": 1e-9, "two": None, "three": 1.0}
     rows = [certify_check.CheckResult(what=what, measured=value, tolerance=1e-6) for what, value in measured.items()]
     monkeypatch.setattr(certify_check, "check_recipe", lambda *_, **__: iter(rows))
-    code, out, _ = ansatz("check", toy_recipe(tmp_path))
+    code, out, _ = ansatz("check", toy_recipe(tmp_path), "--algorithm.defaults_of", "verl")
     assert code == 1
     assert out.endswith("2 of 3 hold\n")
+    assert out.startswith("toy: defaults of verl ")

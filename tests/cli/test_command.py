@@ -156,7 +156,9 @@ def test_the_version_is_that_of_the_package(ansatz):
         ("train.lr=3e-4", "Write --train.lr 3e-4."),
         ("+name=x", "Write --name x."),
         ("lr=3e-4", "Did you mean --train.lr, "),
-        ("allow_changes=", "Write --allow-changes VALUE."),
+        ("allow_changes=", "Write --allow-changes, which takes no value."),
+        ("fresh=true", "Write --fresh, which takes no value."),
+        ("resume=", "Write --resume VALUE."),
     ],
 )
 def test_a_setting_that_is_misspelt_is_answered_with_the_option(ansatz, tmp_path, words, sentence):
@@ -170,6 +172,7 @@ def test_a_setting_that_is_misspelt_is_answered_with_the_option(ansatz, tmp_path
         ("eval somewhere suite=gsm8k", "suite=gsm8k: options begin with two hyphens. Write --suite gsm8k."),
         ("data peek rows.jsonl question_key=q", "Write --question-key q."),
         ("compare a b num_changed=3", "Write --num-changed 3."),
+        ("data dedup a.jsonl --no-near ngram=3", "Write --ngram 3."),
     ],
 )
 def test_an_option_of_any_verb_that_is_written_as_an_assignment_is_answered_with_the_option(ansatz, words, sentence):

@@ -209,7 +209,7 @@ def test_a_report_contains_the_earlier_reports(ansatz, file, tmp_path):
         (("dedup", "nowhere.jsonl", "--out", "OUT"), "problem file 'nowhere.jsonl' does not exist"),
         (("dedup", "FILE", "--out", "FILE/x.jsonl"), "cannot be written"),
         (("filter", "FILE", "--out", "OUT", "--drop", "proofs"), "Did you mean 'proof'"),
-        (("split", "FILE", "--out", "OUT", "--heldout", "OUT"), "both parts, or their reports, would be written to"),
+        (("split", "FILE", "--out", "OUT", "--heldout", "OUT"), "outputs, or their reports, would be the file"),
         (("split", "FILE", "--out", "OUT", "--heldout", "OTHER", "--heldout-frac", 2), "heldout_frac = 2.0, expected"),
         (("decontaminate", "FILE", "--out", "OUT", "--against", "FILE", "--min-frac", 2), "--min-frac = 2.0"),
         (("peek", "FILE", "--tokenizer", "DIR"), "has no tokenizer that loads"),

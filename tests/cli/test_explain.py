@@ -244,6 +244,22 @@ def test_the_objective_of_every_stage_is_explained():
     assert "grpo: loss = sum over response tokens" in text
 
 
+def test_the_arithmetic_is_of_the_stages_of_rl_that_the_recipe_has():
+    def arithmetic(*arguments: str) -> str:
+        result = CliRunner().invoke(build_app(), ["explain", *arguments], catch_exceptions=False)
+        return result.output.partition("# Memory\n")[0]
+
+    several = "[rl, {stage: rl, rollout: {prompts_per_step: 16}, train: {steps: 30}}]"
+    text = arithmetic("tiny_arithmetic_grpo_cpu", "--stages", several, "--data.sft", "null")
+    assert re.findall(r"^Stage (\w+):\n(\d+) prompts", text, re.M) == [("rl", "64"), ("rl_2", "16")]
+    assert re.findall(r"^\d+ steps = [\d,]+ rollouts", text, re.M) == [
+        "60 steps = 30,720 rollouts",
+        "30 steps = 3,840 rollouts",
+    ]
+    assert "Stage" not in arithmetic("tiny_arithmetic_grpo_cpu")
+    assert arithmetic("tiny_arithmetic_rft_cpu").strip().endswith("\nThe recipe has no stage of RL.")
+
+
 def test_a_stage_that_the_recipe_leaves_out_is_not_explained():
     text = objectives("tiny_arithmetic_grpo_cpu", "--sft.steps", "0")
     assert re.findall(r"^Stage (\w+):$", text, re.M) == ["rl"]

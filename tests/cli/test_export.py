@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -183,6 +184,16 @@ def test_the_model_card_of_a_checkpoint_leaves_out_the_stages_after_it(ansatz, r
     assert "| rl | 1 |" not in card
 
 
+def test_the_card_names_the_model_of_the_hub_that_the_run_began_with(ansatz, run, tmp_path):
+    """A run's recipe has the commit too, which the hub does not take there."""
+    copy = shutil.copytree(run, tmp_path / "copy")
+    recipe = yaml.safe_load((copy / "config.yaml").read_text())
+    recipe["model"] |= {"path": "Some/Model@0123abc", "toy": False}
+    (copy / "config.yaml").write_text(yaml.safe_dump(recipe))
+    assert ansatz("export", copy, tmp_path / "model", "--trust-code")[0] == 0
+    assert "\nbase_model: Some/Model\n---\n" in (tmp_path / "model" / "README.md").read_text()
+
+
 def test_an_unfinished_run_is_refused(ansatz, run, tmp_path):
     done = run / "rl" / "done.json"
     content = done.read_bytes()
@@ -194,7 +205,7 @@ def test_an_unfinished_run_is_refused(ansatz, run, tmp_path):
     assert not (tmp_path / "model").exists()
 
 
-def test_what_is_not_a_run_or_not_an_empty_folder_is_refused(ansatz, run, tmp_path):
+def test_what_is_not_a_run_or_not_an_empty_folder_is_refused(ansatz, run, tmp_path, monkeypatch):
     code, _, err = ansatz("export", tmp_path, tmp_path / "model")
     assert (code, "is not a run folder (run.json is missing)" in err) == (2, True)
     (tmp_path / "full").mkdir()
@@ -202,6 +213,10 @@ def test_what_is_not_a_run_or_not_an_empty_folder_is_refused(ansatz, run, tmp_pa
     code, _, err = ansatz("export", run, tmp_path / "full")
     assert (code, "is not an empty folder" in err) == (2, True)
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["file"]
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    code, _, err = ansatz("export", run, ".")
+    assert (code, "is the current one" in err) == (2, True)
     (tmp_path / "link").symlink_to(run)
     for out in (run / "model-to-share", run / "rl" / ".." / "deep" / "model", tmp_path / "link" / "model-to-share"):
         code, _, err = ansatz("export", run, out)
@@ -300,6 +315,8 @@ def test_best_exports_the_checkpoint_with_the_best_held_out_score(ansatz, tmp_pa
     assert "checkpoint of step 2 of 4. It had the best score" in card
     assert ansatz("export", kept.parent, tmp_path / "chosen")[0] == 0
     assert "checkpoint of step 2 of 4.\n" in (tmp_path / "chosen" / "README.md").read_text()
+    code, _, err = ansatz("export", kept.parent, tmp_path / "none", "--best")
+    assert (code, f"--best chooses a checkpoint of {folder}" in err) == (2, True)
     path.write_text("")
     code, _, err = ansatz("export", folder, tmp_path / "none", "--best")
     assert code == 2

@@ -53,6 +53,29 @@ def test_the_other_outputs_are_no_inputs_either(ansatz, file, tmp_path, monkeypa
     assert json.loads((tmp_path / "part.report.json").read_text()) == [ROW]
 
 
+def test_a_folder_of_responses_keeps_its_files(ansatz, tmp_path):
+    verdicts = {"strict": {"correct": True, "reason": "equal", "extracted": "2"}}
+    row = {**ROW, "id": "a", "sample": 0, "tokens": 3, "finish": "stop", "verdicts": verdicts}
+    store = tmp_path / "samples" / "rollouts.jsonl"
+    store.parent.mkdir()
+    store.write_text(json.dumps(row) + "\n")
+    before = store.read_bytes()
+    for verb in (["rollouts", store.parent, "--jsonl"], ["data", "select", store.parent, "--out"]):
+        code, _, err = ansatz(*verb, store)
+        assert (code, "is both read and written" in err) == (2, True)
+    code, _, err = ansatz("audit", store.parent, "--page", store)
+    assert (code, "is both read and written" in err) == (2, True)
+    assert store.read_bytes() == before
+
+
+def test_two_outputs_are_two_files(ansatz, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for verb in (["audit", "--demo", "--out", "a", "--page", "./a"], ["rollouts", ".", "--csv", "a", "--html", "a"]):
+        code, _, err = ansatz(*verb)
+        assert (code, "two outputs, or their reports, would be the file a." in err) == (2, True)
+    assert not (tmp_path / "a").exists()
+
+
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: " ".join(verb[:2]))
 @pytest.mark.parametrize(
     ("name", "problem"),

@@ -60,6 +60,8 @@ def test_files_hold_every_selected_response(run: Path, tmp_path: Path):
     names = [tmp_path / f"out.{ending}" for ending in ("csv", "jsonl", "html")]
     done = rollouts(run, "--where", "step = 4", "--csv", names[0], "--jsonl", names[1], "--html", names[2])
     assert done.stdout.strip().startswith("2 of ")
+    assert "shown" not in rollouts(run, "--limit", 1, "--csv", names[0]).stdout
+    rollouts(run, "--where", "step = 4", "--csv", names[0])
     table = list(csv.DictReader(names[0].open()))
     rows = [json.loads(line) for line in names[1].read_text().splitlines()]
     assert [row["id"] for row in table] == [row["id"] for row in rows] == ["rl/4/0/0", "rl/4/0/1"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -43,6 +44,14 @@ def test_a_run_is_asked_like_its_final_checkpoint(ansatz, runs):
     assert first == f"model: {runs[0] / LAST} (the final one of the run left)\n"
     assert "".join(rest) == ansatz("ask", runs[0] / LAST, "2 pens?", *HOW)[1]
     assert "as in the run left" in out
+
+
+def test_a_run_is_found_over_the_folder_above(ansatz, runs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = Path(os.path.relpath(runs[0]))
+    assert run.parts[0] == ".."
+    assert ansatz("ask", run, "2 pens?", *HOW)[0] == 0
+    assert ansatz("train", "--resume", run)[0] == 0
 
 
 def test_several_models_answer_the_same_question_one_after_the_other(ansatz, runs):

@@ -46,6 +46,16 @@ def report_of(path):
     return json.loads(path.with_suffix(".report.json").read_text())
 
 
+def test_two_parts_of_a_file_are_sampled_into_two_folders(ansatz, model, file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for part in ("rows.00.jsonl", "rows.01.jsonl"):
+        file.with_name(part).write_bytes(file.read_bytes())
+        code, out, _ = ansatz(
+            "sample", model, "--data", part, "--samples-per-prompt", 1, "--max-response-tokens", 2, *HOW
+        )
+        assert (code, f"samples/tiny/{part.removesuffix('.jsonl')}/rollouts.jsonl" in out) == (0, True)
+
+
 def test_sample_keeps_responses_and_verdicts_and_select_chooses_from_them(ansatz, model, file, right, tmp_path):
     out = tmp_path / "kept"
     arguments = (

@@ -57,6 +57,12 @@ def test_what_only_begins_like_a_number_is_text(text):
     assert parse_yaml(text, where="x") == text
 
 
+def test_a_mapping_that_another_one_merges_can_merge_one_itself():
+    """The deeper one is made after the mapping that merges it, and has every key of its own by then."""
+    text = "a: &a {x: 1}\nouter:\n  inner: &b {<<: *a, x: 2}\nc: {<<: *b}\n"
+    assert parse_yaml(text, where="x") == {"a": {"x": 1}, "outer": {"inner": {"x": 2}}, "c": {"x": 2}}
+
+
 def test_a_key_written_twice_is_refused_with_its_line():
     with pytest.raises(
         ConfigError, match=r"^r.yaml: duplicate key 'lr' \(second occurrence on line 3\)\. Remove one of them\.$"

@@ -47,7 +47,7 @@ def test_a_dumped_list_is_read_back(tmp_path) -> None:
         ({"stages": ["sft", "grpo"]}, "stages, entry 2 = 'grpo': expected one of sft, rejection, "),
         ({"stages": ["model"]}, "stages, entry 1 = 'model': expected one of"),
         ({"stages": [{"train": {"steps": 3}}]}, "stages, entry 1 = {'train': {'steps': 3}}: expected one of"),
-        ({"stages": "sft"}, "stages = 'sft': it should be a valid tuple."),
+        ({"stages": "sft"}, "stages = 'sft': it should be a list, such as [A, B]."),
         (
             {"stages": [{"stage": "rl", "data": {"unfit": "drop"}}]},
             "entry 1 (rl): it changes 'data.unfit'",

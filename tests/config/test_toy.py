@@ -6,6 +6,7 @@ from toy_runs import TOY, toy_recipe
 
 from ansatz.config import load_recipe, load_run
 from ansatz.config.load import dump
+from ansatz.config.stage_list import stage_entries
 from ansatz.config.toy import CAPS
 from ansatz.errors import ConfigError
 from ansatz.loop.stages.preference import PreferenceStage
@@ -58,6 +59,20 @@ def test_rounds_of_rejection_sampling_are_capped_like_sampling_and_fine_tuning(t
 
 def given(section):
     return section.model_dump(exclude_unset=True)
+
+
+def test_fine_tuning_by_epochs_makes_a_few_steps(tmp_path):
+    """Without them, the recipe would have no stage of SFT."""
+    epochs = {"steps": 0, "epochs": 2}
+    changes = {
+        "sft": epochs,
+        "rejection": {"sft": epochs},
+        "stages": ["sft", "rejection", {"stage": "sft", "sft": epochs}],
+    }
+    config = load_recipe(toy_recipe(tmp_path, changes), overrides={"model.toy": "true"})
+    assert config.sft.steps == config.rejection.sft["steps"] == config.stages[2]["sft"]["steps"] == 3
+    assert config.sft.epochs == config.rejection.sft["epochs"] == config.stages[2]["sft"]["epochs"] == 0
+    assert [entry.title for entry in stage_entries(config)][2:] == ["sft", "rejection", "sft_2"]
 
 
 def test_rewards_of_length_and_step_keep_their_proportion(tmp_path):

@@ -88,3 +88,19 @@ def test_an_unknown_outcome_or_setting_is_named() -> None:
         bind_outcome({"name": "exact_pass"})
     with pytest.raises(ConfigError, match="has no setting 'kk'"):
         bind_outcome({"name": "exact_pass@k", "kk": 2})
+    with pytest.raises(ConfigError, match="'steps_to' needs the setting 'value'"):
+        bind_outcome({"name": "steps_to"})
+    with pytest.raises(ConfigError, match="has no setting 'valeu'"):
+        bind_outcome({"name": "steps_to", "valeu": 0.5})
+
+
+def test_a_level_without_a_number_has_no_gain_in_it(run: PipelineRun, tmp_path: Path) -> None:
+    """Levels have exact_pass@1 only with worked solutions, and greedy only if it was measured."""
+    rows = [{**evaluation("rl", step), "by_level": {"1": {"pass@1": step / 40, "greedy": None}}} for step in (10, 20)]
+    lines(tmp_path / "rl" / "evaluations.jsonl", rows)
+    (tmp_path / "summary.json").unlink()
+    again = read_pipeline(tmp_path)
+    assert measure(again, "gain_by_level", level="1", number="pass@1") == pytest.approx(0.25)
+    assert measure(again, "gain_by_level", level="1") is None
+    assert measure(again, "gain_by_level", level="1", number="greedy") is None
+    assert measure(again, "gain_by_level", level="2", number="pass@1") is None

@@ -186,6 +186,12 @@ def test_a_name_that_does_not_exist_is_found_before_the_first_cell_starts(
         check_cells(Cells(read_sweep(path), tmp_path / "out"))
 
 
+def test_only_whole_numbers_are_added_to(tmp_path: Path) -> None:
+    sweep = {"blocks": {"seeds": [0]}, "arms": {"more": {"train.lr+": 0.1}}, "outcome": {"name": "exact_pass@k"}}
+    with pytest.raises(ConfigError, match=r"^train\.lr = \S+: expected a whole number, to which .* train\.lr\+ adds"):
+        check_cells(Cells(read_sweep(write_sweep(tmp_path, sweep)), tmp_path / "out"))
+
+
 def test_levels_and_outcomes_of_the_users_own_have_numbers_that_are_not_metrics(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def count(run, *, number: str) -> float:\n    return 1.0\n")
     level = {"name": "gain_by_level", "level": "1", "number": "reward"}

@@ -129,6 +129,12 @@ def test_steps_that_the_card_does_not_have_are_refused(run: Path, tmp_path: Path
         repeated(run, tmp_path, span=Span(stage="rl", first=first, last=last))
 
 
+@pytest.mark.parametrize("steps", ["0:", "0:2", "3:1", "sft", "1"])
+def test_steps_are_a_range_from_1_on(ansatz: Any, content: dict[str, Any], tmp_path: Path, steps: str):
+    code, _, err = ansatz("repeat", written(tmp_path, content), "--steps", steps, "--out", tmp_path / "again")
+    assert (code, f"--steps {steps!r}: expected A:B" in err) == (2, True)
+
+
 def test_a_digest_that_differs_is_named_with_its_step(content: dict[str, Any], tmp_path: Path):
     content["stages"]["rl"][2]["weights"] = "0" * 16
     comparison, found = repeated(written(tmp_path, content), tmp_path)

@@ -48,7 +48,7 @@ def test_the_worker_for_algebra_starts_before_the_first_row(tmp_path: Path, monk
     monkeypatch.setattr(WorkerPool, "start", lambda _, *, wait=True: waits.append(wait))
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"answer": "5", "response": "\\\\boxed{5}"}\n')
-    score_file([rows], None)
+    score_file([rows], tmp_path / "out.jsonl")
     assert waits == [False]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from made_up import LEVELS, NASTY, make_pipeline
 
+from ansatz.track.console import results_table
 from ansatz.track.report import write_report
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
@@ -185,3 +186,13 @@ def test_a_browser_renders_it_and_its_script_runs(pipeline: Path, tmp_path: Path
     )
     assert 'id="tip"' in result.stdout  # made by the script: its policy lets it run
     assert "Content Security Policy" not in result.stderr
+
+
+@pytest.mark.parametrize("extra", [{}, {"pass@1_interval": None}])
+def test_an_evaluation_without_an_interval_is_drawn_without_a_band(tmp_path: Path, extra: dict[str, None]):
+    names = ("pass@1", "greedy", "pass@k", "maj@k", "mean_length", "truncated_frac")
+    row = {"stage": "rl", "step": 3, "split": "heldout", **dict.fromkeys(names, 0.5), **extra}
+    (tmp_path / "rl").mkdir()
+    (tmp_path / "rl" / "evaluations.jsonl").write_text(json.dumps(row) + "\n")
+    assert 'class="dot s0"' in write_report(tmp_path).read_text()
+    results_table([row])

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ansatz.config.watchdog import WatchdogSection
+from ansatz.config.watchdog import RuleSettings, WatchdogSection
 from ansatz.errors import DataError
-from ansatz.track.health import health_checks
+from ansatz.track.health import checks_of, health_checks
 from ansatz.track.runs import StageRun, read_pipeline
 
 
@@ -83,6 +83,28 @@ def test_each_way_to_collapse_is_seen_and_named(tmp_path: Path, name: str, value
     assert not sign.fine
     assert word in sign.text
     assert all(not other.fine and "(rule " in other.title for other in others)
+
+
+@pytest.mark.parametrize("condition", [{"below": 0.1}, {"falls_to": 0.5}])
+def test_the_worst_step_of_a_metric_that_falls_is_its_smallest(tmp_path: Path, condition: dict[str, float]):
+    rule = RuleSettings(metric="rollout/accuracy", window=1, **condition)
+    run = stage(tmp_path, rollout__accuracy=[0.5, 0.0, 0.6])
+    (sign,) = [each for each in health_checks(run, WatchdogSection(rules={"mine": rule})) if not each.fine]
+    assert sign.text.startswith("at least 0 (step 2; alarm: below ")
+
+
+def test_a_stage_is_checked_by_the_rules_of_its_own_recipe(tmp_path: Path):
+    """Entries of the list of stages can change the section watchdog."""
+    for name, limit in (("", 0.1), ("rl", 0.1), ("rl_2", 0.9)):
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        rule = f"{{metric: rollout/accuracy, below: {limit}, window: 1}}"
+        (folder / "config.yaml").write_text(f"watchdog:\n  rules:\n    mine: {rule}\n")
+        if name:
+            row = {"step": 1, "seconds": 1.0, "rollout/accuracy": 0.5}
+            (folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    checks = checks_of(read_pipeline(tmp_path))
+    assert {name: [each.fine for each in found] for name, found in checks.items()} == {"rl": [True], "rl_2": [False]}
 
 
 def test_a_bad_start_that_healed_is_no_warning(tmp_path: Path):

@@ -132,10 +132,11 @@ def test_train_prints_the_address_of_a_viewer_that_ends_with_the_run(tmp_path: P
 
 
 def test_a_tour_takes_no_runs():
-    command = [sys.executable, "-m", "ansatz", "view", "runs/x", "--demo"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "--demo shows made-up runs alone; leave out runs/x." in done.stderr
+    for given in ("runs/x", "--try"):  # made-up runs have no checkpoints
+        command = [sys.executable, "-m", "ansatz", "view", given, "--demo"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 2
+        assert f"--demo shows made-up runs alone; leave out {given}" in done.stderr
 
 
 def test_a_port_that_is_taken_leads_to_the_next_free_one(tmp_path: Path):

@@ -5,6 +5,7 @@ The sections of RL are `rollout`, `algorithm` and `train`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from ansatz.config.fields import Count, LearningRate, Positive
@@ -68,6 +69,11 @@ def _always(settings: Any) -> bool:
     return True
 
 
+def toy_steps(settings: Mapping[str, Any]) -> dict[str, int]:
+    """Return the steps of a toy run's fine-tuning if its settings say epochs, which `SFT_CAPS` takes away."""
+    return {"steps": SFT_CAPS["steps"]} if settings.get("epochs") else {}
+
+
 SFT = StageDeclaration(
     name="sft",
     runs="ansatz.loop.stages.sft:SftStage",
@@ -76,6 +82,7 @@ SFT = StageDeclaration(
     works=_has_sft,
     needs="data.sft and sft.steps or sft.epochs above 0",
     caps=SFT_CAPS,
+    toy=toy_steps,
     own_model={"lr": 1e-5},
     learns_from_given=_always,
     reads=("data.sft", "data.template", "rollout", *UPDATES),

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, model_validator
 
-from ansatz.config.fields import Count, Positive, Section
+from ansatz.config.fields import Count, Positive, Section, as_mapping
 from ansatz.config.stage import SAMPLING_CAPS, StageDeclaration, over_caps
-from ansatz.config.stages.core import SFT_CAPS, UPDATES
+from ansatz.config.stages.core import SFT_CAPS, UPDATES, toy_steps
 
 
 class RejectionSection(Section):
@@ -55,7 +55,7 @@ class RejectionSection(Section):
 
 def _toy(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the changes of a toy run to the fine-tuning of a round."""
-    fine_tuning = over_caps(settings.get("sft"), SFT_CAPS)
+    fine_tuning = over_caps(settings.get("sft"), SFT_CAPS) | toy_steps(as_mapping(settings.get("sft")))
     return {"sft": fine_tuning} if fine_tuning else {}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +13,7 @@ from typing import IO, Any
 
 from ansatz.data.files import replacing
 from ansatz.data.hygiene.normalize import split_key
-from ansatz.data.hygiene.report import report_path, write_data_report
+from ansatz.data.hygiene.report import write_data_report
 from ansatz.data.keyed_random import hash64
 from ansatz.data.rows import Row
 from ansatz.data.unfit import RowError, UnfitRow
@@ -82,11 +81,8 @@ def split_rows(
 ) -> tuple[int, int]:
     """Write each row to `heldout` or to `out`, and a report next to each. Returns the number of rows in (out, heldout).
 
-    All files are written atomically. Raise ConfigError if two of them have the same path.
+    All files are written atomically.
     """
-    places = [[os.path.realpath(path), os.path.realpath(report_path(path))] for path in (out, heldout)]
-    if any(first == second for first, second in zip(*places, strict=True)):
-        raise ConfigError(f"both parts, or their reports, would be written to {out}. Choose two different names.")
     with replacing(out) as kept_file, replacing(heldout) as heldout_file:
         sides = _Lines(kept_file), _Lines(heldout_file)
         for row, problem in rows:
