@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from ansatz.config.load import RECIPE_FILE, dump
 from ansatz.config.schema import FIRST_STAGES, Config
 from ansatz.errors import PUBLISHED, ConfigError, ModelError
 from ansatz.files import file_digest, write_text
+from ansatz.hub import hub_name
 from ansatz.json_text import read_object
 from ansatz.links import is_own_file, list_folders, open_file, read_text
 from ansatz.loop.run_record import read_record, record_of
@@ -23,8 +23,6 @@ from ansatz.track.checked_rows import read_evaluations, read_metrics
 from ansatz.track.overlap import overlap
 from ansatz.track.runs import SHOWN_TEXTS
 from ansatz.train.checkpoint import step_of
-
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def write_card(folder: Path, run: Path, config: Config, *, checkpoint: Path, template: Template, is_best: bool) -> None:
@@ -59,9 +57,8 @@ def write_card(folder: Path, run: Path, config: Config, *, checkpoint: Path, tem
 
 def _front_matter(config: Config) -> str:
     lines = ["library_name: transformers", "pipeline_tag: text-generation", "tags: [ansatz, math]"]
-    path = str(config.model.path)
-    if not config.model.built and _HUB_NAME.fullmatch(path) and not Path(path).exists():
-        lines.append(f"base_model: {config.model.path}")
+    if not config.model.built and (parts := hub_name(str(config.model.path))) is not None:
+        lines.append(f"base_model: {parts.repository}")
     return "\n".join(["---", *lines, "---"])
 
 
