@@ -312,10 +312,7 @@ def without_report() -> Iterator[None]:
         logger.setLevel(before)
 
 
-TEXT_NAMES = {
-    r"^(language_model\.model|model\.language_model)\.": "model.",
-    r"^language_model\.lm_head\.": "lm_head.",
-}
+TEXT_NAMES = {r"^(language_model\.model|model\.language_model)\.": "model.", r"^language_model\.lm_head\.": "lm_head."}
 """The two names that transformers has given to a text part's weights in a model that also reads images, and our own."""
 
 
