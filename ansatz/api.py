@@ -196,12 +196,7 @@ def load_policy(
 
 
 def sample(
-    policy: Policy,
-    prompts: Sequence[str | Problem],
-    *,
-    template: str = DEFAULT_TEMPLATE,
-    seed: int = 0,
-    **options: Any,
+    policy: Policy, prompts: Sequence[str | Problem], *, template: str = DEFAULT_TEMPLATE, seed: int = 0, **options: Any
 ) -> list[list[Rollout]]:
     """Sample the policy's responses to each prompt: one list per prompt, in order. `rollout.text` is the response.
 

@@ -20,7 +20,8 @@ from typing import Any
 
 from ansatz.errors import MissingExtraError, ModelError, install_command, is_failure
 from ansatz.files import file_digest, storage_errors, sync, write_text
-from ansatz.links import read_text
+from ansatz.json_text import parse_json
+from ansatz.links import read_bytes, read_text
 from ansatz.registry import load_attribute
 from ansatz.temporary import folder_of_program
 from ansatz.trust import TrustedText
@@ -29,10 +30,13 @@ from ansatz.visible import say
 _MOST_TOKEN_BYTES = 1024
 """A tokenizer without merges is rebuilt in a time that grows with the square of its longest token."""
 _NOTE = "README.md"
-_CONVERSION = 2
+_CONVERSION = 3
 """Raised with every change of what a folder contains, so that folders of before are not used again."""
 _GEMMA_LAYERS = {"gemma2": 46, "gemma3_text": 62}
 """Of the sizes of 27B, whose attention is not scaled by the head size."""
+_DIGITS_APART = ("codeshell", "command-r", "exaone", "minerva-7b", "refact", "smollm", "starcoder")
+"""llama.cpp's names of the rule that splits text as GPT-2 does, after every digit has become a piece of its own."""
+_AS_GPT_2 = ("gpt-2", "jais", "mpt", "olmo", "phi-2", "trillion")
 _FAMILY_CHECK = TrustedText("ansatz.models.families:check_config")
 """Refuses families, and is imported by its name because it belongs to a higher layer."""
 
@@ -80,7 +84,7 @@ def _convert(file: Path, folder: Path, *, named: str) -> None:
     try:
         reader = _open(file)
         _write(file, folder, reader, named=named)
-        write_text(folder / _NOTE, _note(file, folder, reader.tensors) + "\n")
+        write_text(folder / _NOTE, _note(file, folder, reader) + "\n")
     except (OSError, ModelError):
         raise
     except BaseException as error:  # a wrong value fails anywhere in transformers, with any kind of error
@@ -103,6 +107,8 @@ def _open(file: Path) -> Any:
     longest = max((len(token) for token in metadata.get("tokenizer.ggml.tokens", ())), default=0)
     if longest > _MOST_TOKEN_BYTES:
         raise ValueError(f"its tokenizer has a token of {longest} characters, expected at most {_MOST_TOKEN_BYTES}")
+    if (parts := metadata.get("split.count", 1)) > 1:
+        raise ValueError(f"it is one of the {parts} parts of a file; join them with llama-gguf-split --merge")
     try:
         return importlib.import_module("gguf").GGUFReader(str(file))
     except ValueError as error:
@@ -158,6 +164,9 @@ def _write(file: Path, folder: Path, reader: Any, *, named: str) -> None:
     if (needed := sum(weight.numel() for weight in empty.parameters())) != stored:
         raise ValueError(f"it has {stored} weights, and transformers' {type(empty).__name__} of its sizes has {needed}")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **source)
+    if _split_rule(reader) in _DIGITS_APART:
+        rules, pieces = importlib.import_module("tokenizers.pre_tokenizers"), tokenizer.backend_tokenizer
+        pieces.pre_tokenizer = rules.Sequence([rules.Digits(individual_digits=True), pieces.pre_tokenizer])
     model, report = transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, output_loading_info=True, **source
     )
@@ -170,21 +179,31 @@ def _write(file: Path, folder: Path, reader: Any, *, named: str) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def _note(file: Path, folder: Path, tensors: Any) -> str:
+def _split_rule(reader: Any) -> str | None:
+    """Return llama.cpp's name of the rule that splits text into the pieces in which tokens are looked for; None for a
+    tokenizer without such a rule."""
+    kind, rule = (reader.fields.get(f"tokenizer.ggml.{key}") for key in ("model", "pre"))
+    return None if kind.contents() != "gpt2" else rule.contents() if rule else "default"
+
+
+def _note(file: Path, folder: Path, reader: Any) -> str:
     """Describe the file's copy of the model: its weights and their precision, its tokenizer and its chat template."""
     weights, size = Counter[str](), 0
-    for tensor in tensors:
+    for tensor in reader.tensors:
         weights[tensor.tensor_type.name] += tensor.n_elements
         size += tensor.n_bytes
     total = weights.total()
     types = ", ".join(f"{100 * count / total:.2g} % in {name}" for name, count in weights.most_common())
-    loss = (
-        "These are the rounded values, not those of the original model."
-        if set(weights) - {"F32", "F16", "BF16"}
-        else ""
-    )
+    is_rounded = set(weights) - {"F32", "F16", "BF16"}
+    loss = " These are the rounded values, not those of the original model." if is_rounded else ""
     template = "a chat template" if (folder / "chat_template.jinja").is_file() else "no chat template"
+    guess, splits = "", parse_json(read_bytes(folder / "tokenizer.json"))["pre_tokenizer"] or {}
+    if splits.get("type") == "ByteLevel" and (rule := _split_rule(reader)) not in (None, *_AS_GPT_2):
+        guess = (
+            f" Text is split as GPT-2 does, because transformers does not know the file's rule {rule!r}, so some texts "
+            "have other tokens than in the model's training."
+        )
     return (
-        f"{file.name}: {total:,} weights ({types}; {8 * size / total:.2g} bits each), kept in float32. {loss} Its "
-        f"tokenizer and {template} came with it."
-    ).replace("  ", " ")
+        f"{file.name}: {total:,} weights ({types}; {8 * size / total:.2g} bits each), kept in float32.{loss} Its "
+        f"tokenizer and {template} came with it.{guess}"
+    )

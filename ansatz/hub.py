@@ -15,7 +15,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -36,7 +36,10 @@ _FILES = ["*.json", _WEIGHTS, "*.model", "*.tiktoken", "*.jinja", "vocab.json", 
 _OLD_WEIGHTS = ["pytorch_model*.bin"]
 _IGNORED = ["*/*", "consolidated*", "*.py"]  # other formats of the same weights, such as onnx/, and code
 _STORED_ONLY: ContextVar[bool] = ContextVar("_STORED_ONLY", default=False)
-_HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@([\w./-]+))?")
+_HUB_NAME = re.compile(
+    r"(?![^@]*(?:--|\.\.))([A-Za-z0-9](?:[\w.-]*\w)?/[A-Za-z0-9](?:[\w.-]{,94}\w)?(?<!\.git))(?:@([\w./-]+))?"
+)
+"""As the hub checks names: without this, it would raise an error of its own for a folder such as runs/a--b."""
 
 
 class HubName(NamedTuple):
@@ -119,12 +122,10 @@ def is_stored(name: str | Path) -> bool:
     """Tell whether `local_folder` needs no download: the path exists, or the model is in the hub's cache."""
     if hub_name(name) is None:
         return Path(name).exists()
-    try:
-        with stored_only():
-            local_folder(name)
-    except (NotStoredError, ModelError):
-        return False
-    return True
+    with stored_only(), suppress(NotStoredError, ModelError):
+        local_folder(name)
+        return True
+    return False
 
 
 def pinned(name: str, *, key: str = "model.path") -> str:
@@ -194,9 +195,10 @@ def _refusals(name: str, parts: HubName, *, key: str) -> Iterator[None]:
         problem = f"names the revision {revision!r}, which {repository} does not have. Give a branch, tag or commit."
         raise ModelError(f"{key} = {name!r} {problem}") from error
     except (errors.LocalEntryNotFoundError, errors.HfHubHTTPError, OSError) as error:
+        at = f" --revision {revision}" if parts.revision else ""
         problem = (
             f"is neither a local folder nor complete in the hub's cache, and the hub cannot be reached "
-            f"({_cause(error)}). Run `hf download {repository}` where there is a network, unset HF_HUB_OFFLINE, or "
+            f"({_cause(error)}). Run `hf download {repository}{at}` where there is a network, unset HF_HUB_OFFLINE, or "
             "give a model folder."
         )
         raise ModelError(f"{key} = {name!r} {problem}") from error

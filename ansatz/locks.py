@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ansatz.errors import ConfigError
-from ansatz.links import hold, make_folder, open_descriptor, open_folder
+from ansatz.links import hold, make_folder, open_descriptor, open_file, open_folder
 
 LOCK_FILE = ".lock"
 
@@ -120,15 +120,10 @@ def is_held(folder: Path) -> bool:
 def _read_pid(path: Path) -> str:
     """Return the pid in a file; "unknown" if the file was removed or holds no number."""
     try:
-        descriptor = open_descriptor(path, os.O_RDONLY)
+        with open_file(path) as file:
+            text = file.read(32).decode(errors="replace").strip()
     except OSError:
         return "unknown"
-    try:
-        text = os.read(descriptor, 32).decode(errors="replace").strip()
-    except OSError:
-        return "unknown"
-    finally:
-        os.close(descriptor)
     return text if text.isdecimal() else "unknown"
 
 

@@ -28,9 +28,7 @@ _ROLES = (("user", "Q1"), ("assistant", "A1"), ("user", "Q2"))
 _RESPONSE = "ANSWER"
 _TAG = r"/?(?:[sS]|0x[0-9A-Fa-f]{2}|[0-9]*+[^\W\d_][\w\u2581:.-]{1,80}+)>"
 _BRACKET = r"/?[A-Za-z]?[A-Z][A-Z_0-9]{2,40}\]|(?:unused|control|reserved)_?[0-9]++\]|[|@][\w\u2581 :.-]{1,80}+[|@]\]"
-_COMMON = re.compile(
-    rf"<(?=[|\uff5c]|<?{_TAG})|\[(?=\w{{0,20}}[>~]\[|{_BRACKET})|\](?=[<~]\w{{0,20}}\])",
-)
+_COMMON = re.compile(rf"<(?=[|\uff5c]|<?{_TAG})|\[(?=\w{{0,20}}[>~]\[|{_BRACKET})|\](?=[<~]\w{{0,20}}\])")
 """Where markers of the families begin: <|im_end|>, <｜User｜>, </s>, <start_of_turn>, <sop>, [INST], [gMASK], <<SYS>>,
 [|assistant|], ]~b]. A tag of one letter, such as in a<b>c, is mathematics."""
 

@@ -41,14 +41,16 @@ def write_gguf(
     *,
     tokens: list[str] = TOKENS,
     architecture: str = "qwen2",
+    config: str = "Qwen2Config",
     kind: str = "gpt2",
     pre: str = "qwen2",
     merge: str = "a b",
     scaling: str | None = None,
+    split: int = 1,
     **changes: Any,
 ) -> dict[str, torch.Tensor]:
     """Write a model whose matrices are rounded to Q4_1, and return the rounded weights under transformers' names."""
-    folder = tiny_folder(file.parent / f"{file.stem}-original", "Qwen2Config", **SIZES)
+    folder = tiny_folder(file.parent / f"{file.stem}-original", config, **SIZES)
     writer = gguf.GGUFWriter(str(file), architecture)
     for key, value in {**METADATA, **changes}.items():
         writer.add_uint32(f"{architecture}.{key}", value)
@@ -58,6 +60,7 @@ def write_gguf(
         writer.add_tensor("rope_freqs.weight", np.ones(4, dtype=np.float32))
     elif scaling is not None:
         writer.add_string(f"{architecture}.rope.scaling.type", scaling)
+    writer.add_uint16("split.count", split)
     writer.add_tokenizer_model(kind)
     writer.add_tokenizer_pre(pre)
     writer.add_token_list(tokens)
@@ -109,6 +112,32 @@ def test_a_tokenizer_that_the_folder_cannot_keep_is_named(tmp_path: Path, capsys
     write_gguf(tmp_path / "tiny.gguf", tokens=[*TOKENS[:-1], "12"], merge="1 2", pre="default")
     load_tokenizer(local_folder(tmp_path / "tiny.gguf"))
     assert "splits text by other rules than the file names" in capsys.readouterr().err
+
+
+LINES = [*TOKENS[:-2], "\u010a", "\u010a\u010a"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "tokens", "said"),
+    [
+        (
+            "smollm",
+            ["\u010a\u010a", "1"],
+            None,
+        ),  # as in the tokenizer.json of SmolLM2, which splits off each digit first
+        ("gpt-2", ["\u010a", "\u010a", "1"], None),
+        ("deepseek-llm", ["\u010a", "\u010a", "1"], "transformers does not know the file's rule 'deepseek-llm'"),
+    ],
+)
+def test_text_is_split_by_the_rule_that_the_file_names_or_a_note_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rule: str, tokens: list[str], said: str | None
+) -> None:
+    file = tmp_path / "tiny.gguf"
+    write_gguf(file, architecture="llama", config="LlamaConfig", tokens=LINES, merge="\u010a \u010a", pre=rule)
+    tokenizer = load_policy(file).tokenizer
+    assert tokenizer.convert_ids_to_tokens(tokenizer.encode("\n\n1")) == tokens
+    notes = capsys.readouterr().err
+    assert said in notes if said else "Text is split as" not in notes
 
 
 def completed(file: Path) -> Any:
@@ -188,6 +217,7 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "scaled positions": (lambda file: write_gguf(file, scaling="linear"), "rope.scaling.type = linear"),
     "scaled frequencies": (lambda file: write_gguf(file, scaling="rope_freqs"), "its positions .rope_freqs.weight"),
     "a window": (lambda file: write_gguf(file, **{"attention.sliding_window": 48}), "a sliding window of 48 tokens"),
+    "a part": (lambda file: write_gguf(file, split=3), "it is one of the 3 parts of a file; join them with llama-gguf"),
     "an endless token": (lambda file: write_gguf(file, tokens=[*TOKENS[:-1], "a" * 5000]), "5000 characters"),
 }
 

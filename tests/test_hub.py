@@ -141,7 +141,19 @@ def test_a_hub_name_has_an_owner_and_perhaps_a_revision_and_an_existing_folder_w
     monkeypatch.chdir(tmp_path)
     assert hub_name("Qwen/Qwen2.5-1.5B") == ("Qwen/Qwen2.5-1.5B", None)
     assert hub_name("Qwen/Qwen2.5-1.5B@refs/pr/1") == ("Qwen/Qwen2.5-1.5B", "refs/pr/1")
+    assert hub_name("us/tiny_2.0-b@a--b") == ("us/tiny_2.0-b", "a--b")
     for path in ("model", "/data/model", "./us/tiny", "a/b/c", "file.py:function", "us/tiny@"):
+        assert hub_name(path) is None
+    # names that the hub does not allow: its package raises an error of its own for them
+    for path in (
+        "runs/a--b",
+        "hub/models--us--tiny",
+        "us/a..b",
+        "us/tiny.",
+        "us./tiny",
+        "us/tiny.git",
+        f"us/{'x' * 97}",
+    ):
         assert hub_name(path) is None
     (tmp_path / "us" / "tiny").mkdir(parents=True)
     assert hub_name("us/tiny") is None
@@ -157,7 +169,8 @@ def test_without_network_a_model_comes_from_the_cache_with_its_commit(tmp_path: 
 def test_without_network_a_model_that_is_not_cached_is_refused_in_one_sentence(tmp_path: Path) -> None:
     text = ask("us/tiny", home=tmp_path, HF_HUB_OFFLINE="1")
     assert text.startswith("refused: model.path = 'us/tiny' is neither a local folder nor complete in the hub's cache")
-    assert "hf download us/tiny" in text
+    assert "`hf download us/tiny` where" in text
+    assert "`hf download us/tiny --revision v2` where" in ask("us/tiny@v2", home=tmp_path, HF_HUB_OFFLINE="1")
     assert "\n" not in text
 
 

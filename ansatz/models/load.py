@@ -253,8 +253,8 @@ def load_model(path: str | Path) -> Any:
 
     Of a model that also reads images, only the text part is loaded (`text_part`). Weights of 4 or 8 bits in a format of
     `DEQUANTIZED`, such as the MXFP4 of gpt-oss, are converted exactly.
-    Raise ModelError if weights are missing or not finite; transformers alone would fill missing ones with random
-    numbers. Code in the folder is never run.
+    Raise ModelError if weights are missing, not finite, or of a layer that does not use them; transformers alone would
+    fill missing ones with random numbers, and leave out the others. Code in the folder is never run.
     """
     stored = read_config(path)
     stored_as = quantization(stored)
@@ -275,6 +275,14 @@ def load_model(path: str | Path) -> Any:
         raise ModelError(
             f"model.path = {str(path)!r} lacks {len(missing)} weights, such as {missing[0]}. Give a complete model."
         )
+    modules = {name for part in (model, model.base_model) for name, _ in part.named_modules()}
+    if unused := sorted(filter(lambda name: _layer_of(name) in modules, report["unexpected_keys"])):
+        raise ModelError(
+            f"model.path = {str(path)!r}: the layers of transformers' {type(model).__name__} do not use "
+            f"{len(unused)} of its weights, such as {unused[0]}. Either config.json is another model's or lacks a "
+            "setting, such as one for biases, or the weights have few bits, in a form that is not read. Correct "
+            "config.json, or give the model as it was before it was quantised."
+        )
     for name, parameter in model.named_parameters():
         if parameter.numel() and not all(value.isfinite() for value in parameter.aminmax()):
             raise ModelError(
@@ -284,6 +292,12 @@ def load_model(path: str | Path) -> Any:
     if converted or is_wrapper(stored):
         model._weight_conversions = None  # otherwise, transformers would save the weights under their old names
     return model.eval()
+
+
+def _layer_of(name: str) -> str | None:
+    """Return the name of the layer that a weight belongs to; None for other weights, and for GPT-2's old constants."""
+    match = None if name.endswith(".masked_bias") else re.match(r"\D*\.\d+(?=\.)", name)
+    return match and match[0]
 
 
 @contextmanager
@@ -298,10 +312,7 @@ def without_report() -> Iterator[None]:
         logger.setLevel(before)
 
 
-TEXT_NAMES = {
-    r"^(language_model\.model|model\.language_model)\.": "model.",
-    r"^language_model\.lm_head\.": "lm_head.",
-}
+TEXT_NAMES = {r"^(language_model\.model|model\.language_model)\.": "model.", r"^language_model\.lm_head\.": "lm_head."}
 """The two names that transformers has given to a text part's weights in a model that also reads images, and our own."""
 
 

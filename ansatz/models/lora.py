@@ -14,6 +14,7 @@ import copy
 import dataclasses
 import functools
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -30,7 +31,7 @@ from ansatz.hub import check_ordinary_files, hub_name, local_folder
 from ansatz.json_text import parse_json
 from ansatz.links import make_new_folder, read_bytes
 from ansatz.models.four_bit import float_weights
-from ansatz.models.load import Policy
+from ansatz.models.load import TEXT_NAMES, Policy
 from ansatz.models.save import save_model
 from ansatz.registry import LARGEST, bind, suggest
 
@@ -318,12 +319,14 @@ def save_merged(policy: Policy, folder: Path, *, dtype: torch.dtype) -> None:
 
 
 def read_adapters(folder: Path) -> dict[str, Tensor]:
-    """Return the weights that were given to `save_adapters`, by parameter name."""
+    """Return the weights that were given to `save_adapters`, or that peft has stored for a model that also reads
+    images, by parameter name."""
     stored = load_file(folder / _WEIGHTS_FILE)
     weights: dict[str, Tensor] = {}
     for name, value in stored.items():
         own = name.removeprefix(_PREFIX)
-        own = f"model.{own.removeprefix(_INNER)}" if own.startswith(_INNER) else own
+        for pattern, ours in TEXT_NAMES.items():
+            own = re.sub(pattern, ours, own)
         weights[f"{own.removesuffix('weight')}{_NAME}.weight" if ".lora_" in own else own] = value
     return weights
 

@@ -47,7 +47,7 @@ class Workload:
     dtype_bytes: per number of the compute type.
     rollouts: how many are decoded at the same time.
     prefilled: prompts that are prefilled at once.
-    microbatch_tokens: tokens of one microbatch, padding included, Z weights of 4 bits.
+    microbatch_tokens: tokens of one microbatch, padding included.
     targets: tokens of a microbatch whose log-probs are computed.
     shared_prompts: the cache holds a prompt once per group, not once per rollout.
     trained: number of parameters that learn; None: all.

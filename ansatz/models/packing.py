@@ -206,12 +206,7 @@ def _find_places(place_C: Tensor, source_C: Tensor, num_places: int) -> Places:
 
 
 def _lay_out_shared_prompts(
-    position_T: Tensor,
-    segment_T: Tensor,
-    prompt_id_T: Tensor,
-    is_computed_T: Tensor,
-    source_T: Tensor,
-    num_tokens: int,
+    position_T: Tensor, segment_T: Tensor, prompt_id_T: Tensor, is_computed_T: Tensor, source_T: Tensor, num_tokens: int
 ) -> SharedPromptLayout | None:
     """Lay out the prompts and responses of a batch; None if the batch consists only of prompts."""
     is_response_C = prompt_id_T[is_computed_T] < 0

@@ -100,9 +100,10 @@ def workload_of(config: Config, objective: Any, *, hardware: Hardware | None) ->
     max_concurrent = int(rollout.engine.get("max_concurrent", 256)) or as_many_as_fit
     rollouts = min(max(max_concurrent, rollout.samples_per_prompt), rollout.rollouts_per_step)
     trained = None
-    if model.lora is not None:
-        adapter = model.lora.get("path")
-        rank = model.lora.get("rank") or (DEFAULT_RANK if adapter is None else read_adapter(adapter).rank)
+    if model.lora is not None and (adapter := model.lora.get("path")) is not None:
+        trained = sum(value.numel() for value in read_adapter(adapter).weights.values())
+    elif model.lora is not None:
+        rank = model.lora.get("rank") or DEFAULT_RANK
         targets = model.lora.get("targets") or tuple(shape.linears)
         check_targets(targets, shape.linears)
         trained = adapter_parameters(shape, rank=rank, targets=targets)

@@ -13,13 +13,7 @@ import transformers
 
 from ansatz.model_config import is_wrapper, read_config, text_config
 from ansatz.models.families import max_context
-from ansatz.models.load import (
-    check_end_tokens,
-    check_folder,
-    check_vocabulary,
-    load_errors,
-    load_tokenizer,
-)
+from ansatz.models.load import check_end_tokens, check_folder, check_vocabulary, load_errors, load_tokenizer
 
 
 class Reader(Protocol):

@@ -32,15 +32,7 @@ import torch
 from ansatz.errors import CheckpointError
 from ansatz.files import file_digest, storage_errors, sync, write_text
 from ansatz.json_text import parse_json
-from ansatz.links import (
-    check_no_links,
-    list_folder,
-    make_folder,
-    make_new_folder,
-    read_bytes,
-    read_text,
-    rename,
-)
+from ansatz.links import check_no_links, list_folder, make_folder, make_new_folder, read_bytes, read_text, rename
 from ansatz.links import remove as remove_path
 from ansatz.train.placement import EXACT_WEIGHTS
 from ansatz.train.trainer import TRAINING, Checkpointed, incomplete

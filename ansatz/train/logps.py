@@ -33,12 +33,7 @@ def logps_of(policy: Policy, packed: PackedRollouts, *, tokens_per_microbatch: i
 
 
 def exact_kl(
-    packed: PackedRollouts,
-    policy: Policy,
-    reference: Policy,
-    divergence: Divergence,
-    *,
-    temperature: float,
+    packed: PackedRollouts, policy: Policy, reference: Policy, divergence: Divergence, *, temperature: float
 ) -> Tensor:
     """Compute a divergence [T] of policy and reference over the whole vocabulary, with gradient; 0 outside the mask."""
 

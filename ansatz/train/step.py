@@ -130,7 +130,7 @@ class UpdateReport:
     stopped: nothing was changed, because the mean ratio of the minibatch passed the objective's max_ratio.
     skipped: nothing was changed, because the loss or the gradient was nan or inf. `LocalTrainer` makes this report if
     `train_step` raises NonFiniteError.
-    rollouts: see `measure.measure_rollouts`.
+    rollouts: see `measure_rollouts`.
     """
 
     measurements: Measurements

@@ -4,6 +4,7 @@ import re
 import shutil
 
 import pytest
+from tiny_models import tiny_folder
 from toy_runs import REPOSITORY, toy_recipe
 from typer.testing import CliRunner, Result
 
@@ -14,6 +15,8 @@ from ansatz.config.schema import FIRST_STAGES
 from ansatz.config.stage_list import stage_entries
 from ansatz.errors import ConfigError
 from ansatz.loop.start_checks import check_recipe
+from ansatz.models.load import load_policy
+from ansatz.models.lora import add_adapters, save_adapters
 from ansatz.models.plan import Hardware, hardware_in, parse_hardware
 from examples.judge_server import judge_server
 
@@ -168,6 +171,16 @@ def test_adapters_and_a_reference_are_counted(tmp_path):
     assert "reference model" not in text
     with pytest.raises(ConfigError, match=r"no linear layer 'q_porj'\. Did you mean 'q_proj'\?"):
         explained(recipe, "--model.lora", "{rank: 8, targets: [q_porj]}")
+
+
+def test_an_adapter_that_is_continued_is_counted_as_it_is_stored(tmp_path):
+    base = tiny_folder(tmp_path / "base")
+    policy = add_adapters(load_policy(base), rank=2, targets=("q_proj",))
+    weights = {name: value for name, value in policy.model.named_parameters() if value.requires_grad}
+    save_adapters(policy, tmp_path / "adapter", weights=weights)
+    changes = {"model": {"path": str(base), "tiny": {}, "lora": {"path": str(tmp_path / "adapter")}}}
+    expected = sum(value.numel() for value in weights.values())
+    assert f"trained: {expected:,} in adapters" in explained(toy_recipe(tmp_path, changes))
 
 
 def test_a_critic_has_the_size_of_the_model_that_it_starts_from(tmp_path):

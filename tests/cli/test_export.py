@@ -17,7 +17,7 @@ from toy_runs import toy_config
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from ansatz.cli.export import _with_own_files, write_chat_template
-from ansatz.cli.model_card import _user_turn
+from ansatz.cli.model_card import _front_matter, _user_turn
 from ansatz.config import load_recipe
 from ansatz.config.chat import ChatTemplate, FewShotTemplate
 from ansatz.config.load import dump, load_run
@@ -174,6 +174,13 @@ def test_the_model_card_has_the_scores_with_intervals_the_data_and_the_way_to_re
     assert "The weights are bfloat16." in card
     assert "ansatz train recipe.yaml" in card
     assert load_recipe(tmp_path / "model" / "recipe.yaml", trust_code=True) == load_run(run)
+
+
+def test_the_model_card_names_the_hub_model_of_the_run_without_its_commit(tmp_path):
+    config = toy_config(tmp_path)
+    named = config.model_copy(update={"model": config.model.model_copy(update={"path": f"us/tiny@{'a' * 40}"})})
+    assert "base_model: us/tiny\n" in _front_matter(named)
+    assert "base_model" not in _front_matter(config)
 
 
 def test_the_model_card_of_a_checkpoint_leaves_out_the_stages_after_it(ansatz, run, tmp_path):

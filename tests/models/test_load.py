@@ -114,6 +114,21 @@ def a_weight_of_another_shape(folder: Path) -> None:
     edit_weights(folder / "model.safetensors", lambda weights: weights | {name: weights[name][:5].clone()})
 
 
+def norms_of_another_family(folder: Path) -> None:
+    edit_json(folder / "config.json", model_type="llama", architectures=["LlamaForCausalLM"])
+
+
+def weights_with_scales(folder: Path) -> None:
+    """As AutoFP8 writes them; transformers reads only scales with the names of DeepSeek's."""
+    name = "model.layers.1.mlp.up_proj.weight"
+    scaled = {f"{name}_scale": torch.tensor(0.5)}
+    edit_weights(
+        folder / "model.safetensors",
+        lambda weights: weights | scaled | {name: weights[name].to(torch.float8_e4m3fn)},
+    )
+    edit_json(folder / "config.json", quantization_config={"quant_method": "fp8", "activation_scheme": "static"})
+
+
 def one_value_is_nan(folder: Path) -> None:
     name = "model.layers.0.mlp.up_proj.weight"
     edit_weights(
@@ -168,6 +183,8 @@ BROKEN: dict[Callable[[Path], object], str] = {
     lambda folder: edit_json(folder / "generation_config.json", eos_token_id="<end>"): "eos_token_id = '<end>', expec",
     lambda folder: edit_json(folder / "generation_config.json", eos_token_id=VOCAB_SIZE): "eos_token_id = 61, expec",
     lambda folder: edit_json(folder / "generation_config.json", eos_token_id={"a": 1}): "from 0 to 60",
+    norms_of_another_family: "LlamaForCausalLM do not use 4 of its weights, such as model.layers.0.self_attn.k_norm",
+    weights_with_scales: "do not use 1 of its weights, such as model.layers.1.mlp.up_proj.weight_scale. Either",
     one_value_is_nan: "the weight model.layers.0.mlp.up_proj.weight has values that are nan or infinite",
     a_smaller_vocabulary: "the tokenizer has the token id 60, but the model has only 30 tokens",
     pickled_code: "pickled weights that hold more than tensors",
@@ -183,6 +200,21 @@ def test_a_broken_folder_is_refused_in_one_line_that_names_it(
         load_policy(tmp_path)
     assert str(caught.value).startswith(f"model.path = {str(tmp_path)!r}")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "further"),
+    [
+        ("qwen3, grouped heads, tied", ("v_head.summary.weight", "model.layers.7.mtp.weight")),
+        ("GPT2Config", ("transformer.h.0.attn.masked_bias", "transformer.h.0.attn.bias")),
+    ],
+)
+def test_weights_that_change_no_layer_of_the_model_are_left_out(tmp_path, name, further):
+    tiny_folder(tmp_path, name)
+    before = load_policy(tmp_path).model.state_dict()
+    edit_weights(tmp_path / "model.safetensors", lambda weights: weights | {each: torch.ones(2) for each in further})
+    after = load_policy(tmp_path).model.state_dict()
+    assert all(torch.equal(after[each], before[each]) for each in before)
 
 
 @pytest.mark.parametrize("device", ["nope", "cuda:99", "meta", "hpu", "tpu:x", ""])
